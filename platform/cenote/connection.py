@@ -102,7 +102,7 @@ def connect(address: str | None = None, token: str | None = None, *, wait: float
 
 
 class Platform:
-    """Calls raise UnavailableError when nobody answers there, RejectedError and its kinds for what is refused."""
+    """Calls raise UnavailableError when no platform answers, and RejectedError or a subclass for what is refused."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -180,7 +180,7 @@ class Platform:
         return runtime
 
     def delete(self, name: str) -> None:
-        """Ends a runtime, by name or id; its clients are told so. Raises UnknownRuntimeError."""
+        """Ends a runtime, by name or id, and notifies its clients. Raises UnknownRuntimeError."""
         self._ask(self._client().delete(name))
 
     def team(
@@ -194,7 +194,7 @@ class Platform:
         """The team of that name, whose loop runs on the platform: give it members and set it to work, or follow it.
 
         budget: for all that it ever does. sandbox: of members that have none. secrets: keys for its models, by names
-        that ModelSpec calls them by; the platform keeps them in a private file and tells nobody.
+        that ModelSpec calls them by; the platform keeps them in a private file and never shows them.
         """
         from cenote.platform_team import PlatformTeam
 

@@ -62,7 +62,7 @@ class NameExistsError(UsageError):
 
 
 class UnknownNameError(UsageError):
-    """A variable was asked for that the namespace does not have."""
+    """The namespace does not have a variable of that name."""
 
     verdict = TASK
 
@@ -131,14 +131,14 @@ class UnknownFileError(FileRefusedError):
 
 
 class FileTakenError(FileRefusedError):
-    """There is a file of that name, and nobody said that it may be replaced."""
+    """There is a file of that name, and the caller did not allow replacing it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "it exists already; pass overwrite=True to replace it")
 
 
 class NotKeptError(UsageError):
-    """There is no snapshot of that step, or of that label. target: which was asked for."""
+    """There is no snapshot of that step or label. target: the one that was requested."""
 
     def __init__(self, target: int | str) -> None:
         super().__init__(target)
@@ -151,7 +151,7 @@ class NotKeptError(UsageError):
 
 
 class UnknownEntryError(UsageError):
-    """The caller's tenant has nothing of that name. What another tenant has is answered in the same words.
+    """The caller's tenant has nothing of that name. Entries of other tenants give the same error.
 
     kind: such as `token` or `tenant`; runtimes and references have errors of their own.
     """
@@ -178,7 +178,7 @@ _WHAT_THERE_IS = {
     "patch": "`plan.patch.id` is what a patch is called that this process has applied",
     "checkpoint": "`CheckpointStore(store)` lists them: `names()` of runtimes, `checkpoints(name)` of one",
 }
-"""What whoever asked for something that is not there can do, by kind."""
+"""What the caller can do when an entry does not exist, by kind."""
 
 
 class EntryExistsError(UsageError):
@@ -294,10 +294,10 @@ class MalformedValueError(RejectedError):
 
 
 class NotAuthenticatedError(RejectedError):
-    """Who asks is not known here: no token, a wrong one, or one that is not good any more.
+    """The caller is not authenticated: no token, a wrong one, or one that is not valid any more.
 
     reason: in words for the holder. A stranger learns nothing from it: unknown, malformed and wrong tokens share one
-    text, and only who holds the secret is told that it has expired or was revoked.
+    text, and only a caller with the right secret learns that it has expired or was revoked.
     """
 
     def __init__(self, reason: str) -> None:
@@ -361,7 +361,7 @@ class QuotaExceededError(RejectedError):
 
 
 class SecretFileError(RejectedError):
-    """A file that holds a secret cannot be trusted with it, or cannot be had. path: as it was given."""
+    """A file that holds a secret cannot be trusted with it, or cannot be read or written. path: as it was given."""
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(str(path), reason)
@@ -474,7 +474,7 @@ class JailLostError(JailError):
 
 
 class RolledBackError(JailError):
-    """The process died during a request other than a cell, and a snapshot goes on. step: whose end that is of."""
+    """The process died during a request other than a cell, and a snapshot goes on. step: of the snapshot."""
 
     def __init__(self, reason: str, step: int) -> None:
         super().__init__(reason, step)
@@ -539,7 +539,7 @@ class UnansweredCallError(RehearsalError):
 
 
 class UnknownRuntimeError(UsageError):
-    """There is no such runtime, or it is somebody else's: the two are not told apart."""
+    """There is no such runtime, or it belongs to another tenant: the error does not say which."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -550,7 +550,7 @@ class UnknownRuntimeError(UsageError):
 
 
 class UnknownReferenceError(UsageError):
-    """There is no such object reference any more, or it is somebody else's: the two are not told apart."""
+    """There is no such object reference any more, or it belongs to another tenant: the error does not say which."""
 
     def __init__(self, reference: str) -> None:
         super().__init__(reference)
@@ -565,7 +565,7 @@ class UnknownReferenceError(UsageError):
 
 class RuntimeLostError(JailError):
     """A runtime of a platform is gone, and its state with it, such as with its machine. It does not come back to this
-    client; what it was asked last may have run.
+    client; its last request may have run.
     """
 
     verdict = INFRASTRUCTURE
@@ -579,7 +579,7 @@ class RuntimeLostError(JailError):
 
 
 class OutcomeUnknownError(CenoteError):
-    """The line broke after a request was sent, and nobody could be asked what became of it. It may have run.
+    """The connection broke after a request was sent, and its outcome could not be determined. It may have run.
 
     runtime: its id. key: what the platform knows the request by.
     """

@@ -27,7 +27,7 @@ class MissingExtraError(UnavailableError, ImportError):
 
 @contextmanager
 def importing(what: str, extra: str) -> Iterator[None]:
-    """For imports of what an extra brings. Raises MissingExtraError, also for a library that is there and broken."""
+    """Wraps imports of what an extra brings. Raises MissingExtraError, also for a broken library."""
     try:
         yield
     except MissingExtraError:  # it names the part that is missing

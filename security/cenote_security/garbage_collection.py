@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Final
 
 _FEW: Final = 1_000
-"""Objects: Python 3.12 sets some hundreds aside itself as it starts. Whoever freezes does so with all there are."""
+"""Frozen objects: Python 3.12 freezes some hundreds itself at its start. A program that freezes has more by far."""
 
 
 class _Off:
-    """Of this process, whose threads share one collector: it is on again when the last of them is done."""
+    """State of this process, whose threads share one collector: it is on again when the last of them is done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,11 +44,11 @@ _OFF = _Off()
 
 @contextmanager
 def collector_off(*, stays: bool) -> Iterator[None]:
-    """It goes through millions of containers again and again while they are built, none of them garbage, and holds
-    all other threads up meanwhile. Several threads may be inside at once.
+    """Turns the collector off: it would walk through millions of containers again and again while they are built,
+    none of them garbage, and block all other threads meanwhile. Several threads may be inside at once.
 
-    stays: what was made is much. Afterwards the collector would go through that thrice, so it is passed on to what it
-    looks at last, as it would be in the end, unless somebody has frozen others.
+    stays: many objects were made, which live on. The collector would walk through them three times, so they are moved
+    to its oldest generation at once, unless the program has frozen objects itself.
     """
     _OFF.begin()
     try:

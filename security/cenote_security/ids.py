@@ -12,7 +12,7 @@ TeamId = NewType("TeamId", str)
 JobId = NewType("JobId", str)
 
 _BYTES: Final = 16
-"""128 bits from the system's generator: nobody meets another's id by trying."""
+"""128 bits from the system's generator: another tenant's id cannot be guessed."""
 
 
 def new_tenant_id() -> TenantId:

@@ -107,7 +107,7 @@ class Secret(Options):
         self.checked().raise_all()
 
     def covers(self, path: str) -> bool:
-        """Whether a request for this path, without its query, is one that gets it."""
+        """Whether requests for this path, without its query, get the credential."""
         return any(
             path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
             for pattern in self.paths
@@ -131,7 +131,7 @@ def _is_pattern(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Allow(Options):
-    """What a jail may reach, by name, through a proxy outside of it; everything else stays out of reach.
+    """What a jail may reach, by name, through a proxy outside of it; nothing else can be reached.
 
     A name that resolves to a private, loopback, link-local or otherwise special address is refused nevertheless.
     """

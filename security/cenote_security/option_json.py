@@ -68,7 +68,7 @@ _OTHER_TYPES: Final = frozenset({"literal_error", "dataclass_type", "none_requir
 
 
 def _telling(errors: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Without what is said of the types that a value was not meant to have."""
+    """The errors, without those about types that the value was not meant to have."""
     told = {each["loc"][0] for each in errors if each["loc"] and each["type"] not in _OTHER_TYPES}
     return [
         each

@@ -244,7 +244,7 @@ class Definition:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Of an option that is one of several words, and nothing else."""
+        """The words of an option that is one of several words only."""
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
     @property
@@ -262,7 +262,7 @@ class Definition:
 
     @property
     def options_classes(self) -> list[type[Options]]:
-        """Of an option that may have, or be a list of, options itself: their classes."""
+        """Classes of options that a value of this option may be, or may be a list of."""
         return _classes(self.hint)
 
     def plain(self, value: object) -> Any:
@@ -302,7 +302,7 @@ class Definition:
 
     @property
     def label(self) -> str:
-        """What an error calls it."""
+        """The option's name in errors."""
         return f"{self.whose} {self.name}".lstrip()
 
     def refusal(self, value: object) -> str:

@@ -301,12 +301,12 @@ def weakness_of_joined(has: SandboxPolicy, asked: SandboxPolicy) -> Weakness | N
 
 
 def _at_most(wanted: float | None, allowed: float | None) -> bool:
-    """None is no limit."""
+    """Whether a child's limit is at most its parent's. None is no limit."""
     return (math.inf if wanted is None else wanted) <= (math.inf if allowed is None else allowed)
 
 
 def _no_less(wanted: bool, allowed: bool) -> bool:
-    """For what forbids something."""
+    """Whether a child forbids at least what its parent forbids."""
     return wanted or not allowed
 
 
@@ -371,8 +371,8 @@ def compared() -> Mapping[str, Callable[..., bool]]:
     """By option: whether what a child wants is within what its parent has. What matters most comes first: walls, then
     ways out, then amounts.
 
-    Not among them is what opens nothing: what a jail's code finds in its environment or imported already, its client
-    gave it; a snapshot is memory and a process like any other; and being watched or not lets nobody out.
+    Options that open nothing are left out: the environment and the preloaded modules come from the client itself; a
+    snapshot is memory and a process like any other; and tracking, on or off, is no way out.
     """
     by_weight = sorted(
         definitions(SandboxPolicy), key=lambda known: (not known.choices, not known.options_classes)

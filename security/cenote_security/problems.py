@@ -28,7 +28,7 @@ class Problems:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Goes on behind what is refused inside."""
+        """Goes on after the block when something is refused inside."""
         try:
             yield
         except (UsageError, RejectedError) as error:

@@ -1,4 +1,4 @@
-"""Memory that crosses the wall: written once, sealed by the kernel, mapped privately by whoever receives it.
+"""Memory that crosses the wall: written once, sealed by the kernel, mapped privately by the receiver.
 
 A value's bytes travel as a memfd with the seals SHRINK, GROW and WRITE. The receiver checks the seals before
 it looks at the size: a sender who could still shrink the file would turn every later read into SIGBUS.
@@ -40,7 +40,7 @@ def aligned(offset: int) -> int:
 
 
 class PrivatePages(mmap.mmap):
-    """A mapping whose changes nobody else sees."""
+    """A mapping whose changes no other process sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SealedMemory:
 
     @classmethod
     def create(cls, pieces: Iterable[Buffer]) -> Self:
-        """One copy of the pieces, end to end, in fresh memory that nobody can change any more.
+        """One copy of the pieces, end to end, in fresh memory that cannot be changed any more.
 
         Raises OSError when the machine has no memory for it.
         """
@@ -159,7 +159,7 @@ class SealedMemory:
 class SealedDraft:
     """Memory that is filled from its beginning to its end, then sealed.
 
-    It grows as it is filled: what its size will be is somebody's claim. Raises OSError where there is not enough.
+    It grows as it is filled: a size announced by the sender is not trusted. Raises OSError when memory is short.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class SealedDraft:
 
 
 class FillableMemory:
-    """Memory of a fixed size for somebody else to fill, whom nobody trusts. It is this process that pays for it."""
+    """Memory of a fixed size that an untrusted process fills. It counts as memory of this process."""
 
     def __init__(self, size: int) -> None:
         """Raises OSError where there is not enough."""
@@ -203,9 +203,9 @@ class FillableMemory:
         return self._fd
 
     def seal(self) -> SealedMemory:
-        """The memory as it is now, which nobody can change any more; its new owner closes it.
+        """The memory as it is now, which cannot be changed any more; its new owner closes it.
 
-        Raises MalformedValueError, and the room is gone, when whoever filled it could go on writing to it.
+        Raises MalformedValueError, and frees the memory, when the process that filled it could go on writing to it.
         """
         fd, self._fd = self._fd, -1
         # It is mapped to be written to, or has been sealed in another way: seen right below.
@@ -284,7 +284,7 @@ def _checked_size(fd: int, max_size: int) -> int:
     size = found.st_size
     if size > max_size:
         raise MalformedValueError(f"the memory holds {size} bytes; at most {max_size} are accepted")
-    # The kernel makes a page of a hole when a mapping of it is read, and whoever reads pays, for as long as the
+    # The kernel makes a page of a hole when a mapping of it is read. The reader is charged for it, for as long as the
     # sender keeps the file. The seals keep pages from being given back.
     if _without_excess(fd, found) < size:
         raise MalformedValueError("the memory has holes; whoever reads it would have to fill them")
@@ -295,8 +295,8 @@ def _checked_size(fd: int, max_size: int) -> int:
 def _without_excess(fd: int, found: os.stat_result) -> int:
     """Bytes of the pages that the memory has, none of them beyond its end.
 
-    `fallocate` can put some there that no size tells of, before the memory is sealed, and they would stay for as long
-    as anybody has it.
+    `fallocate` can put pages there that no size shows, before the memory is sealed, and they would stay for as long
+    as any process has it.
     """
     if found.st_blocks * _BLOCK <= -(-found.st_size // mmap.PAGESIZE) * mmap.PAGESIZE:
         return found.st_blocks * _BLOCK

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 COMMAND: Final = "COMMAND"
-"""What stands for one in a usage."""
+"""Stands for a command in a usage text."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Whoever meets what it does not know says so, with its own usage: argparse leaves it to the outermost parser, of
-    which nobody asked anything. Parsers of commands are of their parent's class.
+    """Reports unknown arguments with the usage of the command that was given them: argparse leaves that to the
+    outermost parser, with its usage. Parsers of commands are of their parent's class.
     """
 
     def parse_known_args(  # type: ignore[override]  # there it is overloaded
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Whoever names no command is told which there are."""
+        """Prints the help, which lists the commands, when no command is named."""
         if not message.endswith(f"required: {COMMAND}"):
             super().error(printable(message, lines=True))
         self.print_help(sys.stderr)

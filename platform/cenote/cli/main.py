@@ -30,9 +30,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """These signals raise Terminated meanwhile, where they would have ended the process on the spot.
+    """Makes these signals raise Terminated, where they would have ended the process at once.
 
-    One that whoever started the command has it ignore, as `nohup` does, is ignored.
+    A signal that the parent process set to be ignored, as `nohup` does, stays ignored.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     taken = [one for one in _SIGNALS if on_main_thread and signal.getsignal(one) is signal.SIG_DFL]
@@ -119,7 +119,7 @@ def _ended(message: str, status: ExitStatus) -> int:
         print(f"cenote: {printable(message, lines=True)}", end=end, file=sys.stderr)
     except BrokenPipeError:
         return _reader_gone()
-    except OSError:  # its terminal was closed: the status is all that can still be told
+    except OSError:  # its terminal was closed: only the status can still be reported
         _let_go_of_stdout()
     return status
 
@@ -135,7 +135,7 @@ def _let_go_of_stdout() -> None:
 
 
 def _make_streams_writable() -> None:
-    """Lets a narrow encoding escape what it lacks, and stands in for streams that whoever started us has closed."""
+    """Lets a narrow encoding escape what it lacks, and replaces streams that the parent process has closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

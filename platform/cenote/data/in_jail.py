@@ -1,6 +1,6 @@
 """Batches as a function wants them, and what it returns as a table. This file's source is a jail's first cell.
 
-Nobody else imports it: it knows what can be imported inside a jail, and nothing of Cenote's.
+Other code does not import it: it uses what can be imported inside a jail, and nothing of Cenote's.
 """
 
 from __future__ import annotations

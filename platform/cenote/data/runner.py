@@ -199,7 +199,7 @@ class BatchRunner:
     ) -> None:
         """function: as it arrives in the jail. errors_to: see map_batches. agree: by default alone."""
         self._function = function
-        # Nobody goes back to a state here, or asks what a batch has read.
+        # No caller goes back to a state here, or asks what a batch has read.
         self._policy = replace(policy, snapshots="none", tracking=False)
         self._form = form
         self._errors_to = errors_to
@@ -233,7 +233,7 @@ class BatchRunner:
         try:
             return self._apply(batch)
         except BatchFailedError:
-            self.close()  # what it has left behind is not for the next batch
+            self.close()  # its state must not reach the next batch
             raise
 
     def _attempt(self, batch: pa.Table) -> pa.Table | BatchFailedError:
@@ -341,7 +341,7 @@ class BatchRunner:
         return runtime
 
     def _failure(self, rows: int, error: ErrorInfo) -> BatchFailedError:
-        # Behind the semicolon of a jail's end stands what became of the namespace, of which nobody here has one.
+        # After the semicolon, the message of a lost jail says what became of the namespace: no user has one here.
         text = str(error) if error.traceback else error.message.partition(";")[0]
         return BatchFailedError(self._function.name, rows, text, error.reason)
 

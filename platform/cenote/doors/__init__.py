@@ -1,4 +1,4 @@
-"""Doors: interfaces of other tools, by which they reach runtimes of this process, of a store or of a platform.
+"""Doors: interfaces for other tools to reach runtimes of this process, of a store or of a platform.
 
-Each door attaches to a runtime as an author that has the door's name, so that each step says how it came.
+Each door attaches to a runtime as an author with the door's name, so that each step shows where it came from.
 """

@@ -1,4 +1,4 @@
-"""Who calls an HTTP door, by their tokens, and which runtimes each may reach."""
+"""Callers of an HTTP door, by their tokens, and the runtimes that each may reach."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from cenote_security.auth.tokens import Scope
 from cenote_security.errors import NotAuthenticatedError, RejectedError
 
 MOST_CALLERS: Final = 64
-"""Tokens whose runtimes are open at once; the one that has been quiet for longest is let go of."""
+"""Tokens whose runtimes are open at once; the one that has been idle for longest is released."""
 
 RECHECK: Final = 30.0
-"""Seconds after which a platform is asked again whether a token is good."""
+"""Seconds for which a platform's answer about a token is cached."""
 
 
 def is_token(text: str) -> bool:
-    """Whether it may be one: others cannot even be asked about."""
+    """Whether the text may be a token: no other text is sent to the platform."""
     return text != "" and text.isascii() and text.isprintable()
 
 
 class Callers(Protocol):
-    """All who may call."""
+    """All possible callers."""
 
     async def runtimes(self, token: str) -> OpenRuntimes:
-        """Those of the token's holder. Raises RejectedError for one that is not good, UnavailableError."""
+        """Those of the token's holder. Raises RejectedError for an invalid token, UnavailableError."""
 
     async def samples(self, token: str) -> Iterable[MetricSample]:
-        """What there is to count, for the token's holder. Raises what `runtimes` does."""
+        """The metrics for the token's holder. Raises what `runtimes` does."""
 
     async def close(self) -> None:
-        """Lets go of all runtimes."""
+        """Releases all runtimes."""
 
 
 class OneCaller:
@@ -68,7 +68,7 @@ class _Known:
 
 
 class PlatformCallers:
-    """Tokens of a platform, which says which of them are good, and what their holders may do."""
+    """Tokens of a platform, which decides which of them are valid, and what their holders may do."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class PlatformCallers:
         opened: Callable[[Platform], OpenRuntimes],
         metrics: Callable[[], Iterable[MetricSample]] | None = None,
     ) -> None:
-        """connected: the platform, for a token. metrics: of all tenants, where the platform is this process's."""
+        """connected: the platform, for a token. metrics: of all tenants, where the platform is in this process."""
         self._connected = connected
         self._opened = opened
         self._metrics = metrics

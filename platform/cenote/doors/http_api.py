@@ -1,7 +1,7 @@
 """Cenote's own HTTP interface: runtimes, cells, variables, files, programs and steps as JSON.
 
-Each operation is a row of `OPERATIONS`, which the routes and the OpenAPI document are made of. What goes in and comes
-out is checked and written by pydantic, from the same classes that Python's users know.
+Each operation is a row of `OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic checks and
+writes all bodies, with the classes of the Python API.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
 
 
 def status_of(error: CenoteError) -> int:
-    """Of the answer to a request that has failed."""
+    """The status of the answer to a failed request."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCall(Generic[T]):
-    """A request, as an operation sees it. path: its parameters."""
+    """A request, as an operation gets it. path: its parameters."""
 
     door: Door
     request: Request
@@ -141,7 +141,7 @@ class OperationCall(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
-    """One row of the interface. name: of a generated client's method. body: what its JSON is, or the MIME type of
+    """One row of the interface. name: of a generated client's method. body: the type of its JSON, or the MIME type of
     bytes; None for none. answer: the same.
     """
 
@@ -166,7 +166,7 @@ Run = TypeVar("Run", bound=Callable[[OperationCall[Any]], Awaitable[Any]])
 def _operation(
     method: str, path: str, summary: str, *, body: Any = None, answer: Any = None, status: int = 200
 ) -> Callable[[Run], Run]:
-    """Makes a function an operation, which has its name."""
+    """Turns a function into an operation with the function's name."""
 
     def add(run: Run) -> Run:
         _OPERATIONS.append(HttpOperation(run.__name__, method, path, summary, run, body, answer, status))
@@ -225,7 +225,7 @@ async def run_cell(asked: OperationCall[NewCell]) -> object:
 async def _streamed(
     runtime: AsyncPythonRuntime, cell: NewCell, frame: Callable[[str, bytes], bytes]
 ) -> AsyncIterator[bytes]:
-    """What a cell prints as it comes, then its result. A reader that leaves interrupts it."""
+    """What a cell prints as it comes, then its result. A reader that disconnects interrupts it."""
     queue = OutputQueue()
     running = asyncio.ensure_future(
         runtime.execute(cell.code, cell.timeout, queue.put, on_error=cell.on_error)
@@ -360,7 +360,7 @@ async def delete_file(asked: OperationCall[None]) -> None:
 
 
 def limited(request: Request, most: int, what: str) -> Request:
-    """The same request. To read more than this of its body raises TooLargeError."""
+    """The same request. Reading more than this of its body raises TooLargeError."""
     size = 0
 
     async def receive() -> Message:
@@ -491,7 +491,7 @@ OPERATIONS: Final = tuple(_OPERATIONS)
 def endpoint(
     operation: HttpOperation, door_of: Callable[[Request], Awaitable[Door]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """What serves it. door_of: raises for a caller who may not."""
+    """The request handler. door_of: raises for a caller without access."""
     body = TypeAdapter(operation.body) if _is_json(operation.body) else None
     answer = TypeAdapter(operation.answer) if _is_json(operation.answer) else None
 
@@ -523,7 +523,7 @@ async def _parsed(request: Request, adapter: TypeAdapter[Any]) -> Any:
 
 
 async def until_gone(request: Request, work: Awaitable[T]) -> T:
-    """The work's result; it is cancelled when the client leaves. For requests whose body has been read."""
+    """The work's result; it is cancelled when the client disconnects. For requests whose body has been read."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)

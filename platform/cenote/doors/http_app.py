@@ -1,7 +1,7 @@
-"""One HTTP application for all doors that speak it: Cenote's own interface with its OpenAPI document, and MCP.
+"""One HTTP application for all doors that use it: Cenote's own interface with its OpenAPI document, and MCP.
 
-Each request names a token, but for `/healthz`, `/readyz` and `/openapi.json`. Names in `Host` and `Origin`
-are checked, so that no page of a browser reaches a server on the loopback.
+Each request carries a token, except for `/healthz`, `/readyz` and `/openapi.json`. Names in `Host` and `Origin` are
+checked, so that no page in a browser can reach a server on the loopback.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
 
 DOOR: Final = "http"
-"""The author of steps that come by Cenote's own interface."""
+"""The author of steps that clients of Cenote's own interface run."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -56,12 +56,12 @@ def http_app(
     policy: SandboxPolicy | None = None,
     health: Callable[[], Awaitable[Mapping[str, object]]] = _always_ready,
 ) -> Starlette:
-    """hosts: the names by which clients reach it. policy: of E2B's sandboxes. health: `ready`, and `causes` for which
-    it is not.
+    """hosts: the names by which clients reach it. policy: of E2B's sandboxes. health: `ready`, or not for these
+    `causes`.
     """
 
     async def healthz(_: Request) -> Response:
-        """Alive, whatever else is the matter: probes that start a server again ask this."""
+        """Alive, whatever the condition: probes that restart a server use this."""
         return JSONResponse({"status": "ok", "version": version("cenote"), **await health()})
 
     async def readyz(_: Request) -> Response:
@@ -115,7 +115,7 @@ def http_app(
 
 
 def _is_meant(record: logging.LogRecord) -> bool:
-    """Whether a failure is one: a line that was cut on purpose is none."""
+    """Whether a failure is a real one: a connection that was cut on purpose is not."""
     error = record.exc_info[1] if record.exc_info else None
     while error is not None and not isinstance(error, SandboxGoneError):
         error = error.__cause__ or error.__context__
@@ -123,9 +123,9 @@ def _is_meant(record: logging.LogRecord) -> bool:
 
 
 class ServerNames:
-    """What a server is called: names, addresses with or without brackets, and `*.` for all names below one.
+    """The names of a server: host names, addresses with or without brackets, and `*.` for all names below one.
 
-    Where it listens everywhere (`0.0.0.0`, `::`), that is no name of it.
+    A wildcard address (`0.0.0.0`, `::`) is not a name.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -150,11 +150,11 @@ def _plain(name: str) -> str:
 _SITE: Final = re.compile(
     r"(?:https?://)?(?P<host>\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?"
 )
-"""A `Host`, or an `Origin`. Nothing is read out of what is neither: parsers of URLs do not agree about such."""
+"""A `Host`, or an `Origin`. Anything else is not parsed: parsers of URLs differ in how they read it."""
 
 
 class SiteCheck:
-    """Refuses requests by a name that is not the server's, and what a browser sends for a page of another site."""
+    """Refuses requests by a name that is not the server's, and a browser's requests for a page of another site."""
 
     def __init__(self, app: ASGIApp, names: ServerNames) -> None:
         self._app = app
@@ -179,7 +179,7 @@ class SiteCheck:
 
 
 class TraceContext:
-    """What a request does is part of the trace that its client has begun, where this server traces."""
+    """Makes a request part of the trace that its client has begun, where this server traces."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -211,7 +211,7 @@ def _route(operation: HttpOperation, callers: Callers) -> Route:
 
 
 class McpEndpoint:
-    """MCP over HTTP, for callers with a good token. Its SDK is loaded by the first request: it takes 25 MiB."""
+    """MCP over HTTP, for callers with a valid token. The first request loads its SDK, which takes 25 MiB."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
@@ -243,7 +243,7 @@ class McpEndpoint:
         return self._app
 
     async def _serve(self, ready: asyncio.Future[ASGIApp]) -> None:
-        """Holds what the SDK wants to be entered and left by one task."""
+        """Holds the SDK's context, which one task must enter and leave."""
         try:
             server, app = await asyncio.to_thread(self._made)
             async with server.session_manager.run():

@@ -1,6 +1,6 @@
 """Bodies of requests and answers of Cenote's HTTP interface, where no class of the Python API serves already.
 
-Also what is wrong with a request's arguments, and the queue for a cell's output to a client that may be slow.
+Also formats errors in a request's arguments, and queues a cell's output for a client that may be slow.
 """
 
 from __future__ import annotations
@@ -200,13 +200,13 @@ def _as_text(data: str | bytes) -> str:
 
 
 def bad_arguments(what: str, error: ValidationError) -> UsageError:
-    """All that is wrong, each by its name. what: subject and verb of the sentence."""
+    """An error that lists all bad arguments by name. what: subject and verb of the sentence."""
     wrong = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors()]
     return UsageError(f"{what} not fit: {'; '.join(wrong)}")
 
 
 MOST_QUEUED: Final = 4 * 2**20
-"""Characters of a cell's output that wait for a slow reader; more is dropped, and said so in its place."""
+"""Characters of a cell's output that wait for a slow reader; more is dropped, and a note takes its place."""
 
 
 class OutputQueue:

@@ -38,7 +38,7 @@ def url_of(scheme: str, host: str, listening: socket.socket) -> str:
 
 
 def server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
-    """Runs on the thread that calls its `run`, which has to be given the socket."""
+    """Runs on the thread that calls its `run`, which takes the socket."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=PATIENCE
     )
@@ -62,7 +62,7 @@ class HttpThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends requests that go on, after some patience, and the thread."""
+        """Ends running requests after some patience, and the thread."""
         self._server.should_exit = True
         self._thread.join(2 * PATIENCE)
         self._listening.close()

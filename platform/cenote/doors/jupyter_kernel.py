@@ -1,7 +1,7 @@
-"""A Jupyter kernel whose namespace is a runtime: jailed, on record, and shared with other doors.
+"""A Jupyter kernel whose namespace is a runtime: jailed, recorded, and shared with other doors.
 
-The protocol is ipykernel's; this class says what its requests mean. Completion is made of the names that are there
-and of what jedi reads from the code of the cells: nothing runs for it, and it is on no record.
+The protocol is ipykernel's; this class implements its requests. Completion uses the existing names and what jedi
+reads from the code of the cells: it runs nothing, and is not recorded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from cenote_security.errors import CenoteError, NameExistsError
 from cenote_worker.execution.results import ExecutionResult, MimeBundle, StreamName, VariableInfo
 
 DOOR: Final = "jupyter"
-"""The author of steps that come this way."""
+"""The author of steps that the kernel runs."""
 
 _MOST_CODE: Final = 200_000
 """Characters of earlier cells that completion reads: the newest."""
 
 
 class CenoteKernel(Kernel):
-    """runtimes, name: which runtime it is. asks: whether `input()` asks the user, as in a runtime of this process;
-    one that others hold too has no user of its own. All three are set before a kernel is made.
+    """runtimes, name: which runtime it is. asks: whether `input()` asks the user, as in a runtime of this process; a
+    shared runtime has no user of its own. All three are set before a kernel is made.
     """
 
     implementation = "cenote"
@@ -70,7 +70,7 @@ class CenoteKernel(Kernel):
         ask = Function(self._input(), host=True)
         try:
             await owner.inject(ask)
-        except NameExistsError:  # a stored runtime has the one of a former kernel
+        except NameExistsError:  # a stored runtime has that of a former kernel
             await owner.delete(ask.name)
             await owner.inject(ask)
 
@@ -135,7 +135,7 @@ class CenoteKernel(Kernel):
             self.session.send(self.iopub_socket, kind, content, self._asking[1], ident=self._topic(kind))
 
     def _input(self) -> Any:
-        """What code calls as `input`: the notebook asks its user."""
+        """The function that code calls as `input`: the notebook asks its user."""
 
         def input(prompt: str = "") -> str:
             """Ask the user for a line."""
@@ -161,12 +161,12 @@ class CenoteKernel(Kernel):
     # -- questions --
 
     async def do_is_complete(self, code: str) -> dict[str, str]:
-        """Whether Enter runs it."""
+        """Whether Enter runs the code."""
         status, indent = self._transformer.check_complete(code)
         return {"status": status, "indent": " " * (indent or 0)}
 
     async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, Any]:
-        """Names of the namespace, and what jedi knows of the code up to there."""
+        """Names of the namespace, and jedi's completions for the code up to the cursor."""
         position = len(code) if cursor_pos is None else cursor_pos
         word = _word(code, position)
         known = [info.name for info in await self._described()] if "." not in word else []
@@ -193,7 +193,7 @@ class CenoteKernel(Kernel):
         detail_level: int = 0,  # noqa: ARG002
         omit_sections: tuple[str, ...] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """What the record says of a variable, else its documentation; never a value."""
+        """The recorded facts about a variable, else its documentation; never a value."""
         position = len(code) if cursor_pos is None else cursor_pos
         end = position
         while end < len(code) and (code[end].isalnum() or code[end] == "_"):
@@ -222,7 +222,7 @@ class CenoteKernel(Kernel):
         pattern: str | None = None,
         unique: bool = False,
     ) -> dict[str, Any]:
-        """Cells of the record, whichever door they came by."""
+        """Recorded cells, whichever door they came by."""
         steps = list((await self._state()).steps)
         if hist_access_type == "range":
             steps = [step for step in steps if (start or 0) <= step.number < (stop or 1 << 62)]
@@ -240,7 +240,7 @@ class CenoteKernel(Kernel):
         return await (await self._runtime()).state()
 
     async def _script(self, code: str) -> tuple[Any, int, int]:
-        """The cells so far and this one as one program, and where its end is."""
+        """The cells so far and this one as one program, and the position of its end."""
         before = "\n".join(step.code for step in (await self._state()).steps if step.status == "ok")[
             -_MOST_CODE:
         ]

@@ -35,7 +35,7 @@ PROGRESS_EVERY: Final = 1.0
 """Seconds between two notifications of progress."""
 
 _MOST_FIGURES: Final = 50
-"""That the list of resources names, the latest ones."""
+"""Maximum number of figures in the list of resources, the latest ones."""
 
 _SCHEME: Final = "cenote"
 
@@ -53,7 +53,7 @@ _TEMPLATES: Final = (
 )
 
 DOOR: Final = "mcp"
-"""The author of steps that come this way."""
+"""The author of steps that MCP clients run."""
 
 Context = ServerRequestContext[Any, Any]
 
@@ -76,7 +76,7 @@ def mcp_server(runtimes_of: Callable[[Context], Awaitable[OpenRuntimes]]) -> Ser
 
 
 async def serve_stdio(runtimes: OpenRuntimes) -> None:
-    """Serves one client on standard input and output until it leaves. Then the runtimes are let go of."""
+    """Serves one client on standard input and output until it disconnects. Then the runtimes are released."""
 
     async def all_of_them(_: Context) -> OpenRuntimes:
         return runtimes
@@ -90,7 +90,7 @@ async def serve_stdio(runtimes: OpenRuntimes) -> None:
 
 
 class _Protocol:
-    """Answers the protocol's requests."""
+    """Handles the protocol's requests."""
 
     def __init__(self, runtimes_of: Callable[[Context], Awaitable[OpenRuntimes]]) -> None:
         self._runtimes_of = runtimes_of
@@ -177,7 +177,7 @@ class _Protocol:
         return types.ReadResourceResult(contents=[text])
 
     async def _content(self, uri: str, door: Door) -> object:
-        """Bytes, or what JSON can hold. Raises CenoteError for what is not there."""
+        """Bytes, or JSON data. Raises CenoteError if it does not exist."""
         parts = urlsplit(uri)
         if parts.scheme != _SCHEME:
             raise UsageError(f"a resource begins with {_SCHEME}://, not {uri!r:.200}")
@@ -198,7 +198,7 @@ class _Protocol:
 
 
 class _Progress:
-    """What a client hears of a call while it runs: the seconds so far, and the last line that was printed."""
+    """Progress of a call for the client: the seconds so far, and the last printed line."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -209,7 +209,7 @@ class _Progress:
         self._last = next((line for line in reversed(text.splitlines()) if line.strip()), self._last)
 
     async def report(self) -> None:
-        """Until it is cancelled. Does nothing where the client did not ask for progress."""
+        """Runs until cancelled. Does nothing where the client did not ask for progress."""
         while True:
             await asyncio.sleep(PROGRESS_EVERY)
             elapsed = time.monotonic() - self._started

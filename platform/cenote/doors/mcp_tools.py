@@ -29,7 +29,7 @@ from cenote_worker.execution.results import ExecutionResult, StreamName, Variabl
 DEFAULT_RUNTIME: Final = "main"
 
 MOST_CHARACTERS: Final = 8_000
-"""Of a result: more costs a model more than to ask for the part that it wants."""
+"""Of a result: more costs a model more than requesting the part that it wants."""
 
 MOST_IMAGES: Final = 4
 MOST_IMAGE_BYTES: Final = 2 * 1024 * 1024
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call. hear: is given what a cell prints while it runs."""
+    """One call. hear: called with what a cell prints while it runs."""
 
     runtimes: Door
     hear: Callable[[StreamName, str], None]
@@ -73,12 +73,12 @@ class Tool(BaseModel):
     runtime: str = DEFAULT_RUNTIME
 
     async def run(self, call: ToolCall) -> Answer:
-        """Does it. Raises CenoteError."""
+        """Runs the tool. Raises CenoteError."""
         raise NotImplementedError
 
     @classmethod
     def input_schema(cls) -> dict[str, Any]:
-        """Of its arguments, as JSON Schema, in as few tokens as can be: a client pays them in each conversation."""
+        """The JSON Schema of its arguments, in as few tokens as possible: a client pays them in each conversation."""
         schema = cls.model_json_schema(schema_generator=_ShortSchema)
         schema.pop("description", None)
         return schema
@@ -89,7 +89,7 @@ class Tool(BaseModel):
 
     @classmethod
     def parse(cls, arguments: dict[str, Any]) -> Tool:
-        """Raises UsageError that names all that is wrong."""
+        """Raises UsageError with all that is wrong."""
         try:
             return cls.model_validate(arguments)
         except ValidationError as error:
@@ -97,7 +97,7 @@ class Tool(BaseModel):
 
 
 class _ShortSchema(GenerateJsonSchema):
-    """Without titles, and without the null of what may be left out."""
+    """Without titles, and without the null of optional fields."""
 
     def field_title_should_be_set(self, _schema: Any) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""What a server counts, in the text formats of Prometheus."""
+"""A server's metrics, in the text formats of Prometheus."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OF_SERVERS: Final = (
     NODE_REFERENCES,
     NODE_REFERENCE_BYTES,
 )
-"""What `cenote up` and `cenote serve` say to each token that is good, as far as it may see it."""
+"""What `cenote up` and `cenote serve` report to each valid token, as far as it may see it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class MetricSample:
 
 
 def of_tenant(runtimes: Sequence[RuntimeInfo]) -> Iterator[MetricSample]:
-    """What `cenote runtime ls` says to the same token."""
+    """The metrics of what `cenote runtime ls` shows to the same token."""
     states = Counter[str](runtime.state for runtime in runtimes)
     for (state,) in keys_of(RUNTIMES):
         yield MetricSample(RUNTIMES, states[state], (state,))
@@ -65,7 +65,7 @@ def of_tenant(runtimes: Sequence[RuntimeInfo]) -> Iterator[MetricSample]:
 
 
 def of_machines(info: PlatformInfo) -> Iterator[MetricSample]:
-    """What `cenote status` says to a token that may see the machines."""
+    """The metrics of what `cenote status` shows to a token that may see the machines."""
     for node in info.nodes:
         yield MetricSample(NODE_UP, not node.silent, (node.id,))
         yield MetricSample(NODE_RUNTIMES, node.runtimes, (node.id,))
@@ -74,16 +74,14 @@ def of_machines(info: PlatformInfo) -> Iterator[MetricSample]:
 
 
 def of_this_process(names: Sequence[str]) -> Iterator[MetricSample]:
-    """Of a server whose runtimes are its own. names: of those that are open."""
+    """For a server with runtimes of its own. names: of the open ones."""
     for (state,) in keys_of(RUNTIMES):
         yield MetricSample(RUNTIMES, len(names) if state == "ready" else 0, (state,))
     yield from counted(OF_RUNTIMES, THIS_PROCESS.snapshot())
 
 
 def counted(metrics: Iterable[Metric], found: MetricsSnapshot) -> Iterator[MetricSample]:
-    """All series of counters and histograms: those that nothing was counted for are 0, so that rates begin with the
-    first event.
-    """
+    """All series of counters and histograms: those without any count are 0, so that rates begin with the first."""
     for metric in metrics:
         table = found.distributions if metric.kind == "histogram" else found.totals
         known = {key[1:] for key in table if key[0] == metric.name}
@@ -101,7 +99,7 @@ def exposition(samples: Iterable[MetricSample], accepted: str = "") -> tuple[byt
 
 
 class _Families:
-    """A registry, as the encoders want it: metrics in the order of their names."""
+    """A registry in the form that the encoders need: metrics in the order of their names."""
 
     def __init__(self, samples: Iterable[MetricSample]) -> None:
         grouped: dict[str, list[MetricSample]] = {}
@@ -129,7 +127,7 @@ def _family(samples: Sequence[MetricSample]) -> Family:
 
 
 def _buckets(metric: Metric, found: Distribution) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus has them."""
+    """Cumulative, as Prometheus requires."""
     total, buckets = 0, []
     for end, count in zip([*map(str, metric.buckets), "+Inf"], found.ranges, strict=True):
         total += count

@@ -30,11 +30,11 @@ class OpenRuntime:
     author: AsyncPythonRuntime
 
     async def state(self) -> AsyncRuntimeState[AsyncPythonRuntime]:
-        """Its record, with what has happened by now; reading that may wait for a platform."""
+        """Its record up to now; reading that may wait for a platform."""
         return await asyncio.to_thread(lambda: self.owner.state)
 
     async def put(self, name: str, value: object) -> None:
-        """A value, or what a reference stands for, under a name that may be there or not."""
+        """Stores a value, or the value of a reference, under a new or existing name."""
         try:
             await self.author.update_variable(name, value)
         except UnknownNameError:
@@ -43,7 +43,7 @@ class OpenRuntime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRuntime:
-    """A runtime that can be opened. info: of one of a platform; None for one that only this process knows."""
+    """A runtime that can be opened. info: of one of a platform; None for one that only this process has."""
 
     name: str
     info: RuntimeInfo | None = None
@@ -70,14 +70,14 @@ class RuntimeSource(Protocol):
         """The runtime of that name, made if there is none. policy: of one that is made; None for the usual one."""
 
     async def listed(self) -> Sequence[ListedRuntime]:
-        """Those that can be opened beside the ones that a door has open."""
+        """Runtimes that can be opened besides those that a door has open."""
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
         """Ends it; a stored one keeps its state."""
 
 
 class WiderPolicyError(RejectedError):
-    """A client wants a runtime that may do more than its server allows."""
+    """A client requests a runtime that may do more than its server allows."""
 
     def __init__(self, weakness: Weakness) -> None:
         super().__init__(weakness.field, weakness.wanted, weakness.allowed)
@@ -92,9 +92,9 @@ class WiderPolicyError(RejectedError):
 
 
 class LocalSource:
-    """Jails of this process. With a store, their states are there again for the next process.
+    """Jails of this process. With a store, the next process finds their states again.
 
-    policy: of runtimes for which none is wanted, and the most that one of them may do.
+    policy: for runtimes without a requested one, and the most that a requested one may allow.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LocalSource:
 
 
 class PlatformSource:
-    """Runtimes of a platform: they outlive the door, and others may hold them at the same time."""
+    """Runtimes of a platform: they outlive the door, and others may use them at the same time."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Held:
 
 
 class OpenRuntimes:
-    """The runtimes that a process has open for its doors. They are opened one after the other; cells run at once."""
+    """The runtimes that a process has open for its doors. They are opened one at a time; cells run concurrently."""
 
     def __init__(self, source: RuntimeSource) -> None:
         self._source = source
@@ -173,21 +173,21 @@ class OpenRuntimes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of those that are open."""
+        """Names of the open ones."""
         return tuple(self._held)
 
     def through(self, door: str) -> Door:
-        """The same runtimes, for what comes through a door."""
+        """The same runtimes, for one door."""
         return Door(self, door)
 
     async def listed(self) -> list[ListedRuntime]:
-        """Those that are open, and those that can be joined, by name."""
+        """Those that are open, and those that can be attached to, by name."""
         listed = {name: ListedRuntime(name=name) for name in self._held}
         listed |= {each.name: each for each in await self._source.listed()}
         return [listed[name] for name in sorted(listed)]
 
     async def open(self, name: str, door: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
-        """The runtime of that name, joined or made. Raises UsageError for a name that is none, or one too many."""
+        """The runtime of that name, attached to or made. Raises UsageError for a bad name, or one too many."""
         async with self._turn:
             if name not in self._held:
                 self._check_room(name)
@@ -195,7 +195,7 @@ class OpenRuntimes:
             return await self._attached(name, door)
 
     async def get(self, name: str, door: str) -> OpenRuntime:
-        """One that is open, or can be joined. Raises NotOpenError."""
+        """One that is open, or can be attached to. Raises NotOpenError."""
         held = self._held.get(name)
         if held is not None and (author := held.authors.get(door)) is not None:
             return OpenRuntime(held.owner, author)
@@ -225,7 +225,7 @@ class OpenRuntimes:
                 del self._held[name]
 
     async def close(self) -> None:
-        """Lets go of all: those in this process end, those of a platform stay."""
+        """Releases all: those in this process end, those of a platform stay."""
         async with self._turn:
             while self._held:
                 _, held = self._held.popitem()
@@ -255,7 +255,7 @@ async def _let_go(held: _Held) -> None:
 
 
 class Door:
-    """The open runtimes, for what comes through one door: its name is the author of the steps."""
+    """The open runtimes, for one door: its name is the author of the steps."""
 
     def __init__(self, runtimes: OpenRuntimes, name: str) -> None:
         self._runtimes = runtimes
@@ -263,7 +263,7 @@ class Door:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the runtimes that are open."""
+        """Names of the open runtimes."""
         return self._runtimes.names
 
     async def listed(self) -> list[ListedRuntime]:

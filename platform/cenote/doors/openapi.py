@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of Cenote's own HTTP interface, made of its operations."""
+"""The OpenAPI 3.1 document of Cenote's own HTTP interface, generated from its operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ERROR: Final = {
 
 @cache
 def openapi() -> dict[str, Any]:
-    """The document, as JSON takes it."""
+    """The document, as JSON data."""
     wanted: list[tuple[int, _Mode, TypeAdapter[Any]]] = [
         (index, mode, TypeAdapter(kind))
         for index, operation in enumerate(OPERATIONS)

@@ -1,4 +1,4 @@
-"""Where a server of Cenote's sends its spans: a collector that takes OTLP over HTTP."""
+"""Sends the spans of a Cenote server to a collector that takes OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PATIENCE: Final = 2.0
 """Seconds that the end of a process waits for its last spans to be sent."""
 
 QUIET: Final = 60.0
-"""Seconds between two complaints of the exporter, which has one or more for each of its tries."""
+"""Seconds between two log records of the exporter, which logs one or more for each attempt."""
 
 
 def check_collector(url: str) -> str:
-    """The place of its traces. Raises UsageError for what is no URL, and for a password, which any list of processes
-    would show.
+    """The URL for traces. Raises UsageError for an invalid URL, and for one with a password, which any list of
+    processes would show.
     """
     try:
         parts = urlsplit(url)
@@ -41,10 +41,10 @@ def check_collector(url: str) -> str:
 
 
 def export_to(url: str, service: str) -> Callable[[], None]:
-    """Sets up the tracer provider of this process. What it returns sends what is left, and ends it.
+    """Sets up the tracer provider of this process. The returned function sends the remaining spans, and ends it.
 
-    Headers, such as a key, are what OTEL_EXPORTER_OTLP_HEADERS says. A collector that does not answer is logged, and
-    holds nothing up. Raises UsageError, MissingExtraError.
+    Headers, such as a key, come from OTEL_EXPORTER_OTLP_HEADERS. A collector that does not answer is logged, and
+    delays nothing. Raises UsageError, MissingExtraError.
     """
     endpoint = check_collector(url)
     with importing("--otlp", "otel"):
@@ -60,7 +60,7 @@ def export_to(url: str, service: str) -> Callable[[], None]:
     trace.set_tracer_provider(provider)
 
     def flush() -> None:
-        # Its own limit is half a minute, which is longer than what ends a service waits.
+        # Its own limit is half a minute, which is longer than a service manager waits.
         ending = threading.Thread(target=provider.shutdown, name="cenote-traces", daemon=True)
         ending.start()
         ending.join(PATIENCE)
@@ -69,7 +69,7 @@ def export_to(url: str, service: str) -> Callable[[], None]:
 
 
 class _Seldom(logging.Filter):
-    """Lets one record pass, then none for a while."""
+    """Passes one record, then none for a while."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who may what on the platform: tenants, tokens, names, quotas, fair turns, the audit log, certificates.
+"""Access control of the platform: tenants, tokens, names, quotas, fair turns, the audit log, certificates.
 
-Plain classes without a network: what listens calls them.
+Plain classes without a network: the servers call them.
 """

@@ -1,4 +1,4 @@
-"""Errors of the gateway's own storage; what its callers meet is in `cenote_security.errors`."""
+"""Errors of the gateway's own storage; the errors for its callers are in `cenote_security.errors`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cenote_security.errors import RejectedError, UnavailableError
 
 
 class DatabaseUnavailableError(UnavailableError):
-    """The gateway's database cannot be read or written now. What was asked for was not done.
+    """The gateway's database cannot be read or written now. The requested change was not made.
 
     place: a path, or a URL without its password. remedy: what may help, besides another try.
     """
@@ -25,7 +25,7 @@ class DatabaseUnavailableError(UnavailableError):
 
 
 class DuplicateRowError(RejectedError):
-    """What was to be unique in a table is there already: whoever asked knows what that means."""
+    """A row violates a unique constraint: the caller knows what that means."""
 
 
 class NewerSchemaError(UnavailableError):
@@ -45,7 +45,7 @@ class NewerSchemaError(UnavailableError):
 
 
 class NodeLeftError(UnavailableError):
-    """A machine is not there any more, and what it had is gone with it, unless it was stored elsewhere."""
+    """A machine has left, and its contents with it, unless they were stored elsewhere."""
 
     def __init__(self, node: str) -> None:
         super().__init__(node)
@@ -67,7 +67,7 @@ class QueueFullError(UnavailableError):
 
 
 class AuditUnavailableError(UnavailableError):
-    """The audit log cannot be written, so what was to be recorded must not be done."""
+    """The audit log cannot be written, so an action that must be recorded must not be done."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         super().__init__(folder, reason)

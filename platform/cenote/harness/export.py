@@ -82,7 +82,7 @@ def graph(past: HistoryIndex) -> Graph:
 
 
 class ShownSteps:
-    """Kept beside their history: what is asked for again and again are mostly the same ones."""
+    """Rendered steps, kept beside their history: repeated exports show mostly the same steps."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, _ShownStep] = {}

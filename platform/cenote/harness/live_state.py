@@ -53,7 +53,7 @@ class HistoryOwner(Protocol):
         """See Ground. Raises as `kept`."""
 
     def why_not_begun_again(self) -> str:
-        """Why the history cannot be run from its start beside the live state; empty if it can, or nobody knows."""
+        """Why the history cannot be run from its start beside the live state; empty if it can, or if not known."""
 
     def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
         """See `apply_plan`; what was applied is kept for longer than other states."""
@@ -65,7 +65,7 @@ class HistoryOwner(Protocol):
         """The live state becomes that after a kept step. Raises NotKeptError."""
 
     def declare(self, units: Sequence[ArtifactDeclared]) -> None:
-        """Notes them in the history. Raises UsageError where nobody may, or where they do not hold together."""
+        """Notes them in the history. Raises UsageError where that is not allowed, or where they are inconsistent."""
 
     def build(self, options: BuildOptions) -> BuildResult:
         """See Builder, of all that is declared."""
@@ -76,7 +76,7 @@ class HistoryOwner(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class AppliedPatches:
-    """Patches that were applied to one runtime by this process, and the turn of whoever applies one."""
+    """Patches that this process has applied to one runtime, and the lock for applying one."""
 
     applied: dict[str, AppliedPatch] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -115,7 +115,7 @@ class LiveState(ExecutionState):
         return result
 
     def _audited(self, result: ApplyResult, patch: Patch, options: ApplyOptions) -> ApplyResult:
-        """With what the auditor has found. Raises UnsoundError; the patch can be taken back by then."""
+        """The result with the auditor's findings. Raises UnsoundError; the patch can be reverted by then."""
         audit = self._site.audit(options)
         if audit is not None and audit.outcome == "different":
             self.refresh()
@@ -181,7 +181,7 @@ class RuntimeState(LiveState, Generic[Face]):
         self._fork = fork
 
     def plan(self, patch: Patch) -> Plan:
-        """What applying the patch to the line to the head would have run again, and why. Nothing is executed.
+        """The steps that applying the patch to the current line would run again, and why. Nothing is executed.
 
         Raises PatchConflictError if the patch does not fit; UnavailableError, UsageError where none can be applied.
         """
@@ -191,11 +191,11 @@ class RuntimeState(LiveState, Generic[Face]):
         """Runs again what the patch affects, and nothing else: the state is then that of a full run.
 
         All of it or nothing, unless options say otherwise. Equal host calls get their recorded answers; another call
-        with an effect outside is not made, and ends it. Cells of others that come in between end it too.
+        with an external effect is not made, and ends it. Cells that other authors run meanwhile end it too.
 
         Raises StalePlanError when the runtime has gone on since the plan was made, StateNotKeptError when a failure
         could not be undone, StepNotRepeatedError for what cannot be run again, SecurityError for code that the rules
-        refuse. UnsoundError is the alarm of `audit_patches`, raised behind a patch that stays applied.
+        refuse. UnsoundError is the alarm of `audit_patches`; the patch stays applied.
         """
         return self._apply(plan, options or ApplyOptions())
 
@@ -211,7 +211,7 @@ class RuntimeState(LiveState, Generic[Face]):
     def verify(self, found: Slice) -> Verification:
         """Runs the program of a slice in a fresh runtime, and compares what it gives with what is there.
 
-        The fresh one has the same policy, without a network, and what clients have put in. Host functions are not
+        The fresh one has the same policy, without a network, and what clients have injected. Host functions are not
         called: their recorded answers are given. Statements that turn out to be needed are put back: see the result.
 
         Raises UnavailableError when no jail can be had, UsageError for attached authors.
@@ -227,7 +227,7 @@ class RuntimeState(LiveState, Generic[Face]):
         return self._fork(step)
 
     def declare(self, *artifacts: Artifact) -> None:
-        """Watches over these, or over what they are now: the record of the runtime keeps it, for all who hold it.
+        """Tracks these artifacts, or updates their declarations. They are in the history, for all clients.
 
         Raises UnknownArtifactError for a dependency that was not declared, ArtifactCycleError, and UsageError for
         attached authors.
@@ -235,14 +235,14 @@ class RuntimeState(LiveState, Generic[Face]):
         self._declare(artifacts)
 
     def drop(self, name: str) -> None:
-        """Watches over it no more. Raises UnknownArtifactError, UsageError for one that others depend on."""
+        """Stops tracking an artifact. Raises UnknownArtifactError, UsageError for one that others depend on."""
         self._drop(name)
 
     def build(self, options: BuildOptions | None = None) -> BuildResult:
         """Brings all artifacts up to date, and nothing else: all of it or nothing.
 
-        What changed an artifact after it had been used is put before that, and what that affects is run again as
-        `apply` does. Then tests are run in the jail, beside the state, if anything that they used is different.
+        A step that changed an artifact after its first use is moved before that use, and what that affects is run
+        again as `apply` does. Then the tests that used anything different are run in the jail, beside the state.
         The result is `failed`, and everything as before, when a step raises or a test does not pass.
 
         Raises UnbuildableError; else as `apply`.
@@ -268,7 +268,7 @@ class AsyncRuntimeState(LiveState, Generic[Face]):
         return await asyncio.to_thread(self._plan, patch)
 
     async def apply(self, plan: Plan, options: ApplyOptions | None = None) -> ApplyResult:
-        """See RuntimeState. Cancelled, it ends behind the step that runs, and puts everything back first."""
+        """See RuntimeState. Cancelled, it ends after the step that runs, and puts everything back first."""
         return await _finished(partial(self._apply, plan), options or ApplyOptions())
 
     async def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
@@ -292,7 +292,7 @@ class AsyncRuntimeState(LiveState, Generic[Face]):
         await asyncio.to_thread(self._drop, name)
 
     async def build(self, options: BuildOptions | None = None) -> BuildResult:
-        """See RuntimeState. Cancelled, it ends behind the step that runs, or behind the tests."""
+        """See RuntimeState. Cancelled, it ends after the step that runs, or after the tests."""
         chosen = options or BuildOptions()
         return await _finished(lambda apply: self._build(replace(chosen, apply=apply)), chosen.apply)
 
@@ -304,7 +304,7 @@ def _expect(given: object, kind: type, what: str) -> None:
 
 
 async def _finished(work: Callable[[ApplyOptions], _T], options: ApplyOptions) -> _T:
-    """The result of work on a thread, which nobody leaves before it has put everything back."""
+    """The result of work on a thread. A cancelled caller waits until the work has put everything back."""
     leaving = threading.Event()
     heeding = replace(options, cancelled=lambda: leaving.is_set() or options.cancelled())
     working = asyncio.ensure_future(asyncio.to_thread(work, heeding))

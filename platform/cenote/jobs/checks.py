@@ -1,4 +1,4 @@
-"""How large a job may be, and what is wrong with its tasks, reported for all of them at once. Values only.
+"""Size limits of a job, and problems of its tasks, reported for all of them at once. Values only.
 
 Both sides of the wire use it: the platform enforces the limits, clients check before they send anything.
 """
@@ -17,7 +17,7 @@ from cenote_security.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """What is wrong with one task of the input. line: from 1."""
+    """The problem of one task of the input. line: from 1."""
 
     line: int
     reason: str
@@ -27,7 +27,7 @@ class BadLine:
 
 
 class BadTasksError(UsageError):
-    """Tasks that cannot be run as they stand; nothing was. lines: the first of them. found: how many there are."""
+    """Tasks that cannot be run; nothing was. lines: the first bad ones. found: how many there are."""
 
     def __init__(self, lines: Sequence[BadLine], found: int) -> None:
         super().__init__(tuple(lines), found)
@@ -42,10 +42,10 @@ class BadTasksError(UsageError):
 
 
 MAX_TASKS: Final = 100_000
-"""Of one job: each is a row, and is looked at when a process takes the job up."""
+"""Tasks of one job: each is a row, and is read when a process takes the job over."""
 
 MAX_INPUT: Final = 128 * 2**20
-"""Bytes of all tasks of a job; larger data belongs into references."""
+"""Bytes of all tasks of a job; larger data belongs in references."""
 
 MAX_TASK: Final = 2**20
 """Bytes of one task, with its variables: it goes in one message."""
@@ -54,10 +54,10 @@ MAX_TASK_NAME: Final = 200
 """Characters of a task's id."""
 
 MAX_VARIABLES: Final = 100
-"""Names that a job gives to all tasks, or that a task has of its own."""
+"""Names of a job's shared variables, or of a task's own."""
 
 MAX_PROBLEMS: Final = 50
-"""Lines with something wrong that are told of at once; the number of all is told too."""
+"""Bad lines that are reported at once, with the number of all."""
 
 MAX_KEY: Final = 200
 
@@ -65,11 +65,11 @@ MAX_CODE: Final = 256 * 2**10
 """Characters of `setup`."""
 
 MAX_RETRIED: Final = 10_000
-"""Tasks that are named in one request to do them again; without names it is all that failed."""
+"""Tasks that one retry request can name; without names it retries all that failed."""
 
 
 class TaskCheck:
-    """Of one job's tasks, as they come. shared: names that all of them have. has_model: whether agents can work."""
+    """Checks one job's tasks in order. shared: names that all of them have. has_model: whether agents can work."""
 
     def __init__(self, shared: Collection[str], *, has_model: bool) -> None:
         self._shared = frozenset(shared)
@@ -81,7 +81,7 @@ class TaskCheck:
 
     @property
     def tasks(self) -> int:
-        """How many were looked at."""
+        """The number of checked tasks."""
         return len(self._names) + self._found
 
     @property
@@ -89,7 +89,7 @@ class TaskCheck:
         return not self._found
 
     def see(self, task: job_pb2.JobTask) -> None:
-        """The next one. Raises UsageError where the input is too large as a whole."""
+        """Checks the next task. Raises UsageError where the whole input is too large."""
         if self.tasks >= MAX_TASKS:
             raise UsageError(f"a job has up to {MAX_TASKS} tasks; submit the rest as another job")
         size = task.ByteSize()
@@ -105,13 +105,13 @@ class TaskCheck:
             self._names[task.id] = task.line
 
     def refuse(self, line: int, reason: str) -> None:
-        """A line that is none."""
+        """Records a line that is not a task."""
         self._found += 1
         if len(self._lines) < MAX_PROBLEMS:
             self._lines.append(BadLine(line=line, reason=reason))
 
     def finish(self) -> None:
-        """All have come. Raises BadTasksError; UsageError for none at all."""
+        """Call after the last task. Raises BadTasksError; UsageError if there was no task."""
         if self._found:
             raise BadTasksError(self._lines, self._found)
         if not self._names:
@@ -155,7 +155,7 @@ class TaskCheck:
 
 
 def wrong_identifier(name: str) -> str:
-    """Why it is no name for a variable; empty if it is one."""
+    """Why it is not a valid variable name; empty if it is."""
     if name.isidentifier() and not keyword.iskeyword(name) and len(name) <= 100:
         return ""
     return f"{name[:100]!r} is no name for a variable: it is a Python identifier"

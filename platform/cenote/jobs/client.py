@@ -1,4 +1,4 @@
-"""The batch jobs of a platform as a script holds them: submitted, found again, listed, waited for.
+"""A script's interface to the batch jobs of a platform: submit, look up, list, wait.
 
 A job continues when the script has ended.
 """
@@ -31,13 +31,13 @@ from cenote_worker.wire import option_messages, policies
 T = TypeVar("T")
 
 PATIENCE: Final = 40.0
-"""Seconds for a question to the gateway, which has a shorter deadline of its own."""
+"""Seconds for a call to the gateway, which has a shorter deadline of its own."""
 
 
 class Job:
-    """Made by `platform.jobs`. Each call has a twin for code that awaits, with `async_` in front of its name.
+    """Made by `platform.jobs`. Each call has an awaitable counterpart, with `async_` in front of its name.
 
-    Calls raise UnknownEntryError for a job that is not there any more.
+    Calls raise UnknownEntryError for a job that no longer exists.
     """
 
     def __init__(self, client: JobClient, id: str, name: str) -> None:
@@ -46,16 +46,16 @@ class Job:
         self._client = client
 
     def status(self) -> JobStatus:
-        """How far it is."""
+        """The job's progress."""
         return self._ask(self._status())
 
     async def async_status(self) -> JobStatus:
         return await off(self._status())
 
     def wait(self, timeout: float | None = None) -> JobStatus:
-        """Waits until every task is over, or for `timeout` seconds. Gives its status then, whichever came first.
+        """Waits until every task is over, or for `timeout` seconds, whichever comes first, and returns the status.
 
-        A platform that does not answer for half a minute raises UnavailableError; the job goes on.
+        A platform that does not answer for half a minute raises UnavailableError; the job continues.
         """
         return ask(self._ended(timeout), math.inf)
 
@@ -63,10 +63,10 @@ class Job:
         return await off(self._ended(timeout))
 
     def results(self, *, follow: bool = False, after: int = 0) -> Iterator[TaskResult]:
-        """What came of tasks, in the order of the input: of those that are over now.
+        """Results of the tasks that are over now, in the order of the input.
 
-        follow: waits for the others, each in its place, to the end of the job. after: only tasks behind that place of
-        the input. A line that breaks is taken up where it broke.
+        follow: waits for the other tasks, each in its place, to the end of the job. after: only tasks after this
+        place in the input. A broken connection is resumed where it broke.
         """
         stream = self._results(follow, after)
         try:
@@ -86,24 +86,24 @@ class Job:
             await off(_close(stream))
 
     def logs(self, task: str) -> TaskLog:
-        """What the last attempt at a task did, by the task's id: output, errors, an agent's code; head and tail."""
+        """The log of the last attempt at a task, by the task's id: output, errors, an agent's code; head and tail."""
         return self._ask(self._log(task))
 
     async def async_logs(self, task: str) -> TaskLog:
         return await off(self._log(task))
 
     def cancel(self) -> JobStatus:
-        """Interrupts what is under way, and begins nothing more. What is done stays."""
+        """Interrupts running tasks, and begins no more. Completed tasks keep their results."""
         return self._ask(self._cancelled())
 
     async def async_cancel(self) -> JobStatus:
         return await off(self._cancelled())
 
     def retry(self, tasks: Sequence[str] | None = None, *, budget: Budget | None = None) -> JobStatus:
-        """Has tasks done again that failed or were cancelled: all of them, or those of these ids.
+        """Runs tasks again that failed or were cancelled: all of them, or those with these ids.
 
-        Results of the others stay, and these have as many attempts as at first. budget: instead of the job's; what
-        was spent before counts.
+        Other results stay, and the tasks get as many attempts as at first. budget: replaces the job's; what was spent
+        before counts.
         """
         return self._ask(self._retried(tasks, budget))
 
@@ -113,7 +113,7 @@ class Job:
         return await off(self._retried(tasks, budget))
 
     def remove(self) -> None:
-        """Ends what it does, and forgets it with its results."""
+        """Ends the job's work, and removes the job with its results."""
         self._ask(self._client.delete(self.id))
 
     async def async_remove(self) -> None:
@@ -180,7 +180,7 @@ def ask(work: Coroutine[Any, Any, T], patience: float = PATIENCE) -> T:
 
 
 async def off(work: Coroutine[Any, Any, T]) -> T:
-    """On the loop that has the lines to platforms."""
+    """Runs on the loop that has the connections to platforms."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, background().loop))
 
 
@@ -222,7 +222,7 @@ _SETTINGS: Final = frozenset(field.name for field in team_pb2.AgentSettings.DESC
 
 
 def head_of(terms: JobTerms) -> job_pb2.JobHead:
-    """Without its variables, which have to be kept first. Raises UsageError."""
+    """The head without its variables, which must be stored first. Raises UsageError."""
     if unknown := sorted(set(terms) - set(JobTerms.__annotations__)):
         known = ", ".join(sorted(JobTerms.__annotations__))
         raise UsageError(f"a job has no {unknown[0]!r}; there are {known}")
@@ -260,38 +260,38 @@ def _set(message: job_pb2.JobDefinition | team_pb2.AgentSettings, name: str, val
 
 
 _PATIENCE: Final = 2 * SUBMITTING
-"""Seconds for a submission, tried again where its line broke."""
+"""Seconds for a submission, retried where its connection broke."""
 
 
 class Jobs:
-    """`platform.jobs`. Nothing is sent before the first call. Each has a twin for code that awaits, `async_...`.
+    """`platform.jobs`. Nothing is sent before the first call. Each call has an awaitable counterpart, `async_...`.
 
-    Calls raise UnavailableError when nobody answers there, RejectedError and its kinds for what is refused.
+    Calls raise UnavailableError when the platform does not answer, RejectedError and subclasses for a refusal.
     """
 
     def __init__(self, destination: Destination) -> None:
         self._client = JobClient(destination)
 
     def submit(self, tasks: Source, **terms: Unpack[JobTerms]) -> Job:
-        """A job of all these tasks, which the platform has when this returns. It works on them, whoever leaves.
+        """Submits a job, which the platform has stored on return. It runs even if the script ends.
 
         tasks: a file with one JSON object a line, or such dictionaries: `task`, a text for an agent, or `code`, a
         cell; `variables`, plain data that its runtime has under these names; `id`, by default its line. Each runs in
         a fresh runtime.
-        name: by default its id. key: of this submission: repeated with it, it gives the job that is there.
+        name: by default its id. key: of this submission: a repeated one with the same key returns the existing job.
         model: of the agents, a LiteLLM name or a ModelSpec. secrets: keys for it, see `Platform.team`.
         sandbox: of each runtime. setup: a cell that each runs first. variables: shared values, which all runtimes
-        have without a copy; the platform keeps them for an hour until the job begins, and for one behind its end.
+        have without a copy; the platform keeps them for an hour before the job begins, and for one after its end.
         result: the variable whose value is a task's result, as plain JSON.
-        concurrency: tasks at once, by default 4; of more than the machines have room for, some wait.
-        attempts: how often a task that fails is done, by default
-        once; backoff: seconds before the second attempt, doubled with each further one. timeout: seconds of each.
+        concurrency: tasks at once, by default 4; tasks beyond what the machines have room for wait. attempts: how
+        often a failing task is run, by default once; backoff: seconds before the second attempt, doubled with each
+        further one. timeout: seconds of each.
         budget: tokens and cost of all agents together.
         max_steps, instructions, system_instructions, max_history, max_exec_output, max_exec_timeout, context_window,
         namespace_delta, prompt, and the limits max_run_time, max_total_tokens, max_input_tokens, max_output_tokens,
         max_answer_time, max_answer_length: of each agent, see CaveAgent.
 
-        Raises BadTasksError, with all lines that are wrong, and UsageError: nothing has run then.
+        Raises BadTasksError, with all bad lines, and UsageError: nothing has run then.
         """
         head = head_of(terms)
         return ask(self._submitted(head, tasks, terms.get("variables") or {}), _PATIENCE)
@@ -301,14 +301,14 @@ class Jobs:
         return await off(self._submitted(head, tasks, terms.get("variables") or {}))
 
     def get(self, name: str) -> Job:
-        """The job of that name, or id. Raises UnknownEntryError."""
+        """The job with that name or id. Raises UnknownEntryError."""
         return ask(self._got(name), PATIENCE + self._client.wait)
 
     async def async_get(self, name: str) -> Job:
         return await off(self._got(name))
 
     def list(self) -> Sequence[JobStatus]:
-        """All jobs that the token's tenant has."""
+        """All jobs of the token's tenant."""
         return ask(self._listed(), PATIENCE + self._client.wait)
 
     async def async_list(self) -> Sequence[JobStatus]:

@@ -1,4 +1,4 @@
-"""What a platform tells of a job: how far it is, and what came of each task."""
+"""What a platform reports about a job: its progress, and the result of each task."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _STATUSES: Final[tuple[TaskStatus, ...]] = ("succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """How far a job is. waiting to cancelled: numbers of tasks. tokens, cost (US dollars): of all attempts.
+    """The progress of a job. waiting to cancelled: numbers of tasks. tokens, cost (US dollars): of all attempts.
 
     Times are seconds since the epoch, 0 for not yet. starts: processes that have worked on it; more than one when
-    they were killed. revision: how often tasks were asked to be done again. expires: when the platform forgets it.
-    waiting_for: why tasks do not begin; empty when nothing stands in their way.
+    they were killed. revision: how often tasks were requested again. expires: when the platform removes it.
+    waiting_for: why tasks do not begin; empty when nothing prevents it.
     """
 
     id: str
@@ -51,7 +51,7 @@ class JobStatus:
 
     @property
     def over(self) -> int:
-        """How many tasks have come to their end, well or not."""
+        """How many tasks are over, whatever their result."""
         return self.succeeded + self.failed + self.cancelled
 
     @property
@@ -59,7 +59,7 @@ class JobStatus:
         return self.state in ("done", "cancelled")
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """As a dictionary for JSON."""
         return {**asdict(self), "tasks": self.tasks}
 
 
@@ -78,7 +78,7 @@ class TaskError:
 
     @property
     def verdict(self) -> Verdict:
-        """What the failure is down to: the task, a limit, or the platform and the model."""
+        """The cause of the failure: the task, a limit, or the platform and the model."""
         return of_reason(self.reason)
 
     def __str__(self) -> str:
@@ -87,12 +87,12 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What came of a task. index: its place in the input, from 1.
+    """The result of a task. index: its place in the input, from 1.
 
-    value: of the variable that is the result, as plain data; None where none is. answer: the agent's last words, or
-    what the cell shows. attempts: how often it was begun. lost: how many of these came to nobody knows what, as the
-    platform failed under them: what they did outside of their runtimes was perhaps done more than once.
-    duration: seconds of the last attempt. tokens, cost (US dollars): of all attempts.
+    value: of the result variable, as plain data; None without one. answer: the agent's last words, or what the cell
+    shows. attempts: how often it was begun. lost: attempts with an unknown outcome, because the platform failed
+    during them: their effects outside the runtime may have happened more than once. duration: seconds of the last
+    attempt. tokens, cost (US dollars): of all attempts.
     """
 
     index: int
@@ -112,7 +112,7 @@ class TaskResult:
         return self.status == "succeeded"
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """As a dictionary for JSON."""
         data = asdict(self)
         if self.error is not None:
             data["error"] |= {"verdict": self.error.verdict.kind, "limit": self.error.verdict.limit}
@@ -121,7 +121,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLog:
-    """What a task's last attempt did, as text. left_out: characters of the middle that were not kept."""
+    """The log of a task's last attempt, as text. left_out: characters of the middle that were not kept."""
 
     text: str
     left_out: int

@@ -15,7 +15,7 @@ from cenote_security.errors import UsageError
 FIELDS: Final = frozenset({"id", "task", "code", "variables"})
 
 MESSAGE: Final = 2**20
-"""Bytes of tasks that go in one message, besides the last of them."""
+"""Bytes of tasks in one message, besides the last of them."""
 
 Source = str | Path | Iterable[Mapping[str, object]]
 
@@ -23,7 +23,7 @@ Source = str | Path | Iterable[Mapping[str, object]]
 def tasks_of(source: Source, check: TaskCheck) -> list[job_pb2.JobTasks]:
     """All tasks, in messages. source: a path, or dictionaries.
 
-    Raises BadTasksError for what cannot be run; UsageError for a file that cannot be read, or too much of it.
+    Raises BadTasksError for bad tasks; UsageError for a file that cannot be read, or is too large.
     """
     batches = [job_pb2.JobTasks()]
     size = 0
@@ -42,7 +42,7 @@ def tasks_of(source: Source, check: TaskCheck) -> list[job_pb2.JobTasks]:
 
 
 def _objects(source: Source) -> Iterator[tuple[int, object]]:
-    """With their lines, from 1."""
+    """Objects with their lines, from 1."""
     if isinstance(source, str | Path):
         yield from _lines(Path(source))
     elif isinstance(source, Mapping) or not isinstance(source, Iterable):
@@ -52,7 +52,7 @@ def _objects(source: Source) -> Iterator[tuple[int, object]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, object]]:
-    """Lines that are no JSON are given as errors. Blank ones are none."""
+    """Invalid JSON is returned as an error. Blank lines are skipped."""
     try:
         if path.stat().st_size > MAX_INPUT:
             raise UsageError(f"{str(path)!r} has more than the {MAX_INPUT >> 20} MiB that a job may have")
@@ -72,7 +72,7 @@ def _parsed(line: bytes) -> object:
 
 
 def _task(number: int, given: object, check: TaskCheck) -> job_pb2.JobTask | None:
-    """None for one that is refused."""
+    """None for a refused task."""
     reason = _wrong(given)
     if not reason:
         assert isinstance(given, Mapping)

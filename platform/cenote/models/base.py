@@ -192,7 +192,7 @@ class Model(ABC):
         return ModelLimits()
 
     def redact(self, text: str) -> str:
-        """`text` without the credentials of this model, for whoever writes it down."""
+        """`text` without the credentials of this model, for logs and records."""
         return text
 
 

@@ -1,4 +1,4 @@
-"""What models behind a network have in common: retries, hidden credentials, usage that may be refused.
+"""What models across a network have in common: retries, hidden credentials, usage that may be refused.
 
 Keywords of their constructors are checked: which are for a request, which for an address.
 """

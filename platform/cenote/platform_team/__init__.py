@@ -1,4 +1,4 @@
-"""Teams whose loop runs on a platform, as scripts hold them."""
+"""A script's interface to teams whose loop runs on a platform."""
 
 from __future__ import annotations
 

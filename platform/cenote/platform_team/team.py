@@ -1,4 +1,4 @@
-"""A team whose loop runs on a platform, as a script holds it, and what the platform reports of it.
+"""A script's interface to a team whose loop runs on a platform, and what the platform reports about it.
 
 The team continues when the script has ended.
 """
@@ -32,9 +32,9 @@ _STATES: Final[tuple[RunState, ...]] = ("waiting", "running", "done", "failed", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamNews:
-    """Something that happened in a team. number: to follow it from there.
+    """An event in a team. number: where to follow from.
 
-    agent, type, content: as of a TeamEvent; without an agent it happened to the run, and the type is `started`,
+    agent, type, content: as in a TeamEvent; without an agent the event is about the run, and the type is `started`,
     `resumed`, `restarted`, `done`, `failed` or `cancelled`. at: seconds since the epoch.
     """
 
@@ -48,9 +48,9 @@ class TeamNews:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamRun:
-    """What a team was set to do. answer: the last words; status: how a lead came to them, as of an AgentResponse.
+    """A run of a team. answer: the last words; status: how a lead came to them, as in an AgentResponse.
 
-    references: what the steps of a plan gave; the platform keeps it for an hour. error: why it failed.
+    references: results of a plan's steps; the platform keeps them for an hour. error: why it failed.
     """
 
     number: int
@@ -63,7 +63,7 @@ class TeamRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatus:
-    """A step of the plan that is worked on, or was last."""
+    """A step of the current plan, or of the last one."""
 
     agent: str
     task: str
@@ -73,9 +73,9 @@ class StepStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamStatus:
-    """runs: newest first. tokens, cost: of all of them, in US dollars. newest: number of the last news.
+    """runs: newest first. tokens, cost: of all of them, in US dollars. newest: number of the last event.
 
-    starts: processes that have worked on it; more than one run needs when they were killed.
+    starts: processes that have worked on it; more than a run needs when they were killed.
     """
 
     id: str
@@ -90,7 +90,7 @@ class TeamStatus:
 
 
 class TeamRunError(CenoteError):
-    """A run of a platform's team did not come to a good end. run: as it is."""
+    """A run of a platform's team has failed or was cancelled. run: its state."""
 
     def __init__(self, run: TeamRun) -> None:
         super().__init__(run)
@@ -115,7 +115,7 @@ def news_of(message: team_pb2.TeamNews) -> TeamNews:
 
 
 def run_of(message: team_pb2.TeamRun, references: tuple[ObjectReference, ...] = ()) -> TeamRun:
-    """references: to what its steps gave, held for this client."""
+    """references: to the results of its steps, held for this client."""
     return TeamRun(
         number=message.number,
         state=_STATES[message.state] if message.state < len(_STATES) else "failed",
@@ -148,10 +148,10 @@ def status_of(message: team_pb2.TeamDescription) -> TeamStatus:
 class ModelSpec:
     """A model as data.
 
-    name: as its server knows it; without a `base_url` a LiteLLM name, such as `anthropic/claude-sonnet-4-5`.
-    base_url: of a server of OpenAI's chat completions, which the platform's operator has allowed.
+    name: in its server's terms; without a `base_url` a LiteLLM name, such as `anthropic/claude-sonnet-4-5`.
+    base_url: of a server with OpenAI's chat completions, which the platform's operator has allowed.
     secret: which of the team's secrets is the key. parameters: such as `{"temperature": 0.2}`.
-    script: answers in order, of a model for tests that asks nobody.
+    script: answers in order, for tests; no server is called.
     """
 
     name: str = ""
@@ -174,14 +174,14 @@ class ModelSpec:
 T = TypeVar("T")
 
 PATIENCE: Final = 40.0
-"""Seconds for a question to the gateway, which has a shorter deadline of its own."""
+"""Seconds for a call to the gateway, which has a shorter deadline of its own."""
 
 
 class PlatformTeam:
     """Made by `Platform.team`. Nothing is sent before the first call.
 
-    Members are data: a model by its name, instructions, a sandbox. Functions of this process are not among them:
-    nobody may be here to carry them out.
+    Members are data: a model by its name, instructions, a sandbox. Functions of this process are not possible: the
+    process may have ended when they are called.
     """
 
     def __init__(
@@ -215,9 +215,9 @@ class PlatformTeam:
         lead: bool = False,
         **settings: Any,
     ) -> Self:
-        """A further member. The platform hears of it when the team is next set to work.
+        """Adds a member. The platform gets it when the team is next set to work.
 
-        model: a LiteLLM name, or more of a model. under: whose sub-agent it is. settings: `instructions`,
+        model: a LiteLLM name, or a ModelSpec. under: the agent whose sub-agent it is. settings: `instructions`,
         `system_instructions`, `max_steps`, `max_history`, `max_exec_output`, `max_exec_timeout`, `context_window`,
         `namespace_delta`, `prompt` and the limits `max_run_time`, `max_total_tokens`, `max_input_tokens`,
         `max_output_tokens`, `max_answer_time`, `max_answer_length`, see CaveAgent; for the rest as
@@ -253,10 +253,11 @@ class PlatformTeam:
         *inputs: ObjectReference,
         variables: Mapping[str, ObjectReference] | None = None,
     ) -> TeamRun:
-        """Sets the team to work and waits until it is done. Who stops waiting stops nothing; see `cancel`.
+        """Sets the team to work and waits until it is done. The run continues if the caller stops waiting; see
+        `cancel`.
 
         work: a task for the lead, or a plan (`cenote.plans`). inputs: of the plan. variables: for the lead, by name.
-        Raises TeamRunError for a run that fails or is cancelled; what the platform refuses.
+        Raises TeamRunError for a run that fails or is cancelled; and refusals of the platform.
         """
         return await self.wait(await self.start(work, *inputs, variables=variables))
 
@@ -266,7 +267,7 @@ class PlatformTeam:
         *inputs: ObjectReference,
         variables: Mapping[str, ObjectReference] | None = None,
     ) -> int:
-        """The same without waiting: gives the number of the run. Raises UsageError, and what the platform refuses."""
+        """Starts a run without waiting and returns its number. Raises UsageError, and refusals of the platform."""
         if not isinstance(work, str | Plan):
             raise UsageError(f"a team works on a text, or a plan of cenote.plans, not on {work!r:.100}")
         request = make(team_pb2.StartRunRequest, team=self.name, key=new_key())
@@ -285,7 +286,7 @@ class PlatformTeam:
         return (await _off(self._client.start(request))).number
 
     async def wait(self, number: int = 0) -> TeamRun:
-        """Until a run is over; by default the newest. Raises TeamRunError."""
+        """Waits until a run is over; by default the newest. Raises TeamRunError."""
         ended = await _off(self._client.ended(make(team_pb2.RunName, team=self.name, number=number)))
         run = await self._run(ended)
         if run.state != "done":
@@ -293,9 +294,9 @@ class PlatformTeam:
         return run
 
     async def follow(self, after: int = 0, *, wait: bool = False) -> AsyncGenerator[TeamNews, None]:
-        """What has happened and happens, behind the news of that number, to the end of the last run.
+        """Past and coming events after the one of that number, to the end of the last run.
 
-        wait: go on waiting for further runs. A broken line is taken up again where it broke.
+        wait: continue waiting for further runs. A broken connection is resumed where it broke.
         """
         queue: asyncio.Queue[TeamNews | BaseException | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -316,10 +317,10 @@ class PlatformTeam:
         finally:
             following.cancel()
 
-    # -- questions --
+    # -- other calls --
 
     def status(self) -> TeamStatus:
-        """How far it is. Raises UnknownEntryError for a team that was never set to work."""
+        """The team's progress. Raises UnknownEntryError for a team that was never set to work."""
         return status_of(self._ask(self._client.get(self.name)))
 
     def cancel(self, number: int = 0) -> None:
@@ -327,7 +328,7 @@ class PlatformTeam:
         self._ask(self._client.cancel(make(team_pb2.RunName, team=self.name, number=number)))
 
     def delete(self) -> None:
-        """Ends what it does, and forgets it."""
+        """Ends the team's work, and removes the team."""
         self._ask(self._client.delete(self.name))
 
     def __repr__(self) -> str:
@@ -346,7 +347,7 @@ class PlatformTeam:
 
 
 async def _off(work: Coroutine[Any, Any, T]) -> T:
-    """On the loop that has the lines to platforms."""
+    """Runs on the loop that has the connections to platforms."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, background().loop))
 
 

@@ -121,7 +121,7 @@ class Environment:
 
     @property
     def seed(self) -> int:
-        """Of the present episode: `reset(seed=...)` begins one that draws the same numbers."""
+        """The seed of the present episode: `reset(seed=...)` begins one that draws the same numbers."""
         return self._seed
 
     @property

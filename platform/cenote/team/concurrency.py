@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class AsyncCondition:
-    """Wakes everybody who waits when something has changed.
+    """Wakes all waiting tasks when something has changed.
 
     asyncio's own conditions belong to one loop; what a team shares is also changed by host calls, from threads.
     """
@@ -27,15 +27,15 @@ class AsyncCondition:
         self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
 
     def ring(self) -> None:
-        """Something has changed. From any thread."""
+        """Wakes the waiting tasks. Called from any thread."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         for future, loop in waiting.items():
-            with suppress(RuntimeError):  # the loop was closed; nobody waits any more
+            with suppress(RuntimeError):  # the loop was closed: no caller waits any more
                 loop.call_soon_threadsafe(_wake, future)
 
     async def until(self, ready: Callable[[], T | None]) -> T:
-        """What `ready` gives as soon as that is not None; it is asked again after each ring."""
+        """What `ready` gives as soon as that is not None; it is called again after each ring."""
         loop = asyncio.get_running_loop()
         while True:
             future = loop.create_future()
@@ -126,7 +126,7 @@ async def _until(jobs: Sequence[Job[T]], enough: Callable[[_End[T]], bool]) -> l
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            end = _End(number=number, error=error)  # somebody cancelled what the job waits for
+            end = _End(number=number, error=error)  # what the job waits for was cancelled
         except Exception as error:  # noqa: BLE001  (whatever it is, the others decide whether it counts)
             end = _End(number=number, error=error)
         if not bell.is_set():
@@ -151,6 +151,6 @@ async def _in_place(job: Job[T], places: asyncio.Semaphore) -> T:
 
 
 def _close(jobs: Iterable[Job[T]]) -> None:
-    """A job whose task was cancelled before it began would warn that nobody awaited it."""
+    """Closes the jobs: one whose task was cancelled before it began would warn that it was never awaited."""
     for job in jobs:
         job.close()

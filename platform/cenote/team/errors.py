@@ -12,7 +12,7 @@ class BudgetExceededError(RejectedError):
     """The team's budget does not cover this. The call was not made.
 
     resource: `tokens`, `cost` (US dollars), `agents`, `depth` or `seconds`.
-    needed: what was asked for; 0 where nobody knows. left: what there is.
+    needed: the amount requested; 0 where not known. left: the amount that is left.
     """
 
     verdict = limit("budget")

@@ -26,13 +26,13 @@ class TeamEvent:
 
 
 class Broadcast:
-    """Tells every listener. Listeners are plain functions: they must not block."""
+    """Passes events to every listener. Listeners are plain functions that must not block."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[TeamEvent], None]] = []
 
     def tell(self, agent: str, event: Event) -> None:
-        """What is only of use while it happens stays with the agent, as does the account at a run's end."""
+        """Passes an event on, except those that are only of use while they happen, and the account at a run's end."""
         if event.type.is_passing or event.type is EventType.STOPPED:
             return
         for listener in tuple(self._listeners):
@@ -53,7 +53,7 @@ Again = Callable[[], None]
 
 
 class TeamRecord(Protocol):
-    """Stands between an agent and what it acts on. One event loop's."""
+    """Records what passes between an agent and its model and runtime. Used on one event loop."""
 
     def model(self, agent: str, model: Model) -> Model:
         """The model that the agent is to speak to instead."""
@@ -72,7 +72,7 @@ class TeamRecord(Protocol):
         """
 
     def called(self, agent: str, number: int) -> str:
-        """The place of a task that the agent's code sets another one. number: of its host call."""
+        """The place of a task that the agent's code gives to another agent. number: of its host call."""
 
 
 class Unrecorded:

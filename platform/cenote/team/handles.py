@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ChildTasks:
-    """The runs of sub-agents that a parent's code has started and that have not ended. One event loop's."""
+    """The runs of sub-agents that a parent's code has started and that have not ended. Used on one event loop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[object]] = set()
@@ -33,11 +33,11 @@ class ChildTasks:
 
     @asynccontextmanager
     async def allowed(self) -> AsyncGenerator[None, None]:
-        """While the parent works; what is left then is cancelled, and has ended after the block.
+        """Allows tasks while the parent works. Those left at the end of the block are cancelled and awaited.
 
-        A cell ends some time before the calls that it has left behind do.
+        A cell may end before the calls that it has started.
 
-        Raises AgentBusyError in another such block.
+        Raises AgentBusyError inside another such block.
         """
         if self._open:
             raise AgentBusyError
@@ -50,7 +50,7 @@ class ChildTasks:
 
     @contextmanager
     def errand(self) -> Generator[None, None, None]:
-        """The current task is one. Raises UsageError where code of the parent's jail calls that nobody waits for."""
+        """Registers the current task. Raises UsageError for a call that the parent no longer waits for."""
         if not self._open:
             raise UsageError("a sub-agent works only while its parent works on a task")
         current = asyncio.current_task()

@@ -31,7 +31,7 @@ from cenote_security.policy import SandboxPolicy, weakness
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Everything that `Team.add` was told. settings: for CaveAgent."""
+    """The arguments of `Team.add`. settings: for CaveAgent."""
 
     name: str
     model: Model | Callable[[], Model]
@@ -53,7 +53,7 @@ class Profile:
         return self.model if isinstance(self.model, Model) else self.model()
 
     def price_of(self, model: Model, budget: Budget) -> Price | None:
-        """The price of its tokens. Raises UsageError where the budget limits cost and nobody knows it."""
+        """The price of its tokens. Raises UsageError where the budget limits cost and no price is known."""
         if budget.cost is None:
             return self.price
         price = self.price or list_price(model.model_id)
@@ -104,7 +104,7 @@ class Member:
         self.members: list[Member] = []
         self.meter = meter or Meter()
         self.turn = asyncio.Lock()
-        """Held by a step that works with this agent: an agent does one thing at a time."""
+        """Held by a step that uses this agent: an agent does one thing at a time."""
 
         self._holdings = SeenVersions(ground.variables)
         self._preparing = asyncio.Lock()
@@ -138,7 +138,7 @@ class Member:
 
     @property
     def level(self) -> int:
-        """1 for an agent that is nobody's sub-agent."""
+        """1 for an agent that is not a sub-agent."""
         return 1 if self.parent is None else self.parent.level + 1
 
     @property

@@ -28,7 +28,7 @@ class Meter:
 
 
 class Payer(Protocol):
-    """Grants what calls may cost, and books what they did: a BudgetLedger, or what stands before one."""
+    """Reserves and settles the costs of calls: a BudgetLedger, or a wrapper of one."""
 
     @property
     def budget(self) -> Budget: ...
@@ -118,7 +118,7 @@ class MeteredModel(ReasoningModel):
 
 
 class _Answer:
-    """The text of an answer, and whether it has more tokens than were reserved (0: nobody counts)."""
+    """The text of an answer, and whether it has more tokens than were reserved (0: they are not counted)."""
 
     def __init__(self, reserved: int, model_id: str) -> None:
         self._reserved = reserved

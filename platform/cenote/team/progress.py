@@ -29,7 +29,7 @@ class ReferenceStore(Protocol):
 
 
 class ReferencesInUse:
-    """The references that somebody else in this process still holds; it prolongs no value's life."""
+    """The references that other code in this process still holds; it prolongs no value's life."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ def described(reference: ObjectReference, store: ReferenceStore) -> ReferenceSta
 
 
 def _digest(value: object) -> str:
-    """The digest of a value that is plain data; empty for others: whether they are equal, nobody can tell."""
+    """The digest of a value that is plain data; empty for others: whether they are equal is not known."""
     try:
         text = _json(value)
         # JSON takes tuples for lists, and numbers that are keys for strings.

@@ -1,4 +1,4 @@
-"""Where the runtimes of a team come from. Nothing else in this room knows whether they are near or far."""
+"""Where the runtimes of a team come from. No other module of this package knows whether they are local or remote."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OwnedRuntime:
     """A runtime that was made for an agent: the awaiting face of it, and its end.
 
     Cells that the agent runs come back with what `notices` gives, as their news; `port` may put something before what
-    the agent sees. The object that the factory gave stays in hand, since a runtime that nobody holds any more is
+    the agent sees. The object that the factory gave is kept, since an unreferenced runtime is
     closed.
     """
 

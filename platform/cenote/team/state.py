@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from cenote_security.errors import UsageError
 
 VERSION = 1
-"""Of the format. A newer one is refused: it may mean something else by the same words."""
+"""Version of the format. A newer one is refused: the same fields may mean something else in it."""
 
 StepStatus = Literal["running", "done", "failed"]
 

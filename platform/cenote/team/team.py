@@ -117,7 +117,7 @@ class Team:
         """A further agent.
 
         name: a Python identifier: its parent's code knows it by that. model: or a function that makes one, for each
-        agent that is made like this one in a fan-out. description: what its parent's model is told of it.
+        agent that is made like this one in a fan-out. description: shown to its parent's model.
         variables, functions, types: what its namespace starts with, besides `team` (the team's variables) and
         `budget` (where there are limits). sandbox: by default its parent's, or the team's. under: whose sub-agent it
         is. lead: whether `run` sets this one to work; else it is the first that was added. price: of the model's
@@ -161,7 +161,7 @@ class Team:
     # -- work --
 
     async def run(self, task: str) -> AgentResponse:
-        """Set the lead to work, with all agents that are nobody's sub-agents as its own.
+        """Set the lead to work, with all agents that have no parent as its sub-agents.
 
         Raises what `CaveAgent.run` raises, BudgetExceededError, and WeakerSandboxError if one of them may do more
         than the lead.
@@ -238,7 +238,7 @@ class Team:
     def state(self) -> TeamState:
         """Everything that is known of the team, values excepted.
 
-        Reservations of calls under way are taken as spent: after a crash nobody knows what became of them.
+        Reservations of calls under way are taken as spent: after a crash their outcome is not known.
         """
         spent, store = self._ground.treasury.committed, self._references
         return TeamState(

@@ -1,6 +1,6 @@
 """Variables of a whole team: references under names, each new one a version.
 
-An agent is told once of each version newer than its own. A value can be looked at without being loaded into a
+An agent is notified once of each version newer than its own. A value can be looked at without being loaded into a
 namespace: pieces of it come as bounded text.
 """
 
@@ -107,7 +107,7 @@ class TeamVariables:
 
 
 class SeenVersions:
-    """What one agent holds. It is told of each newer version once."""
+    """The versions that one agent has seen. It is notified of each newer version once."""
 
     def __init__(self, variables: TeamVariables) -> None:
         self._variables = variables
@@ -118,7 +118,7 @@ class SeenVersions:
         self._told[variable.name] = max(variable.version, self._told.get(variable.name, 0))
 
     def notices(self) -> tuple[str, ...]:
-        """A line for each variable that was replaced since the agent was given it, or was last told."""
+        """A line for each variable that was replaced since the agent was given it, or was last notified."""
         newer = [
             variable
             for variable in self._variables.newest()

@@ -39,7 +39,7 @@ class EscapeAttempt:
     machine: str = ""
 
     def cell(self, facts: Mapping[str, str | int]) -> str:
-        """The code that tries it, with what the attacker is told about the world outside."""
+        """The code that tries it, with the facts about the world outside that the attacker gets."""
         return f"{_PREAMBLE}\n{self.source}\ntry_it({self.name}, World(**{dict(facts)!r}))\n"
 
 
@@ -81,7 +81,7 @@ def _source_without_decorator(function: ByAttempt) -> str:
 
 
 def outcome_of(stdout: str) -> str:
-    """What an attempt said became of it, empty when it said nothing. Hostile text: only to be compared."""
+    """The outcome that an attempt reported; empty if none. Hostile text: only to be compared."""
     for line in reversed(stdout.splitlines()):
         if line.startswith(REPORT):
             try:

@@ -16,7 +16,7 @@ from typing import Final
 from cenote_security.walls.kernel.syscalls import number
 
 REPORT: Final = "::attempt "
-"""Begins the line in which an attempt says what became of it."""
+"""Begins the line in which an attempt reports its outcome."""
 
 _MOST_SHOWN: Final = 4000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What an attacker is told about the outside: more than one would know.
+    """The facts about the outside that an attacker gets: more than a real one would know.
 
     folder: a host folder that anybody may write to. secret: a file in it, open to all. shown: a file that a mount of
     the policy shows read-only, empty where there is none. home: of the client's user. socket: of a listener, a path.

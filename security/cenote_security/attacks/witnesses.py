@@ -1,4 +1,4 @@
-"""Things outside a jail that an escape would touch: files, listeners, a process. They tell whether one did."""
+"""Things outside a jail that an escape would touch: files, listeners, a process. They show whether one did."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Final, Self
 _WATCHED: Final = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname")
 _EPHEMERAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _PORTS: Final[Sequence[int]] = range(61_000, 65_536)
-"""What listeners choose from: behind those that services have by custom, and the kernel's own as Linux comes."""
+"""Ports that listeners choose from: above those of common services and Linux's default ephemeral range."""
 
 _TRIES: Final = 100
 _BUSY: Final = ("R", "D")
@@ -46,7 +46,7 @@ class Witnesses:
         self._fill_folder()
         self._listeners = self._listen()
         sleep = shutil.which("sleep") or "/bin/sleep"
-        # A signal that everybody ignores does no harm, and where it is blocked it stays to be seen.
+        # A signal that is ignored by default does no harm, and where it is blocked it stays pending.
         self.bystander = os.posix_spawn(sleep, [sleep, "100000"], {}, setsigmask=[signal.SIGURG])
         self._before = self._look()
 
@@ -68,7 +68,7 @@ class Witnesses:
         return [tcp, udp, path, abstract]
 
     def facts(self) -> dict[str, str | int]:
-        """What an attacker is told: see `World`."""
+        """The facts that an attacker gets: see `World`."""
         tcp, udp, path, abstract = self._listeners
         return {
             "folder": str(self.folder),
@@ -155,10 +155,10 @@ def _folder_open_to_all() -> str:
 
 
 def _on_a_port_aside(kind: socket.SocketKind) -> socket.socket:
-    """A socket of 127.0.0.1 on a port that the kernel gives to nobody who does not name it, if there is any such.
+    """A socket of 127.0.0.1 on a port outside the kernel's ephemeral range, if there is one.
 
-    Clients whose server has ended go on asking for the port that it was given: whoever has it next would take them
-    for an escape.
+    Clients go on connecting to the port of a server that has ended: a listener that got this port next would take
+    them for an escape.
     """
     ephemeral = _ephemeral_ports()
     aside = [port for port in _PORTS if port not in ephemeral] or [0]
@@ -176,7 +176,7 @@ def _on_a_port_aside(kind: socket.SocketKind) -> socket.socket:
 
 
 def _ephemeral_ports() -> range:
-    """What the kernel chooses from for those who do not name a port."""
+    """Ports that the kernel assigns to programs that do not name one."""
     try:
         first, last = map(int, _EPHEMERAL_PORTS.read_text().split())
     except OSError:
@@ -185,8 +185,8 @@ def _ephemeral_ports() -> range:
 
 
 def _print_of(path: Path) -> tuple[object, ...]:
-    """What a jail must not change of a file. Times are left out: those of a file that anybody may write to can be set
-    to now by anybody who can name it, and Landlock has no say in that."""
+    """What a jail must not change of a file. Times are left out: any process that can name a world-writable file
+    can set its times to now, and Landlock does not cover that."""
     status = path.lstat()
     is_file = stat.S_ISREG(status.st_mode)
     content = hashlib.sha256(path.read_bytes()).hexdigest() if is_file else ""

@@ -2,7 +2,7 @@
 
     cenotecap.<key id>.<claims, base64url of JSON>.<HMAC-SHA256 of all before it, hexadecimal>
 
-The gateway signs, the actor checks without asking anybody. Each runtime has a key of its own, derived from one that
+The gateway signs, the actor checks on its own. Each runtime has a key of its own, derived from one that
 stays with the gateway, so an actor that was taken over can sign for its own runtime and for no other.
 
 A JWT would do the same with a header that names the algorithm, which is where JWT libraries went wrong time and
@@ -120,7 +120,7 @@ class MasterKey:
 
     @property
     def id(self) -> str:
-        """Tells keys apart, and nothing about them."""
+        """Identifies the key, and reveals nothing about it."""
         return self._derived("id")[:4].hex()
 
     def for_runtime(self, runtime: RuntimeId) -> RuntimeKey:

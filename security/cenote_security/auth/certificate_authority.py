@@ -23,9 +23,9 @@ from cenote_security.errors import UsageError
 AUTHORITY_LIFETIME: Final = timedelta(days=5 * 365)
 CERTIFICATE_LIFETIME: Final = timedelta(days=365)
 COMPONENT_LIFETIME: Final = timedelta(days=1)
-"""Of what components show each other: renewed after half of it, so nobody has to take one back."""
+"""Of the certificates of components. They are renewed after half of it, so none needs to be revoked."""
 _CLOCK_SKEW: Final = timedelta(minutes=5)
-"""A certificate is good from a little before it was made: clocks of machines differ."""
+"""Certificates are valid from a little before they were made: clocks of machines differ."""
 
 Purpose = Literal["server", "client"]
 

@@ -1,9 +1,9 @@
-"""Certificates as whoever shows them has them: with their keys, asked for, due to be renewed. Values only.
+"""Certificates on the side of their owner: keys, signing requests, renewal. Values only.
 
 Keys are on the curve P-256, which every TLS library takes. A key is made where it is used and goes nowhere: what
 travels is a request, signed with it, and the certificate that comes back (PKCS #10, RFC 2986).
 
-What makes and reads them is loaded on first use: each process that serves runtimes loads this, few see a certificate.
+The library is loaded on first use: each process that serves runtimes loads this module, few see a certificate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsMaterial:
-    """What a TLS library is given. authority: PEM of whom to trust, empty to trust what the system trusts."""
+    """Input of a TLS library. authority: PEM of the authority to trust; empty to trust those of the system."""
 
     own: Certificate
     authority: bytes
@@ -55,13 +55,13 @@ class TlsMaterial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRequest:
-    """A fresh key, and what an authority is asked with, in PEM."""
+    """A fresh key, and the signing request for an authority, in PEM."""
 
     request: bytes
     key: bytes = field(repr=False)
 
     def answered(self, certificate: bytes) -> Certificate:
-        """With what the authority gave. Raises UsageError for a certificate of another key."""
+        """The key with the certificate from the authority. Raises UsageError for a certificate of another key."""
         from cryptography import x509
 
         given = x509.load_pem_x509_certificate(certificate)
@@ -80,7 +80,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def make_request() -> CertificateRequest:
-    """It names nobody: for whom a certificate is, the authority has to know by itself."""
+    """The request has an empty subject: the authority must know by itself whom the certificate is for."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -91,9 +91,9 @@ def make_request() -> CertificateRequest:
 
 
 def is_due(pem: bytes, now: datetime) -> bool:
-    """Whether half of a certificate's time is over: as much is left for whoever renews it to be away.
+    """Whether half of a certificate's lifetime is over. The other half is left for an authority that is away.
 
-    Or has not begun: the clock by which it was made was set back since.
+    A certificate that is not valid yet is due too: the clock was set back since it was made.
     """
     from cryptography import x509
 

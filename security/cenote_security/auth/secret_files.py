@@ -37,7 +37,7 @@ def create_secret_file(path: Path, content: bytes) -> None:
 def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Writes a file in place of one that may be there; readers see the old one or the new, whole.
 
-    mode: a private file unless told otherwise. Raises SecretFileError when the system refuses.
+    mode: by default 0600, private. Raises SecretFileError when the system refuses.
     """
     beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
@@ -54,7 +54,7 @@ def read_secret_file(path: Path) -> bytes:
     """The content of a private file.
 
     Raises SecretFileError when it cannot be read, and for what `privacy_problem` says. What is checked is the open
-    file, so nobody can exchange it in between; a symbolic link leads to what it names.
+    file, so it cannot be replaced in between; symbolic links are followed.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not waiting for a FIFO's other end
@@ -127,7 +127,7 @@ def privacy_problem(status: os.stat_result, user: int) -> str:
     """Why a file with this status is no place for a secret of this user; empty when it is one.
 
     A file of root's may be readable by its group when the user is not root: so Kubernetes mounts secrets, and so
-    PostgreSQL takes its keys. Nobody but root decides who is in the group.
+    PostgreSQL takes its keys. Only root decides who is in the group.
     """
     if not stat.S_ISREG(status.st_mode):
         return "it is not an ordinary file"

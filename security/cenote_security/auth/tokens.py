@@ -2,7 +2,7 @@
 
 A token is `cenote_<id>_<secret>_<checksum>`, all in lower-case hexadecimal. The prefix lets people and secret
 scanners see what they found, the id finds the record without the secret, and the checksum tells a mistyped or cut
-token from a wrong one before anybody is asked. It protects nothing: anyone can compute it.
+token from a wrong one without a look-up. It protects nothing: anyone can compute it.
 
 Scopes are a closed list: what is not named here cannot be granted.
 """
@@ -29,7 +29,7 @@ class Scope(StrEnum):
     JOBS: batch jobs, which run cells and agents there.
     ADMIN: make, rotate and revoke the tenant's tokens, read its part of the audit log. Tenants and quotas are the
         operator's, on the gateway's own machine: no token reaches them.
-    MACHINES: see the nodes, with how much of everybody's is on them.
+    MACHINES: see the nodes, with the load of all tenants on them.
     """
 
     RUNTIMES_READ = "runtimes:read"
@@ -42,7 +42,7 @@ class Scope(StrEnum):
 
 
 ORDINARY_SCOPES: Final = frozenset(Scope) - {Scope.ADMIN, Scope.MACHINES}
-"""What a token gets when nobody says otherwise."""
+"""The scopes of a token by default."""
 
 
 def parse_scopes(names: Iterable[str]) -> frozenset[Scope]:
@@ -99,10 +99,10 @@ class BearerToken:
         return cls(id=TokenId(text.split("_")[1]), text=text)
 
     def digest(self) -> str:
-        """What is kept of it, in hexadecimal.
+        """The digest that is stored, in hexadecimal.
 
         One round of SHA-256 is enough, and a slow hash would be wrong: those are for secrets that people choose.
-        Nobody tries 2**256 of these, however fast a trial is, while a slow hash would let every stranger with a wrong
+        2**256 of these cannot be tried, however fast a trial is, while a slow hash would let each client with a wrong
         token spend the gateway's time.
         """
         return hashlib.sha256(_DOMAIN + self.text.encode("ascii")).hexdigest()

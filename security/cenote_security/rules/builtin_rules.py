@@ -23,7 +23,7 @@ from cenote_security.rules.rule import Context, SecurityRule, UseRule
 def names_of(given: Iterable[str], example: str) -> frozenset[str]:
     """The names; a single one may stand without a list. Raises UsageError, with the example, for what is no name.
 
-    A rule that took anything else would match nothing, and nobody would notice.
+    A rule that took anything else would match nothing, silently.
     """
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     for name in names:
@@ -76,7 +76,7 @@ class ImportRule(UseRule):
     """Forbids modules with all that is in them: `os` also means `os.path`, `posix`, and `shutil.os`.
 
     By any road: `import`, `from`, `__import__`, `importlib`, `sys.modules`, attributes of other modules.
-    dynamic: whether a dynamic import whose module cannot be told is let through. remedy: what to do instead.
+    dynamic: whether a dynamic import whose module is not known is let through. remedy: what to do instead.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ SAME_FUNCTION: Mapping[str, tuple[str, ...]] = {
 """Other names of the same function."""
 
 _GONE = frozenset({"raw_input", "execfile", "file", "reload"})
-"""Builtins of former Pythons: nobody means a method by these."""
+"""Builtins of former Pythons, whose names are not used for methods."""
 
 
 class FunctionRule(UseRule):
@@ -265,7 +265,7 @@ class HiddenAttributeRule(UseRule):
 
 
 class DynamicAttributeRule(UseRule):
-    """Forbids `getattr` and its kin where the name of the attribute cannot be told from the code."""
+    """Forbids `getattr` and its kin where the name of the attribute is not known from the code."""
 
     default_remedy = "name the attribute in the code, e.g. loop over a literal list of names"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule found, before it is placed. given: a place that the rule itself told."""
+    """What a rule found, before it is placed. given: a place that the rule itself gave."""
 
     rule: str
     node: ast.AST
@@ -116,7 +116,7 @@ class NodeChecks:
     def _ask(self, rule: SecurityRule, node: ast.AST) -> Iterator[Finding]:
         try:
             answers = list(_answers(rule.visit(node, self)))
-        except Exception as error:  # noqa: BLE001  (a rule is anybody's code)
+        except Exception as error:  # noqa: BLE001  (a rule may be a user's code)
             self._warn(rule, node, error)
             return
         for answer in answers:
@@ -272,7 +272,7 @@ class SecurityChecker:
         self.rules.append(rule)
 
     def rule_set(self) -> RuleSet:
-        """The rules as they are now; `rules` is a list that anybody may change."""
+        """The rules as they are now; `rules` is a list that callers may change."""
         if self._set.rules != tuple(self.rules):
             self._set = RuleSet(self.rules)
         return self._set

@@ -6,7 +6,7 @@ completed in the order of the table where it can be. What is in a cycle is compl
 
 Hashing, comparing and walking are counted before they happen. Tuples do not cache their hash and share freely: forty
 of them, each holding the one before twice, hash in 2**40 steps. Numbers and tuples of numbers have hashes that
-anybody can compute: a million keys with one hash make a dict take 10**12 comparisons.
+an attacker can compute: a million keys with one hash make a dict take 10**12 comparisons.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Weights:
         self._depths[index] = 1 + max([self._depths[r] for r in children])
 
     def record_unknown(self, index: int) -> None:
-        """Note a node in a cycle. It can be neither walked nor hashed: nobody knows for how long."""
+        """Note a node in a cycle. It can be neither walked nor hashed: that might not end."""
         self._steps[index] = self._ceiling
         self._depths[index] = self._ceiling
 
@@ -329,7 +329,7 @@ class _Table:
             return self._unpack(run)
         children: list[Foreign] = expect.items(run)
         if not references:
-            return children  # scalars only; whoever keeps a list copies it
+            return children  # scalars only; a caller that keeps the list copies it
         values = self._values
         return [values[c[0]] if type(c) is list else c for c in children]
 

@@ -1,4 +1,4 @@
-"""Takes a value apart into a header and buffers. Runs in the jail; nobody trusts what it writes."""
+"""Takes a value apart into a header and buffers. Runs in the jail; what it writes is not trusted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def encode(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Encoded:
 class Encoder:
     """The table of nodes while it grows.
 
-    Nodes are written in post-order, so that whoever rebuilds them in the order of the table has a node's children
+    Nodes are written in post-order, so that a decoder that reads the table in order has a node's children
     first, except where there is a cycle. The walk keeps its own stack: nesting costs memory, not C frames.
     """
 
@@ -147,7 +147,7 @@ class Encoder:
         return {code: self.buffer(memoryview(numbers).cast("B"), values)}
 
     def _placed(self, detail: str, value: object) -> str:
-        """With the attribute or the key that has the value, for whoever knows only what is around it."""
+        """The detail with the attribute or key that holds the value, for a user who knows only the container."""
         holder = next((held for _, held, node in reversed(self._stack) if node is not None), None)
         held: object = holder if type(holder) is dict else None
         with suppress(AttributeError):  # past what the class makes of it

@@ -8,7 +8,7 @@ from cenote_security.errors import MalformedValueError
 from cenote_security.values.node import Foreign, Json, NodeParts
 
 MAX_NAME = 1000
-"""Characters of a name: of a class, a field, a zone. Longer ones are an attack on whoever prints them."""
+"""Characters of a name: of a class, a field, a zone. Longer ones would be an attack on the code that prints them."""
 
 
 def malformed(what: str) -> NoReturn:

@@ -44,7 +44,7 @@ def writers() -> dict[type, Write]:
 
 
 def fallback(encoder: Encoder, value: object) -> Node:
-    """The node of an object whose exact class nobody claimed: of a family of classes, or of the user's own."""
+    """The node of an object whose exact class has no writer: of a family of classes, or of the user's own."""
     if numpy.is_scalar(value):
         return numpy.write_scalar(encoder, value)
     if pandas_arrays.is_array(value):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on one encoded value. Both sides check them; only the decoder's check protects anybody.
+    """Bounds on one encoded value. Both sides check them; only the decoder's check is a protection.
 
     header_bytes: JSON text. Rebuilding needs up to 25 times as much memory for lists, 75 times for empty deques.
     brackets: opening brackets in the header, counted before it is parsed: each may become a list.

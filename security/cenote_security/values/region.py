@@ -39,7 +39,7 @@ class RegionReader:
 
     def __init__(self, region: Buffer) -> None:
         view = memoryview(region).cast("B")
-        # Rebuilt arrays are writable whoever sent them; only small values come as immutable bytes.
+        # Rebuilt arrays are writable, whichever side sent them; only small values come as immutable bytes.
         self._view = memoryview(bytearray(view)) if view.readonly else view
         self._taken: list[tuple[int, int]] = []
         self._left = self.size = self._view.nbytes

@@ -338,7 +338,7 @@ class JailGroup:
                         raise
 
     def _open(self, controller: str, file: str, mode: int) -> int:
-        """-1 for what this machine does not have: fewer accounts, the same limits."""
+        """A descriptor, -1 for a file that this machine lacks: fewer accounts, the same limits."""
         if controller not in self.folders:
             return -1
         path = self.folders[controller] / file
@@ -358,7 +358,7 @@ class JailGroup:
 
 
 def _first_number(descriptor: int) -> int:
-    """The number that a file is, or that its first line has behind a name."""
+    """The number that a file holds, alone or after a name in its first line."""
     if descriptor < 0:
         return 0
     try:
@@ -408,7 +408,7 @@ class ClientGroups:
         """
         for parent in self._parents:
             sweep(parent)
-        awaited = self._awaited.copy()  # before anybody looks who is there
+        awaited = self._awaited.copy()  # before its processes are looked at
         own = (path for parent in self._parents for path in (parent / self._name).iterdir() if path.is_dir())
         left = (path for path in own if path.name not in awaited)
         deserted = frozenset(path for path in left if not (path / "cgroup.procs").read_bytes())

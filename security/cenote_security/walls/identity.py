@@ -116,14 +116,14 @@ PER_ZYGOTE: Final = 2**15
 """Ids of one zygote: the first is its own, the others its jails'. Several times what one client may have at once."""
 
 BLOCKS: Final = 2**12
-"""So many zygotes can be told apart on a machine."""
+"""Number of zygotes of a machine that can have ids of their own."""
 
 SHARED: Final = 65_533
 """The one id for all, the last below `nobody`, in a container whose user namespace maps 16 bits only."""
 
 LOCK_FILE: Final = "/run/cenote-user-ids"
-"""A lock on its n-th byte says that a zygote has the n-th block. Only root can write there, so nobody else can
-take all of them."""
+"""A lock on its n-th byte says that a zygote has the n-th block. Only root can write there, so other users
+cannot take all of them."""
 
 _TRIES: Final = 64
 
@@ -132,7 +132,7 @@ class UserIds:
     """The ids of one zygote, for as long as its process lives."""
 
     def __init__(self, first: int, *, shared: bool, lock_file: int = -1) -> None:
-        """first: the zygote's own. shared: whether it is everybody's, there being no others."""
+        """first: the zygote's own. shared: whether it is the one id for all, since there are no others."""
         self._first = first
         self.shared = shared
         self._lock_file = lock_file
@@ -172,7 +172,7 @@ def _exist(proc: int, first: int, last: int) -> bool:
 def take_block(blocks: Sequence[int]) -> tuple[int, int]:
     """The first of these blocks that no process has, and a descriptor of the file with its lock.
 
-    The caller brings them in an order of chance: a container has a /run of its own, and where there is none to write
+    The caller gives them in random order: a container has a /run of its own, and where there is none to write
     to, chance alone keeps two zygotes apart; -1 stands for the file then.
     """
     try:

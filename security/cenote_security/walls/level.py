@@ -89,7 +89,7 @@ class Level(ABC):
     own_kernel: whether a jail has a kernel of its own, in which its processes are started, not forked: see `command`.
     own_memory, own_tasks: bytes, and processes and threads, that the walls themselves take beside the jail's.
     tasks_each: how many tasks of the host's kernel one of the jail's stands for.
-    worker_rules: a descriptor that `fence_worker` needs, -1 for none. Who gives it another number says so here.
+    worker_rules: a descriptor that `fence_worker` needs, -1 for none. Code that renumbers it updates this field.
     last_pid: the warden's, of a file that has the number of the latest process of the jail, and takes another; -1
     where the jail has no numbers of its own, or they cannot be chosen.
     """
@@ -118,7 +118,7 @@ class Level(ABC):
         """In a process forked from the zygote, before it forks the warden."""
 
     def listen(self) -> socket.socket:
-        """In the process that entered: a listening socket that this jail can connect to and nobody else."""
+        """In the process that entered: a listening socket that only this jail can connect to."""
         raise WallError(
             "open the jail's way to its proxy", 0, f"isolation {self.name!r} has no network namespace"
         )

@@ -133,7 +133,7 @@ SINGLE_THREADED: Final[Mapping[str, str]] = {
     # Arrow's allocator starts a thread at import; a process that forks must have one thread.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     # OpenBLAS has its threads spin after each product, for 2 to the power of this in cycles. For the 25 ms that this
-    # takes by default nobody can tell whose they are, so no copy of the process could be made.
+    # takes by default the threads cannot be attributed, so no copy of the process could be made.
     "OPENBLAS_THREAD_TIMEOUT": "22",
     # Its other allocator reserves a gibibyte as if it were used, which counts against the memory limit.
     "MIMALLOC_ARENA_EAGER_COMMIT": "0",
@@ -142,7 +142,7 @@ SINGLE_THREADED: Final[Mapping[str, str]] = {
 
 
 _NO_INSTALLS: Final[Mapping[str, str]] = {
-    # pip would ask for ten seconds, and then not say that there is no network; now it names this "index" at once.
+    # pip would try for ten seconds, and then not say that there is no network; now it names this "index" at once.
     "PIP_INDEX_URL": "https://this-runtime-has-no-network.invalid/simple",
     "PIP_RETRIES": "0",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",

@@ -58,8 +58,8 @@ def leave_power_behind(users: UserIds | None) -> None:
 def enter_for_jail(host_proc: int, users: UserIds | None, seat: int) -> None:
     """The jail's user, then all its namespaces. The pid namespace begins with the next fork of this process.
 
-    users, seat: when the zygote was root. The owner of a user namespace is who makes it, and pays for what is counted
-    in it: so the jail's user makes it, not the zygote's.
+    users, seat: when the zygote was root. The owner of a user namespace is the user that makes it, and is charged for
+    what is counted in it: so the jail's user makes it, not the zygote's.
     """
     if users is not None:
         with building("become the jail's own user"):

@@ -42,7 +42,7 @@ def refuse(code: int) -> int:
     return _ERRNO | code
 
 
-# Refused with EPERM: a program that meets this was told no.
+# Refused with EPERM: a program takes this as a plain refusal.
 _FORBIDDEN: Final = (
     "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp",
     "pidfd_getfd", "migrate_pages", "move_pages", "bpf", "perf_event_open", "userfaultfd", "vmsplice",
@@ -78,8 +78,8 @@ _METADATA: Final = (
     "futimesat", "utimensat", "file_setattr",
 )  # fmt: skip
 
-# Landlock has no say in extended attributes either, and those of a file are open to whoever may write to the file:
-# a place to leave bytes on any host file that is open to all. Nobody's data work needs them.
+# Landlock has no say in extended attributes either, and a process that may write to a file may set them:
+# a place to leave bytes on any host file that is open to all. Data work does not need them.
 _ATTRIBUTES: Final = (
     "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr",
     "removexattrat",
@@ -103,7 +103,7 @@ _AT_EMPTY_PATH: Final = 0x1000
 # Terminal input injection, console injection, line discipline (modules get loaded for it).
 _FORBIDDEN_IOCTLS: Final = (0x5412, 0x541C, 0x5423)
 
-# A descriptor may be closed by whoever it was sent to, and closing a socket that lingers waits for its peer, for as
+# A descriptor may be closed by the process that received it, and closing a socket that lingers waits for its peer, as
 # long as the jail has said: its supervisor, which reads for all jails, and the kernel's own threads would wait.
 _SOL_SOCKET, _SO_LINGER = 1, 13
 
@@ -150,8 +150,8 @@ _SETSOCKOPT: Final = (
     *_allow,
 )
 _FCNTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FCNTLS, _allow), *bpf.give(refuse(errno.EINVAL)))
-# Pages of the machine's huge ones are nobody's memory: no limit counts them, and there are few. Without the flag
-# (MAP_HUGETLB, MFD_HUGETLB) the kernel uses others, which count.
+# Huge pages of the machine count as the memory of no process or jail: no limit covers them, and there are few.
+# Without the flag (MAP_HUGETLB, MFD_HUGETLB) the kernel uses others, which count.
 _no_huge_pages: Final = bpf.give(refuse(errno.ENOMEM))
 _MAP_HUGETLB, _MFD_HUGETLB = 0x4_0000, 0x4
 _MMAP: Final = (

@@ -19,7 +19,7 @@ from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_security.walls.level import WallError
 
 Attempt = Callable[[], str]
-"""Does the thing and says in a few words what was found. Raises OSError or WallError when it is not to be had."""
+"""Tries the facility and says in a few words what was found. Raises OSError or WallError when it is missing."""
 
 
 def attempt(name: str, what: Attempt, remedy: str = "") -> Facility:
@@ -75,7 +75,7 @@ def try_essentials(host_proc: int) -> Facilities:
 
 
 def _enter_namespaces(host_proc: int) -> str:
-    """As a zygote and then a jail do it."""
+    """Enters namespaces as a zygote and then a jail do."""
     users = UserIds.take(host_proc) if os.geteuid() == 0 else None
     namespaces.enter_for_zygote(host_proc)
     namespaces.leave_power_behind(users)
@@ -104,7 +104,7 @@ def _mount_proc() -> None:
 
 
 def _be_filtered() -> str:
-    """Install the real filter and see it refuse a call that is allowed to everybody without one."""
+    """Install the real filter and see it refuse a call that is allowed to every process without one."""
     forbid_new_privileges()
     libc.install_filter(restrictions.call_filter("strict"))
     try:

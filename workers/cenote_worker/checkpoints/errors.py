@@ -10,11 +10,11 @@ from cenote_worker.execution.results import ExecutionResult
 
 
 class CheckpointError(CenoteError):
-    """A checkpoint could not be made or read. A runtime that was to be kept goes on as it is."""
+    """A checkpoint could not be made or read. A runtime that was to be stored goes on as it is."""
 
 
 class CheckpointRefusedError(CheckpointError):
-    """The runtime could not make its state into a checkpoint: its own code failed, or it was out of memory."""
+    """The runtime could not make a checkpoint of its state: its own code failed, or it was out of memory."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -53,7 +53,7 @@ class StoreBusyError(CheckpointError):
 
 
 class StoreTakenError(CheckpointError):
-    """Another writer has taken the runtime's checkpoints over: what this one has is not stored any more."""
+    """Another writer has taken over the runtime's checkpoints: this runtime's state is not stored any more."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -66,7 +66,7 @@ class StoreTakenError(CheckpointError):
 
 
 class CheckpointDamagedError(CheckpointError):
-    """What was stored is not what is there: bytes are missing or different, or of a format that is not known.
+    """Stored data is damaged: bytes are missing or different, or of an unknown format.
 
     name, number: of the checkpoint. damage: each thing that is damaged, in words. restorable: numbers of checkpoints
     of the same runtime that looked whole, newest first.
@@ -130,7 +130,7 @@ class IncompleteRestoreError(CheckpointError):
 
 
 class OtherEnvironmentError(CheckpointError):
-    """A checkpoint was made with other packages than the runtime has that is to begin with it. Nothing was started.
+    """A checkpoint was made with other packages than those of the runtime to be restored. Nothing was started.
 
     made_in, wanted: digests of environments; empty for the packages of a process.
     """
@@ -155,7 +155,7 @@ class OtherEnvironmentError(CheckpointError):
 
 
 class IncompleteForkError(CheckpointError):
-    """A state can neither be copied nor made again in full. There are no branches.
+    """A state can be neither copied nor rebuilt in full. No branches were made.
 
     missing: each thing that a branch would not have, with the reason.
     """
@@ -173,10 +173,10 @@ class IncompleteForkError(CheckpointError):
 
 
 class NotDurableError(CheckpointError):
-    """A call was carried out, and what it did could not be stored; it is lost if the runtime ends now.
+    """A call was carried out, but its effect could not be stored; the effect is lost if the runtime ends now.
 
-    outcome: what the call gave, an ExecutionResult for a cell; None where it gives nothing, or that was not brought
-    along to a client. reason: why it could not be stored.
+    outcome: the result of the call, an ExecutionResult for a cell; None where it has none, or where it was not
+    sent along to the client. reason: why it could not be stored.
     """
 
     def __init__(self, outcome: object, reason: str) -> None:
@@ -199,7 +199,7 @@ def result_in(outcome: object) -> ExecutionResult | None:
 
 @contextmanager
 def carried_out(outcome: object) -> Iterator[None]:
-    """Around what makes a call durable that has given this outcome. Raises NotDurableError for what fails there."""
+    """A context for storing the effect of a call with this outcome. Raises NotDurableError for a failure inside."""
     try:
         yield
     except CenoteError as error:

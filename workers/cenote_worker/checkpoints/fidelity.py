@@ -20,7 +20,7 @@ _LONGEST: Final = 300
 """Characters of a name or a reason."""
 
 MAX_MODULES: Final = 1_000
-"""Whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
+"""Modules whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
 
 
 def missing_of(state: State, rebuild: Rebuild = NOTHING_REBUILT) -> tuple[str, ...]:
-    """Each thing that a fork will not have of a state, the client's functions not among them."""
+    """Each thing of a state that a fork will not have, except the client's functions."""
     return _fidelity(0, state, state.message.hosts, rebuild).missing
 
 
@@ -126,13 +126,13 @@ def _not_set(thing: checkpoint_pb2.UnkeptThing) -> Unkept:
 
 
 def _explained(thing: Unkept, rebuild: Rebuild) -> Unkept:
-    """With the reason why no steps give it again."""
+    """The same, with the reason why no steps can make it again."""
     why = rebuild.refused.get(thing.name)
     return replace(thing, reason=f"{thing.reason}; it cannot be made again: {why}") if why else thing
 
 
 def _unfit(python: str, machine: str) -> tuple[str, ...]:
-    """Functions are stored as the code of one Python version, arrays in the byte order of one machine."""
+    """Why it cannot be read here: functions are code of one Python version, arrays have one machine's byte order."""
     here = platform.python_version()
     reasons = []
     if python.split(".")[:2] != here.split(".")[:2]:
@@ -149,7 +149,7 @@ def _versions(modules: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     notes = []
     for name, version in islice(modules, MAX_MODULES):
         if not name.isidentifier():
-            continue  # what a jail says is in use there
+            continue  # the jail names the modules in use, and may name anything
         try:
             here = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The port to where the checkpoints of one runtime lie: numbered files that appear whole, or not at all."""
+"""The port to the place of one runtime's checkpoints: numbered files that appear whole, or not at all."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from cenote_security.sealed_memory import Buffer
 
 
 class NumberTakenError(Exception):
-    """A file of that number was there before."""
+    """A file of that number exists already."""
 
 
 class DraftFile(Protocol):
-    """A file on its way. Each call raises OSError for what the store cannot do."""
+    """A file that is being written. Each call raises OSError for what the store cannot do."""
 
     def write(self, data: Buffer) -> None:
         """Appends all of it."""
 
     def publish(self) -> None:
-        """The file is there for everybody and for ever once this returns. Raises NumberTakenError."""
+        """The file is durable and visible to all readers once this returns. Raises NumberTakenError."""
 
     def discard(self) -> None:
-        """Gives up what was not published. Calling it again, or after `publish`, is fine. Never raises."""
+        """Removes an unpublished file. Calling it again, or after `publish`, is fine. Never raises."""
 
 
 class Readable(Protocol):
-    """What chunks can be read from."""
+    """A source of chunks."""
 
     @property
     def at_once(self) -> int:
-        """Bytes that are best asked for in one `read`, at least a chunk's."""
+        """The best number of bytes for one `read`, at least a chunk."""
 
     def read(self, number: int, offset: int, size: int) -> memoryview:
         """A part of a file; shorter when the file ends before it. Raises OSError."""
 
     def lend(self, number: int) -> int | None:
-        """A descriptor of a file, to be read and mapped and nothing else, which its receiver closes. None where there
-        is none, and where what is mapped could be taken away.
+        """A descriptor of a file for reading and mapping only; its receiver closes it. None where there is none, or
+        where the file could disappear while it is mapped.
         """
 
 
@@ -45,10 +45,10 @@ class Folder(Readable, Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, for errors."""
+        """The place, for errors."""
 
     def numbers(self) -> list[int]:
-        """Of the files that are there, ascending; none when there is no such folder."""
+        """Numbers of the existing files, ascending; none when there is no such folder."""
 
     def size(self, number: int) -> int:
         """Bytes of a file. Raises FileNotFoundError."""
@@ -57,13 +57,13 @@ class Folder(Readable, Protocol):
         """Begins a file. Only the writer calls it."""
 
     def delete(self, number: int) -> None:
-        """Removes a file; one that is not there is fine."""
+        """Removes a file; a missing file is fine."""
 
     def remove(self) -> None:
-        """Removes all of it; what is not there is fine."""
+        """Removes all of it; a missing folder is fine."""
 
     def claim(self) -> int | None:
-        """Becomes the writer; its fence, a number that grows with each. None while another one holds the folder."""
+        """Becomes the writer. Gives its fence, a number that grows with each writer; None while another is writer."""
 
     def was_claimed(self) -> bool:
         """Whether there has ever been a writer."""
@@ -72,4 +72,4 @@ class Folder(Readable, Protocol):
         """Whether no later writer has come since."""
 
     def release(self) -> None:
-        """Is the writer no more."""
+        """Stops being the writer."""

@@ -18,18 +18,18 @@ SUFFIX = ".checkpoint"
 _LOCK = "writer"
 
 _AT_ONCE: Final = 4 * 2**20
-"""Bytes: what was read is in the processor's cache still when it is digested and written on. Mapping the files and
+"""Bytes: what was read is still in the processor's cache when it is digested and written on. Mapping the files and
 copying from there takes a fifth more CPU time."""
 
 
 _OF_THIS_MACHINE: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "tmpfs"}
 )
-"""File systems whose files last for as long as they are mapped. Another machine may take those of a network away."""
+"""File systems whose files last as long as they are mapped. Another machine may remove files of a network's."""
 
 
 class LocalFolder:
-    """See Folder. One writer holds a lock of the kernel's, which is gone with its process."""
+    """See Folder. The writer holds a kernel lock, which ends with its process."""
 
     def __init__(self, path: Path, place: str = "") -> None:
         """place: what errors call it instead of its path."""
@@ -54,7 +54,7 @@ class LocalFolder:
     def read(self, number: int, offset: int, size: int) -> memoryview:
         with self._file(number).open("rb", buffering=0) as file:
             parts = [os.pread(file.fileno(), size, offset)]
-            # A call of the kernel's ends at 2 GiB.
+            # The kernel reads at most 2 GiB per call.
             while parts[-1] and (missing := size - sum(map(len, parts))):
                 parts.append(os.pread(file.fileno(), missing, offset + size - missing))
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -93,7 +93,7 @@ class LocalFolder:
                 return None
             raise
         self._lock = lock
-        for leftover in self._path.glob("*.part"):  # of a writer that was ended
+        for leftover in self._path.glob("*.part"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
         return fence
 
@@ -103,7 +103,7 @@ class LocalFolder:
     def is_claimed(self, fence: int) -> bool:
         if self._lock < 0:
             return False
-        # A folder that was removed and made again has another file there, and another writer.
+        # A folder that was removed and made again has another lock file, and another writer.
         there = os.path.samestat(os.fstat(self._lock), (self._path / _LOCK).stat())
         return there and _fence_in(self._lock) == fence
 
@@ -152,7 +152,7 @@ class LocalDraft:
                 self._draft.unlink(missing_ok=True)
 
     def _rename(self) -> None:
-        """Not atomic against another writer, of which the lock says that there is none."""
+        """Publishes by rename. Not atomic against another writer, but the lock excludes one."""
         if self._target.exists():
             raise NumberTakenError
         self._draft.rename(self._target)
@@ -164,7 +164,7 @@ def _fence_in(lock: int) -> int:
 
 
 def _sync_folder(path: Path) -> None:
-    """A new name in a folder is on disk when the folder is."""
+    """Syncs a folder: a new name is on disk only when its folder is."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

@@ -52,11 +52,11 @@ ZLIB: Final = 1
 
 
 class MalformedManifest(Exception):
-    """What should be a manifest that can be read here is none; the text says why."""
+    """This is not a manifest that can be read here; the text says why."""
 
 
 class NewerManifest(MalformedManifest):
-    """Whole, and of a later format. found: which."""
+    """The manifest is whole and of a later format. found: which."""
 
     def __init__(self, found: int) -> None:
         super().__init__(f"it is of format {found}; this version of Cenote reads {VERSION}")
@@ -75,10 +75,10 @@ class ChunkLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealings:
-    """What clients have to do with a state. offers: what stays with them, for stubs that it has.
+    """How clients are connected with a state. offers: the client objects that stubs in the state stand for.
 
-    settled: steps of the last calls that it has, by the keys that their clients may repeat them with. head: the step
-    whose end it is, cell or change; 0 where nobody told.
+    settled: steps of the last calls in the state, by the keys with which clients may repeat them. head: the step,
+    cell or change, after which the state was stored; 0 if not known.
     """
 
     settled: Mapping[str, int] = field(default_factory=dict)
@@ -103,20 +103,20 @@ class Manifest:
     dealings: Dealings = NO_DEALINGS
     rebuild: Rebuild = NOTHING_REBUILT
     record: StoredPart | None = None
-    """Of the steps that led to the state, where any of them may have to be run again."""
+    """Record of the steps that led to the state, where any of them may have to be run again."""
     whole: bool = False
     """Whether it is all of the state after the step that its dealings name as its head."""
     environment: str = ""
-    """Digest of that of the jail, empty for none: what is pickled here may need just its packages."""
+    """Digest of the jail's environment, empty for none: what is pickled here may need exactly its packages."""
 
     @property
     def unbuilt(self) -> tuple[Unkept, ...]:
-        """What is not in it and does not come back either."""
+        """What is not stored in it and is not rebuilt either."""
         return tuple(thing for thing in self.state.unkept if thing.name not in self.rebuild.names)
 
     @property
     def step(self) -> int:
-        """The last one that it has."""
+        """The last step that it has."""
         return self.dealings.head or self.state.message.step
 
     @property
@@ -157,7 +157,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def manifest_length(footer: bytes) -> int:
-    """Bytes of the manifest before the footer. Raises MalformedManifest for what is no footer of ours."""
+    """Bytes of the manifest before the footer. Raises MalformedManifest for anything but a footer of ours."""
     if len(footer) != FOOTER or not footer.endswith(_MAGIC):
         raise MalformedManifest("the file is cut off, or no checkpoint")
     _, length, version, _ = _FOOTER.unpack(footer)
@@ -209,7 +209,7 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
 
 
 def _digests(state: State, record: StoredPart | None) -> list[bytes]:
-    """Of all chunks, in the order of their table."""
+    """Digests of all chunks, in the order of their table."""
     recorded = (digest for digest, _ in record.chunks()) if record is not None else ()
     return list(dict.fromkeys((*state.lengths, *recorded)))
 

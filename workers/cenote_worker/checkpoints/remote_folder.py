@@ -1,4 +1,4 @@
-"""Checkpoints of one runtime in whatever fsspec reaches: object stores, other machines, memory."""
+"""Checkpoints of one runtime in any place that fsspec reaches: object stores, other machines, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUFFIX = ".checkpoint"
 
 
 class FileSystem(Protocol):
-    """What is used of fsspec's AbstractFileSystem."""
+    """The part of fsspec's AbstractFileSystem that is used here."""
 
     def ls(self, path: str, detail: bool) -> list[str]:
         """Full paths. Raises FileNotFoundError."""
@@ -28,10 +28,10 @@ class FileSystem(Protocol):
         """A part of a file, as much of it as there is."""
 
     def pipe_file(self, path: str, value: bytes, mode: str) -> None:
-        """mode: with `create`, raises FileExistsError. As does the next."""
+        """mode: with `create`, raises FileExistsError, as `put_file` does."""
 
     def put_file(self, source: str, target: str, /, mode: str) -> None:
-        """From this machine to there."""
+        """Copies a file from this machine to the store."""
 
     def rm_file(self, path: str) -> None:
         """Raises FileNotFoundError."""
@@ -43,21 +43,21 @@ class FileSystem(Protocol):
         """Bytes of all files below."""
 
     def makedirs(self, path: str, there: bool, /) -> None:
-        """there: it may be. Nothing happens where folders are only parts of names."""
+        """there: the folder may exist. Does nothing where folders are only parts of names."""
 
     def invalidate_cache(self, path: str) -> None:
-        """What `ls` says is new."""
+        """Makes `ls` list anew."""
 
 
 _MAX_REASON: Final = 500
-"""Characters of a driver's error: some quote the whole of an answer."""
+"""Characters of a driver's error: some quote a whole response."""
 
 
 class Driver:
     """A file system of fsspec that raises OSError and nothing else, see FileSystem.
 
-    Its drivers raise what their libraries do (botocore's ClientError and NoCredentialsError, those of google, azure,
-    aiohttp), and everything that works with folders is made for a disk that fails.
+    Its drivers raise their libraries' errors (botocore's ClientError and NoCredentialsError, those of google, azure,
+    aiohttp), but all code that works with folders expects the errors of a disk.
     """
 
     def __init__(self, system: FileSystem) -> None:
@@ -116,14 +116,14 @@ def _os_errors() -> Iterator[None]:
 
 
 _AT_ONCE: Final = 64 * 2**20
-"""Bytes: a request takes the time of some megabytes, and what is read stands in memory twice meanwhile."""
+"""Bytes: a request takes as long as some megabytes, and the bytes being read are in memory twice meanwhile."""
 
 
 class RemoteFolder:
     """See Folder. There is no lock: each writer puts a fence, and a writer that sees a later one stops.
 
-    A file is put under its number only if there is none, which the store decides where it can (S3, GCS, Azure) and
-    fsspec by a look before where it cannot.
+    A file is put under its number only if there is none. The store decides that where it can (S3, GCS, Azure);
+    elsewhere fsspec checks before it writes.
     """
 
     def __init__(self, system: FileSystem, path: str, shown: str) -> None:
@@ -179,7 +179,7 @@ class RemoteFolder:
         return self._last_fence() == fence
 
     def release(self) -> None:
-        """Nothing is held: the next writer takes over by coming."""
+        """Does nothing: there is no lock, the next writer simply takes over."""
 
     def _last_fence(self) -> int:
         return max(_numbers(self._names(), ".fence"), default=0)

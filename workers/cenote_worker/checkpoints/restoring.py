@@ -2,12 +2,12 @@
 
 Large parts are mapped by the jail where they are stored, instead of a copy of them in sealed memory. Getting and
 filling 500 MB of new memory takes 0.25 CPU-s, looking through what the kernel has of the file anyway 0.08. A private
-mapping of the file is like one of sealed memory: what is written to it nobody else sees, and a file that is deleted
-lasts as long as it is mapped. Unlike sealed memory a file could be written to by a process that may write to the
-store: Cenote never does once it is published.
+mapping of the file is like one of sealed memory: no other process sees what is written to it, and a deleted file
+lasts as long as it is mapped. Unlike sealed memory, a process that may write to the store could change the file;
+Cenote never does once it is published.
 
-A jail gets such a file's descriptor only before there is any code in it but Cenote's, which maps and closes it: as
-the same user it could change the file's permissions.
+A jail gets such a file's descriptor only while it runs no code but Cenote's, which maps the file and closes the
+descriptor: other code, being of the same user, could change the file's permissions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DamagedChunk(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """Bytes of a part, from `at` on, that lie end to end in one file."""
+    """Bytes of a part, from `at` on, that are contiguous in one file."""
 
     file: int
     at: int
@@ -55,7 +55,7 @@ class Extent:
 
 
 class Lender:
-    """The files of one restore, open from the first part on that is lent of them until it is closed."""
+    """The files of one restore. Each is open from the first part lent of it until the lender is closed."""
 
     def __init__(self, folder: Readable, chunks: Mapping[bytes, ChunkLocation]) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class Lender:
         self._buffer = memoryview(bytearray(_AT_ONCE))
 
     def lend(self, part: StoredPart) -> tuple[int, bytes] | None:
-        """The part's number among those that are lent, and its digest; None for one that cannot be.
+        """The part's number among the lent parts, and its digest; None for a part that cannot be lent.
 
         Raises Damaged, OSError.
         """
@@ -83,7 +83,7 @@ class Lender:
         return self._count - 1, whole
 
     def files(self) -> Iterator[tuple[int, checkpoint_pb2.LentFile]]:
-        """Each descriptor, which stays this one's, with what is lent of its file."""
+        """Each descriptor, which the lender keeps, with what is lent of its file."""
         for number, lent in self._lent.items():
             yield self._files[number], lent
 
@@ -93,7 +93,7 @@ class Lender:
         self._files.clear()
 
     def _extents(self, part: StoredPart) -> list[Extent]:
-        """None where there are too many for its size, or where one begins within a page."""
+        """An empty list where there are too many for its size, or where one begins within a page."""
         found: list[Extent] = []
         at = 0
         for key, length in part.chunks():
@@ -120,7 +120,7 @@ class Lender:
         return True
 
     def _verified(self, part: StoredPart, extents: list[Extent]) -> bytes:
-        """The digest of the part, all of whose chunks are what was written."""
+        """The digest of the part, after all its chunks were verified."""
         digests = iter(split_digests(part.digests))
         whole = Digesting()
         for extent in extents:
@@ -136,17 +136,17 @@ class Lender:
 
 
 FILES_AT_ONCE: Final = 32 * 2**20
-"""Bytes of the working directory that are on their way at once, or one file."""
+"""Bytes of the working directory that are sent at once; a single larger file is sent alone."""
 
 _MOST_FILES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One step of filling a jail; whoever takes it closes its content. kind: of a RestorePiece.
+    """One step of filling a jail; its receiver closes its content. kind: of a RestorePiece.
 
-    names: the variables in it, or the paths, for errors. lent: places of its parts that are empty since a jail has
-    mapped them, and their numbers there. file: a descriptor that goes with it, and is not its own; -1 for none.
+    names: the variables in it, or the paths, for errors. lent: places of its parts that are empty because the jail
+    has mapped them, and their numbers there. file: a borrowed descriptor that goes with it; -1 for none.
     """
 
     kind: jail_pb2.RestorePiece.Kind.ValueType
@@ -159,7 +159,8 @@ class Piece:
 class Restoration:
     """One checkpoint, read: everything that a jail needs is verified, and in memory or lent. Close it.
 
-    lent: for a jail that has nothing yet. given: what steps that are run again find; before the other pieces.
+    lent: for a jail that has nothing yet. given: the input of the steps that are run again; goes before the other
+    pieces.
     record: of these steps, empty for none.
     """
 
@@ -190,8 +191,8 @@ def read(
 ) -> Restoration:
     """Reads and verifies all chunks; what is damaged is left out if `partial`.
 
-    added: names that stay in the namespace though the checkpoint does not have them. lending: large parts may stay
-    where they are, for jails that map them.
+    added: names that stay in the namespace although the checkpoint lacks them. lending: jails may map large parts
+    in place.
 
     Raises CheckpointDamagedError naming what is damaged, StoreFailedError.
     """
@@ -228,13 +229,13 @@ class _Reader:
     """The parts of one checkpoint, run by run."""
 
     def __init__(self, folder: Readable, manifest: Manifest, lender: Lender | None) -> None:
-        """lender: of large parts; None where all are copied."""
+        """lender: lends large parts; None where all are copied."""
         self._folder = folder
         self._manifest = manifest
         self._lender = lender
 
     def pieces(self, rebuild: Rebuild, damage: list[str]) -> Iterator[Piece]:
-        """Each in turn; what is damaged is named instead."""
+        """Each in turn; damaged ones are named in `damage` instead."""
         state = self._manifest.state
         yield from self._files(state.files, damage)
         yield from self._process(damage)
@@ -244,7 +245,7 @@ class _Reader:
                 yield from self._variables(group, damage)
 
     def record(self, damage: list[str]) -> bytes:
-        """Of the steps that led to the state; empty where there is none."""
+        """The record of the steps that led to the state; empty where there is none."""
         record = self._manifest.record
         try:
             return b"".join(self._read(record)) if record is not None else b""
@@ -253,7 +254,7 @@ class _Reader:
             return b""
 
     def given(self, rebuild: Rebuild, damage: list[str]) -> Iterator[Piece]:
-        """What the steps that are run again find, of what is stored."""
+        """The stored input of the steps that are run again."""
         state = self._manifest.state
         yield from self._files(
             tuple(state.files[place] for place in rebuild.given_files(state.files)), damage
@@ -289,7 +290,7 @@ class _Reader:
         yield Piece(kind, content, group.names, {place: number for place, (number, _) in lent.items()})
 
     def _lent_parts(self, group: Group) -> dict[int, tuple[int, bytes]]:
-        """By their places: number and digest."""
+        """Number and digest of each, by place."""
         if self._lender is None:
             return {}
         lent = ((place, self._lender.lend(part)) for place, part in enumerate(group.parts))
@@ -313,7 +314,7 @@ class _Reader:
             yield _file_piece(batch)
 
     def _read(self, part: StoredPart) -> Iterator[memoryview]:
-        """The bytes of a part, verified. What lies end to end is read together."""
+        """The bytes of a part, verified. Contiguous chunks are read together."""
         digests = split_digests(part.digests)
         index = 0
         while index < len(digests):
@@ -322,7 +323,7 @@ class _Reader:
             index += run
 
     def _run(self, digests: list[bytes], start: int) -> int:
-        """How many chunks from `start` on lie end to end in one file as they are; no more than are read at once."""
+        """How many uncompressed chunks from `start` on are contiguous in one file; no more than are read at once."""
         first = last = self._manifest.chunks[digests[start]]
         count = 1
         most = min(self._folder.at_once // CHUNK, len(digests) - start)
@@ -362,7 +363,7 @@ class _Reader:
 
 
 class _Wholes:
-    """Digests of whole parts, which go into a jail behind them: there they need not be read to be known."""
+    """Digests of whole parts, sent to the jail after the parts: so the jail need not compute them."""
 
     def __init__(self) -> None:
         self._digests: list[bytes] = []
@@ -375,17 +376,17 @@ class _Wholes:
         self._digests.append(whole.digest())
 
     def of_lent(self, digest: bytes) -> tuple[()]:
-        """Of a part that is not here, at its turn."""
+        """Takes the digest of a lent part, at its turn."""
         self._digests.append(digest)
         return ()
 
     def joined(self) -> Iterator[bytes]:
-        """Once all parts have passed."""
+        """Call this once all parts have passed."""
         yield b"".join(self._digests)
 
 
 def _inflated(stored: memoryview, length: int) -> memoryview:
-    """At most the length that is expected: a damaged chunk must not fill the memory."""
+    """Inflates at most the expected length: a damaged chunk must not fill the memory."""
     inflater = zlib.decompressobj()
     try:
         return memoryview(inflater.decompress(stored, length + 1))
@@ -410,7 +411,7 @@ def _lent(file: int, lent: checkpoint_pb2.LentFile) -> Piece:
 
 
 def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added: Iterable[str]) -> Piece:
-    """What makes the namespace: names in their order, and the modules that were in use."""
+    """The last piece, which makes the namespace: names in their order, and the modules that were in use."""
     message = manifest.state.message
     there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
     made = frozenset(made)

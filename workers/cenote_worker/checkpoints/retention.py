@@ -1,4 +1,4 @@
-"""What is stored of a platform's runtime, and when its jail ends because nothing calls it. Values only."""
+"""What is stored of a platform's runtime, and when its jail ends for lack of calls. Values only."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Retention(Options):
         return self.durable or self.rests_after < math.inf
 
     def of_branch(self, lease: float) -> Retention:
-        """That of a branch of such a runtime: what ends by itself is not stored."""
+        """The retention of a branch of such a runtime: a runtime that ends by itself is not stored."""
         return NOTHING_STORED if lease else self
 
     def or_else(self, default: Retention) -> Retention:
-        """Where nothing is said of hibernation, what a platform does with all its runtimes."""
+        """The same, with the platform's default where hibernation is not set."""
         if self.rests_after < math.inf:
             return self
         return Retention(durable=self.durable, hibernate_after=default.hibernate_after)

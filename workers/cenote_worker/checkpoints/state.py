@@ -1,8 +1,8 @@
-"""A stored state: frozen values made of what a jail says of its own, or of what a store holds.
+"""A stored state: frozen values made from a jail's description of its state, or from the contents of a store.
 
-Either may be wrong or hostile. What is parsed here is bounded and fits together; what the bytes of a group mean is
-for the jail to find out that loads them. Variables that cannot be stored by value come back by a rebuild: the steps
-that made them are run again.
+Either may be wrong or hostile. What is parsed here is bounded and consistent; only the jail that loads a group
+interprets its bytes. Variables that cannot be stored by value come back by a rebuild: the steps that made them are
+run again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MAX_TEXT: Final = 1_000
 """Characters of names and reasons; longer ones are cut."""
 
 MAX_ATTRIBUTES: Final = 10_000
-"""Of one library."""
+"""Attributes of one library."""
 
 MAX_STEP: Final = 1 << 62
-"""What comes behind it must fit a message and a database, too."""
+"""The steps after it must fit a message and a database, too."""
 
 MAX_PATH: Final = 4_096
 """Bytes: PATH_MAX."""
@@ -55,7 +55,7 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Variables that can only be kept as a whole, and the parts of their pickle."""
+    """Variables that can only be stored together, and the parts of their pickle."""
 
     names: tuple[str, ...]
     parts: tuple[StoredPart, ...]
@@ -73,7 +73,7 @@ class StoredFile:
 class Unkept:
     """A variable, or a thing such as a running thread, that is not in a checkpoint.
 
-    reason: why it cannot be kept by value. step: the one that last bound it, as far as was seen; 0 when unknown.
+    reason: why it cannot be stored by value. step: the one that last bound it, as far as was seen; 0 when unknown.
     """
 
     name: str
@@ -134,8 +134,8 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
 def index_for(
     message: checkpoint_pb2.State, names: Collection[str], made: Collection[str] = ()
 ) -> list[checkpoint_pb2.Indexed]:
-    """What a copy of a state is compared with. names: of the variables that it is to have. made: those among them
-    that steps make again, of which nothing was tried.
+    """What a copy of a state is compared with. names: the variables that the copy shall have. made: those among them
+    that steps make again, which were not tried.
     """
     found = list[checkpoint_pb2.Indexed]()
     for each in message.index:
@@ -190,7 +190,7 @@ def _whole(message: checkpoint_pb2.StoredPart) -> StoredPart:
 
 
 def stored_part(message: checkpoint_pb2.StoredPart) -> StoredPart:
-    """One that is cut into chunks. Raises ProtocolViolation."""
+    """A part that is cut into chunks. Raises ProtocolViolation."""
     if len(message.digests) != DIGEST * chunk_count(message.size):
         raise ProtocolViolation("a part with more or fewer chunks than its size needs")
     return StoredPart(message.size, message.digests)
@@ -209,10 +209,10 @@ def _unkept(message: checkpoint_pb2.UnkeptThing) -> Unkept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuild:
-    """names: of variables, those among them that could be kept by value too: they share objects with others.
+    """names: variables, including some that could be stored by value but share objects with others.
 
-    steps: in the order in which they are run. given: locations of which they find what is stored; what else they
-    read, earlier ones of them have written, or it is as in a fresh runtime. refused: why others do not come back.
+    steps: in the order in which they are run. given: locations whose stored content they find; anything else they
+    read was written by earlier ones of them, or is as in a fresh runtime. refused: why others do not come back.
     """
 
     names: tuple[str, ...] = ()
@@ -221,22 +221,22 @@ class Rebuild:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def given_of(self, kind: str) -> frozenset[str]:
-        """Names, paths or states. kind: as `kind_of` has it."""
+        """Names, paths or states of this kind. kind: as `kind_of` gives it."""
         return frozenset(key_of(each) for each in self.given if kind_of(each) == kind)
 
     def given_groups(self, groups: Sequence[Group]) -> list[int]:
-        """Places of those that the steps find: all of a group, or none."""
+        """Indexes of the groups that the steps find: all of a group, or none."""
         names = self.given_of("name")
         return [place for place, group in enumerate(groups) if not names.isdisjoint(group.names)]
 
     def given_files(self, files: Sequence[StoredFile]) -> list[int]:
-        """Places of those that the steps find, and of the folders that these lie in."""
+        """Indexes of the files that the steps find, and of the folders that these are in."""
         paths = self.given_of("file")
         return [place for place, file in enumerate(files) if "." in paths or _is_on_the_way(file, paths)]
 
 
 def _is_on_the_way(file: StoredFile, paths: Collection[str]) -> bool:
-    """Whether it is one of these, or a folder that one lies in."""
+    """Whether it is one of these, or a folder that contains one."""
     path = file.message.path.decode("utf-8", "surrogateescape")
     return path in paths or (file.content is None and any(each.startswith(f"{path}/") for each in paths))
 

@@ -1,9 +1,9 @@
 """The edge where a state leaves a jail: as a checkpoint, or whole, for a fork.
 
 The frozen copy that sends it is as hostile as the jail it was made in. Its packets are bounded one by one and
-together. Of a checkpoint they become chunks in a draft and a checked state: the digest of each chunk is computed
-here, and what the state is made of must be in the store or have been sent. A whole state goes into memory that this
-process pays for and never opens; the copy may write anything there, until that is sealed.
+together. The packets of a checkpoint become chunks in a draft and a checked state: the digest of each chunk is
+computed here, and each chunk of the state must be in the store or have been sent. A whole state goes into memory that
+this process pays for and never reads; the copy may write anything there until it is sealed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ MAX_STATE: Final = 128 * 2**20
 """Bytes of a State: enough for 300 GB in chunks."""
 
 MAX_FIELDS: Final = MAX_PARTS + 8 * MAX_THINGS
-"""Of a State: what it may have of each kind, counted before there is an object for each."""
+"""Fields of a State, counted before an object is made for each."""
 
 ACKNOWLEDGED: Final = b"\1"
 
 _LOOK = 1_000
-"""Milliseconds between two looks at whether anybody still waits."""
+"""Milliseconds between two checks whether the requester still waits."""
 
 _ENDED = (
     "the copy of its state ended before it was done; it may have needed more memory than the runtime may have"
@@ -61,7 +61,7 @@ def _never(_seconds: float) -> str:
 
 
 class CopyLine:
-    """What a frozen copy says on one socket, packet by packet."""
+    """The packets that a frozen copy sends on one socket."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class CopyLine:
         given_up: Callable[[], str],
         stalled: Callable[[float], str] = _never,
     ) -> None:
-        """given_up: why nobody waits any more, empty while somebody does. stalled: likewise, given the seconds for
-        which nothing has come."""
+        """given_up: why the requester no longer waits, empty while it does. stalled: likewise, given the seconds
+        since the last packet."""
         self._sock = sock
         self._assembly = assembly
         self._given_up = given_up
         self._stalled = stalled
 
     def next(self) -> Packet:
-        """Waits for it. Raises CheckpointRefusedError when none will come, ProtocolViolation."""
+        """Waits for the next packet. Raises CheckpointRefusedError when none will come, ProtocolViolation."""
         ready = select.poll()
         ready.register(self._sock, select.POLLIN)
         while True:
@@ -87,7 +87,7 @@ class CopyLine:
                 self._check()
                 if reason := self._stalled(time.monotonic() - began):
                     raise CheckpointRefusedError(reason)
-            self._check()  # whoever never falls silent has no more time than others
+            self._check()  # a copy that sends without a pause has no more time than others
             try:
                 packet = receive_packet(self._sock)
             except ConnectionError:
@@ -134,9 +134,9 @@ class CheckpointReceiver:
         self._sent = 0
 
     def collect(self) -> State:
-        """Everything that the state is made of is in the draft when this returns.
+        """All chunks of the state are in the draft when this returns.
 
-        Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError for the store's trouble.
+        Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError when the store fails.
         """
         try:
             while True:
@@ -195,7 +195,7 @@ class CheckpointReceiver:
 
 
 def stated(payload: jail_pb2.Payload, descriptors: list[int]) -> checkpoint_pb2.State:
-    """The last word of a copy, not looked into yet. Raises ProtocolViolation."""
+    """The last message of a copy, not checked yet. Raises ProtocolViolation."""
     content = Content.from_wire(payload, descriptors, MAX_STATE)
     try:
         parts = content.unpack()
@@ -224,20 +224,20 @@ def _bytes(content: Content) -> memoryview:
 
 
 _MOST_MEMORIES = 2
-"""Of the files, and of all else."""
+"""One for the files, one for all else."""
 
 
 _IMAGE_BEGINS: Final = b"CENTIMG1"
-"""How `image.c` begins a file, once all else is written. No more of it is read here."""
+"""The first bytes of a file of `image.c`, which it writes last. No more of the file is read here."""
 
 
 Sparing = Callable[[int], AbstractContextManager[None]]
-"""Has the jail not pay, meanwhile, for a memory file of this inode."""
+"""A context in which the memory file of this inode is not charged to the jail."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedState:
-    """state: whose parts have no digests. memories: where they lie. Whoever holds it closes it."""
+    """state: its parts have no digests. memories: the bytes of the parts. The owner closes it."""
 
     state: State
     memories: tuple[Content, ...]
@@ -249,7 +249,7 @@ class ReceivedState:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedImage:
-    """state: of files only. memories: of these, if there are any, and of the process. Its owner closes it."""
+    """state: files only. memories: the files, if there are any, and the process. The owner closes it."""
 
     state: State
     memories: tuple[Content, ...]
@@ -283,7 +283,7 @@ class StateReceiver:
         self._is_written = False
 
     def receive(self) -> ReceivedState:
-        """Nobody can change it any more when this returns.
+        """The state, which no process can change any more.
 
         Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError when memory is short.
         """
@@ -291,9 +291,9 @@ class StateReceiver:
             return self._handed_over(self._stated())
 
     def receive_image(self, *, partial: bool) -> ReceivedImage:
-        """The same of an image. What is in it is for the jail that becomes it to look at.
+        """The same for an image. Only the jail that becomes it reads its contents.
 
-        partial: what it lacks does not matter; else that is refused.
+        partial: accept an image that lacks something; otherwise it is refused.
         """
         with self._reading():
             message = self._stated()
@@ -383,7 +383,7 @@ class StateReceiver:
 
 
 def _sealed(rooms: list[FillableMemory | Content]) -> tuple[Content, ...]:
-    """All of them, or none is kept. Raises ProtocolViolation."""
+    """Seals all of them, or closes all. Raises ProtocolViolation."""
     done: list[Content] = []
     try:
         for room in rooms:

@@ -1,4 +1,4 @@
-"""A store of checkpoints: one folder per runtime below a URL; what there is, and whether it is whole."""
+"""A store of checkpoints: one folder per runtime below a URL; lists checkpoints and checks that they are whole."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CheckpointStore:
     """
 
     def __init__(self, url: str | Path, place: str = "") -> None:
-        """place: what errors call it instead of its URL, which may be nobody's business."""
+        """place: what errors call it instead of its URL, which may be confidential."""
         if not isinstance(url, str | Path) or not str(url):
             raise UsageError(f"a store is a folder or a URL that fsspec knows, not {url!r:.100}")
         self.url = str(url)
@@ -84,18 +84,18 @@ class CheckpointStore:
             return self._size()
 
     def remove(self, name: str) -> None:
-        """Removes everything of a runtime that nobody writes any more; what is not there is fine."""
+        """Removes all checkpoints of a runtime that has no writer any more; a missing folder is fine."""
         folder = self.folder(name)
         with failures(folder.place):
             folder.remove()
 
     def folder(self, name: str) -> Folder:
-        """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
+        """The folder of one runtime's checkpoints. Raises UsageError for a name that cannot be used."""
         if not isinstance(name, str):
             raise UsageError(f"the name of checkpoints is a text, not {type(name).__name__}")
         try:
             safe = quote(name, safe=" -_").replace(".", "%2E")
-        except UnicodeEncodeError:  # it has half of a character
+        except UnicodeEncodeError:  # the name has half of a surrogate pair
             safe = ""
         if not safe or len(safe) > MAX_NAME:
             raise UsageError(f"{name!r:.300} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
@@ -121,7 +121,7 @@ class CheckpointStore:
             ]
 
     def manifest(self, name: str, checkpoint: int | str | None = None) -> Manifest:
-        """By number or label, the newest of that label; by default the newest of all.
+        """A checkpoint by number, or the newest with a label; by default the newest of all.
 
         Raises UnknownEntryError, CheckpointDamagedError, NewerCheckpointError.
         """
@@ -150,7 +150,7 @@ class CheckpointStore:
         return tuple(info.number for info in self.checkpoints(name) if info.number != number)
 
     def damaged(self, name: str, number: int, damage: tuple[str, ...]) -> CheckpointDamagedError:
-        """The error that says so, and what else can be restored."""
+        """The error for this damage, with what else can be restored."""
         return CheckpointDamagedError(name, number, damage, self._others(name, number))
 
 
@@ -168,7 +168,7 @@ def read_manifest(folder: Folder, number: int) -> Manifest:
 
 
 def whole_manifest(folder: Folder, number: int) -> Manifest | None:
-    """None for one that is damaged, or was deleted meanwhile."""
+    """The manifest; None for one that is damaged, or was deleted meanwhile."""
     try:
         return read_manifest(folder, number)
     except (MalformedManifest, FileNotFoundError):
@@ -176,7 +176,7 @@ def whole_manifest(folder: Folder, number: int) -> Manifest | None:
 
 
 def describe(manifest: Manifest, folder: Folder) -> CheckpointInfo:
-    """What is listed of a checkpoint."""
+    """The listed facts of a checkpoint."""
     return CheckpointInfo(
         number=manifest.number,
         label=manifest.label,
@@ -227,7 +227,7 @@ def _opened(
         return RemoteFolder(system, f"{path}/{name}", place or f"{url.rstrip('/')}/{name}")
 
     def check() -> None:
-        system.invalidate_cache(path)  # what was listed before says nothing of now
+        system.invalidate_cache(path)  # an earlier listing may be out of date
         with suppress(FileNotFoundError):
             system.ls(path, detail=False)
 
@@ -235,12 +235,12 @@ def _opened(
 
 
 def is_local(url: str) -> bool:
-    """Whether a store is a folder of this machine, or of a network file system."""
+    """Whether a store is a folder of this machine or of a network file system."""
     return "://" not in url or url.startswith("file://")
 
 
 def local_root(url: str) -> Path:
-    """The folder of a store that is local. Raises UsageError for what can be none."""
+    """The folder of a local store. Raises UsageError for a path that cannot be one."""
     path = unquote(url.removeprefix("file://"))
     check_path(path)
     return Path(path).absolute()
@@ -258,7 +258,7 @@ def _remote(url: str) -> tuple[FileSystem, str]:
         raise UsageError(f"{url!r} takes a library that is not here: {error}; install it") from None
     except ValueError as error:
         raise UsageError(f"{url!r} is no store that can be used: {error}") from None
-    except Exception as error:  # of the driver's own kinds, such as one for credentials that are not there
+    except Exception as error:  # the driver's own kinds, such as one for missing credentials
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{url!r} is no store that can be used: {reason:.500}") from error
     return cast("FileSystem", system), str(path).rstrip("/")

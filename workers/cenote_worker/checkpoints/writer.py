@@ -28,9 +28,9 @@ def sweep(folder: Folder, keep: int) -> int:
     """Keeps the `keep` newest checkpoints, all that have a label, and every file whose chunks one of those needs.
 
     Returns how many files were deleted. Safe beside the writer: its next checkpoint builds on the newest one, which
-    is always kept, and a file that came after the look is not touched. A damaged file is kept as well: what it held
-    may be wanted from it by other means. With one of a later format nothing is deleted: only a newer version knows
-    which files it needs. Raises OSError.
+    is always kept, and a file that came after the listing is not touched. A damaged file is kept as well: its
+    contents may be recovered by other means. If one has a later format, nothing is deleted: only a newer version
+    knows which files it needs. Raises OSError.
     """
     numbers = folder.numbers()
     try:
@@ -48,7 +48,7 @@ def sweep(folder: Folder, keep: int) -> int:
 
 
 def _manifest(folder: Folder, number: int) -> Manifest | None:
-    """None for one that is damaged, or was deleted meanwhile. Raises NewerManifest."""
+    """The manifest; None for one that is damaged, or was deleted meanwhile. Raises NewerManifest."""
     try:
         return read_manifest(folder, number)
     except NewerManifest:
@@ -92,12 +92,12 @@ class CheckpointWriter:
         """Where the chunks of the newest checkpoint of this runtime lie."""
 
     def begin(self) -> CheckpointDraft:
-        """The next checkpoint; in full, if the folder was removed meanwhile.
+        """Begins the next checkpoint; in full, if the folder was removed meanwhile.
 
-        Raises StoreFailedError, StoreBusyError where somebody else has begun that folder anew.
+        Raises StoreFailedError, StoreBusyError where another writer has begun that folder anew.
         """
         with failures(self._folder.place):
-            # Somebody may have swept what a restored state was made of, or removed everything.
+            # Another process may have swept the chunks of a restored state, or removed everything.
             there = frozenset(self._folder.numbers())
             if not there and not self._folder.was_claimed():
                 self._claim_anew()
@@ -122,7 +122,7 @@ class CheckpointWriter:
         whole: bool = False,
         environment: str = "",
     ) -> Manifest:
-        """What was drafted is a checkpoint, on disk, once this returns. From `dealings` on: see Manifest.
+        """Publishes the draft: the checkpoint is on disk once this returns. From `dealings` on: see Manifest.
 
         Raises StoreTakenError when there was another writer meanwhile, StoreFailedError.
         """
@@ -157,7 +157,7 @@ class CheckpointWriter:
             return manifest
 
     def describe(self, manifest: Manifest) -> CheckpointInfo:
-        """What is listed of a checkpoint. Raises StoreFailedError."""
+        """The listed facts of a checkpoint. Raises StoreFailedError."""
         with failures(self._folder.place):
             return describe(manifest, self._folder)
 
@@ -167,18 +167,18 @@ class CheckpointWriter:
             return sweep(self._folder, keep)
 
     def close(self) -> None:
-        """Another writer may come. Closing twice is fine."""
+        """Lets another writer take over. Closing twice is fine."""
         self._folder.release()
 
 
 class CheckpointDraft:
-    """A checkpoint on its way: chunks are put into it, then it is published or discarded."""
+    """A checkpoint that is being made: chunks are put into it, then it is published or discarded."""
 
     def __init__(self, file: DraftFile, number: int, known: dict[bytes, ChunkLocation]) -> None:
         self.file = file
         self.number = number
         self.places = dict(known)
-        """Where each chunk lies that the state may be made of."""
+        """Where each chunk lies that the state may use."""
         self._end = 0
 
     def add(self, chunk: memoryview, *, dense: bool) -> bytes:
@@ -194,19 +194,19 @@ class CheckpointDraft:
         return key
 
     def add_part(self, data: bytes) -> StoredPart:
-        """Writes what is new of it. Raises OSError."""
+        """Writes its new chunks. Raises OSError."""
         view = memoryview(data)
         return StoredPart(view.nbytes, b"".join([self.add(chunk, dense=True) for chunk in cut(view)]))
 
     def _turn_page(self) -> None:
-        """Whole chunks of arrays begin on pages, so that a large array can be mapped where it is stored."""
+        """Pads to a page: whole chunks of arrays begin on pages, so that a large array can be mapped in the store."""
         missing = -self._end % PAGE
         self.file.write(bytes(missing))
         self._end += missing
 
     @property
     def fresh(self) -> int:
-        """Bytes of the chunks that were written."""
+        """Bytes of the chunks written so far."""
         return self._end
 
     def discard(self) -> None:
@@ -218,7 +218,7 @@ def _digests(part: StoredPart | None) -> list[bytes]:
 
 
 def _coded(chunk: memoryview) -> tuple[int, memoryview]:
-    """A sample decides: what has been compressed before, such as images, costs a fraction of a millisecond."""
+    """Compresses a chunk if a sample shows that it pays: compressed data, such as images, costs little then."""
     sample = chunk[:_SAMPLE]
     if len(zlib.compress(sample, 1)) >= WORTH * len(sample):
         return RAW, chunk

@@ -1,4 +1,4 @@
-"""Sends requests to a descriptor store without waiting for it, for threads that serve others meanwhile."""
+"""Sends requests to a descriptor store without waiting for it, for threads that have other work to do."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cenote_worker.descriptor_store.message import MAX_AWAITED, StoreMessage, St
 _log = logging.getLogger("cenote.keeper")
 
 _FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS)
-"""A socket, or what a user may have under way in all of them, takes no more for now."""
+"""The socket is full, or the user has too many descriptors in flight: it takes no more for now."""
 
 
 class AsyncStoreClient:
-    """Safe to use from several threads. connect: gives a line to the keeper that does not block; OSError without one.
+    """Safe to use from several threads. connect: gives a non-blocking connection to the store; OSError without one.
 
-    What is told is in the keeper's socket when `tell` returns, and there before whatever anybody asks later, though
-    this process be killed at once; unless a keeper that does not answer has so much before it that the socket is
-    full. Then a thread carries it there, the newest for each key.
+    When `tell` returns, the message is in the store's socket, ahead of every later request of any client, even if
+    this process is killed at once. The exception: a store does not answer and its socket is full. Then a thread
+    sends it later, only the newest message for each key.
     """
 
     def __init__(self, connect: Callable[[], socket.socket]) -> None:
@@ -35,14 +35,14 @@ class AsyncStoreClient:
         self._all_told = threading.Condition(self._lock)
         self._line: socket.socket | None = None
         self._awaited: deque[str] = deque()
-        """Keys of what is in the socket and not answered yet."""
+        """Keys of the messages that are in the socket and not answered yet."""
         self._left: dict[str, StoreMessage] = {}
-        """What the socket had no room for, with descriptors of its own."""
+        """Messages that the socket had no room for, with their own copies of the descriptors."""
         self._carrying = False
-        """Whether the thread is there: nobody else touches the line then."""
+        """Whether the thread runs: then only it uses the connection."""
 
     def tell(self, message: StoreMessage) -> None:
-        """Puts or drops an entry. A refusal is logged. Raises OSError when there is no keeper."""
+        """Puts or drops an entry. A refusal is logged. Raises OSError when there is no store."""
         with self._lock:
             if not self._carrying:
                 if self._told_again(message):
@@ -51,7 +51,7 @@ class AsyncStoreClient:
             self._leave(message)
 
     def settle(self, patience: float) -> bool:
-        """Whether all that was told has been answered, within so many seconds."""
+        """Whether all messages have been answered. patience: seconds to wait for that."""
         with self._lock:
             if not self._carrying:
                 self._hear_or_hang_up()
@@ -63,18 +63,18 @@ class AsyncStoreClient:
             return self._all_told.wait_for(lambda: not self._carrying, patience)
 
     def close(self) -> None:
-        """What is in the socket reaches the keeper still."""
+        """What is in the socket still reaches the store."""
         with self._lock:
             self._forget()
             if self._carrying and self._line is not None:
-                self._line.shutdown(socket.SHUT_RDWR)  # the thread finds it so, and ends
+                self._line.shutdown(socket.SHUT_RDWR)  # the thread notices, and ends
             elif not self._carrying:
                 self._hang_up()
 
-    # -- for whoever has the lock, and the line --
+    # -- with the lock held, by the user of the connection --
 
     def _told_again(self, message: StoreMessage) -> bool:
-        """On a fresh line if need be: every operation may be done twice. Raises OSError."""
+        """Sends it, on a fresh connection if need be: every operation may be done twice. Raises OSError."""
         if self._line is not None:
             try:
                 return self._told(message)
@@ -83,7 +83,7 @@ class AsyncStoreClient:
         return self._told(message)
 
     def _told(self, message: StoreMessage) -> bool:
-        """False when the keeper has enough before it."""
+        """Sends it; False when the store's socket is full."""
         if self._line is None:
             self._line = self._connect()
         self._hear(self._line)
@@ -99,7 +99,7 @@ class AsyncStoreClient:
         return True
 
     def _hear(self, line: socket.socket) -> None:
-        """The answers that are there. Raises OSError when the keeper has gone."""
+        """Reads the answers that are there. Raises OSError when the store has ended."""
         while self._awaited:
             try:
                 answer = StoreMessage.receive(line)
@@ -127,7 +127,7 @@ class AsyncStoreClient:
     # -- what has to wait --
 
     def _leave(self, message: StoreMessage) -> None:
-        """To the thread, in its order: what was said of the key before counts no more."""
+        """Leaves it to the thread, in order. It replaces earlier messages for the same key."""
         copies = replace(message, descriptors=[os.dup(each) for each in message.descriptors])
         self._drop_left(message.key)
         self._left[message.key] = copies
@@ -142,7 +142,7 @@ class AsyncStoreClient:
             self._drop_left(key)
 
     def _carry_on(self) -> None:
-        """Raises OSError where the machine has no thread left."""
+        """Starts the thread if need be. Raises OSError where the machine has no thread left."""
         try:
             threading.Thread(target=self._carry, name="cenote-keeper-told", daemon=True).start()
         except RuntimeError as error:
@@ -150,7 +150,7 @@ class AsyncStoreClient:
         self._carrying = True
 
     def _carry(self) -> None:
-        """Until all of it has been answered, or there is no keeper any more."""
+        """Runs until all of it has been answered, or there is no store any more."""
         while True:
             with self._lock:
                 line = self._carried()
@@ -161,13 +161,13 @@ class AsyncStoreClient:
             _await_answer(line)
 
     def _carried(self) -> socket.socket | None:
-        """Sends what there is room for. The line on which more is awaited."""
+        """Sends what there is room for. Gives the connection on which more is awaited."""
         try:
             self._hear_or_hang_up()
             while self._left and self._told_again(next(iter(self._left.values()))):
                 self._drop_left(next(iter(self._left)))
         except (OSError, ValueError) as error:
-            # The next keeper is filled by whoever watches.
+            # The watch fills the next store.
             _log.warning("what was to be kept is not told, for want of a keeper: %s", error)
             self._hang_up()
             self._forget()

@@ -33,45 +33,45 @@ from cenote_worker.descriptor_store.message import (
 from cenote_worker.process.patient_wait import is_ready
 
 ANSWER_SECONDS: Final = 5.0
-"""A keeper does nothing that takes a millisecond."""
+"""Time for an answer. No operation of the store takes a millisecond."""
 
 SILENT: Final = "the keeper of this node does not answer; what runs goes on, try again when it does"
 
 START_SECONDS: Final = 20.0
 
 RETURN_SECONDS: Final = 5.0
-"""For a keeper that was killed to be replaced: whoever watches it (DescriptorStoreWatch) starts another at once."""
+"""Time for a killed store to be replaced: the DescriptorStoreWatch of any process starts another at once."""
 
 LINGER_SECONDS: Final = 30.0
-"""For how long a keeper without clients and without entries waits for either."""
+"""How long a store without clients and without entries runs on."""
 
 ABANDONED_SECONDS: Final = 300.0
-"""For how long it holds what nobody works with any more: supervisors are replaced within seconds."""
+"""How long a store without clients keeps its entries: supervisors are replaced within seconds."""
 
 _BREATH_SECONDS: Final = 0.01
 
 NOBODY: Final = (ConnectionError, FileNotFoundError)
-"""What a line to a keeper fails with while there is none: it left its socket, or took it along."""
+"""Errors of a connection to a store that does not run, whether or not its socket is still there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """An entry, in copies: whoever got it owns the descriptors."""
+    """A copy of an entry: its receiver owns the descriptors."""
 
     record: bytes
     descriptors: Sequence[int]
 
 
 class DescriptorStoreClient:
-    """Puts, gets and drops entries. Safe to use from several threads; connects again when the keeper was replaced.
+    """Puts, gets and drops entries. Safe to use from several threads; connects again when the store was replaced.
 
-    A keeper that was replaced holds nothing: see `DescriptorStoreWatch`. Calls raise UnavailableError when there
-    is no keeper, none that takes more, or one that does not answer; while one owes an answer they do so at once.
+    A new store is empty: see `DescriptorStoreWatch`. Calls raise UnavailableError when the store does not run, takes
+    no more, or does not answer; while an answer is overdue they raise it at once.
     """
 
     def __init__(self, folder: Path, patience: float = 0.0, answer: float = ANSWER_SECONDS) -> None:
-        """patience: seconds that a call waits for a keeper that is being replaced, RETURN_SECONDS where that is all
-        that was asked for; not where the next one is filled anyway. answer: for one that is there.
+        """patience: seconds that a call waits for a store that is being replaced: RETURN_SECONDS where the caller
+        needs only this store, 0 where the next one is filled anyway. answer: seconds for a running store to answer.
         """
         self.folder = folder
         self._patience = patience
@@ -79,7 +79,7 @@ class DescriptorStoreClient:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._owed = False
-        """Whether the answer to a former question has not come yet."""
+        """Whether the answer to an earlier request has not come yet."""
         self._teller = AsyncStoreClient(lambda: connect(folder, 0))
 
     def put(self, key: str, record: bytes, descriptors: Sequence[int] = ()) -> None:
@@ -87,9 +87,9 @@ class DescriptorStoreClient:
         self._ask(StoreMessage(kind=StoreOperation.PUT, key=key, record=record, descriptors=descriptors))
 
     def put_soon(self, key: str, record: bytes, descriptors: Sequence[int] = ()) -> None:
-        """As `put`, without waiting for it: for what is put again where there is another keeper.
+        """As `put`, without waiting: for entries that are put again when the store was replaced.
 
-        It is there before whatever anybody asks later: see AsyncStoreClient. A refusal is logged.
+        It arrives before every later request of any client: see AsyncStoreClient. A refusal is logged.
         """
         self._tell(StoreMessage(kind=StoreOperation.PUT, key=key, record=record, descriptors=descriptors))
 
@@ -100,15 +100,15 @@ class DescriptorStoreClient:
         return StoredEntry(record=answer.record, descriptors=answer.descriptors)
 
     def drop(self, key: str) -> None:
-        """Lets go of an entry. One that is not there is fine."""
+        """Removes an entry. A missing entry is fine."""
         self._ask(StoreMessage(kind=StoreOperation.DROP, key=key))
 
     def drop_soon(self, key: str) -> None:
-        """As `drop`, without waiting for it; see `put_soon`."""
+        """As `drop`, without waiting; see `put_soon`."""
         self._tell(StoreMessage(kind=StoreOperation.DROP, key=key))
 
     def settle(self) -> None:
-        """Waits until all that was told is answered, or for as long as for an answer: for who has much to tell."""
+        """Waits until all messages are answered, at most as long as for one answer. For callers that send many."""
         self._teller.settle(self._answer)
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -122,7 +122,7 @@ class DescriptorStoreClient:
             found += page.splitlines()
 
     def shut_down(self) -> None:
-        """Ends the keeper, and with it every jail that nobody else holds."""
+        """Ends the store, and with it every jail whose sockets no other process holds."""
         with suppress(UnavailableError):
             self._ask(StoreMessage(kind=StoreOperation.SHUT_DOWN))
         self.close()
@@ -159,7 +159,7 @@ class DescriptorStoreClient:
             return self._try_again(message)
 
     def _try_again(self, message: StoreMessage) -> StoreMessage:
-        """On a fresh line: every operation may be done twice."""
+        """Sends it on a fresh connection: every operation may be done twice."""
         deadline = time.monotonic() + self._patience
         while True:
             self._hang_up()
@@ -176,7 +176,7 @@ class DescriptorStoreClient:
             time.sleep(_BREATH_SECONDS)
 
     def _exchange(self, message: StoreMessage) -> StoreMessage:
-        """Raises TimeoutError when no answer comes in time; it is taken, and dropped, before the next question."""
+        """Raises TimeoutError when no answer comes in time. A late answer is dropped before the next request."""
         if self._socket is None:
             self._socket = connect(self.folder, self._answer)
         self._take_owed(self._socket)
@@ -190,7 +190,7 @@ class DescriptorStoreClient:
         return answer
 
     def _take_owed(self, line: socket.socket) -> None:
-        """It was waited for already: whoever asks next is not held up by a keeper that hangs."""
+        """Takes the overdue answer without waiting again: a store that hangs does not block the next request."""
         if not self._owed:
             return
         line.settimeout(0)
@@ -218,7 +218,7 @@ def _unavailable(error: Exception) -> UnavailableError:
 
 
 def connect(folder: Path, patience: float = ANSWER_SECONDS) -> socket.socket:
-    """A line to the keeper of a folder, on which nobody waits for longer. Raises OSError when there is none."""
+    """A connection to the store of a folder, with this timeout in seconds. Raises OSError when no store runs."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         sock.settimeout(patience)
@@ -231,9 +231,9 @@ def connect(folder: Path, patience: float = ANSWER_SECONDS) -> socket.socket:
 
 
 def ensure_store(folder: Path, linger: float = LINGER_SECONDS, abandoned: float = ABANDONED_SECONDS) -> None:
-    """Starts a keeper unless one serves the folder, which is made if need be and must be closed to others.
+    """Starts a store unless one serves the folder, which is made if need be and must be closed to other users.
 
-    The keeper belongs to nobody: it outlives this process. linger, abandoned: see DescriptorStore.
+    The store outlives this process. linger, abandoned: see DescriptorStore.
 
     Raises UnavailableError, UsageError.
     """
@@ -254,7 +254,7 @@ def ensure_store(folder: Path, linger: float = LINGER_SECONDS, abandoned: float 
             capture=True,
         )
         if starter.output(START_SECONDS) != READY:
-            time.sleep(_BREATH_SECONDS)  # another is starting, or ending
+            time.sleep(_BREATH_SECONDS)  # another store is starting, or ending
 
 
 def _answers(folder: Path) -> bool:
@@ -265,7 +265,7 @@ def _answers(folder: Path) -> bool:
 
 
 def check_private(folder: Path) -> None:
-    """Raises UsageError for a folder that others may enter, or own."""
+    """Raises UsageError for a folder that other users may enter, or own."""
     status = folder.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(f"{folder} must belong to this user and be closed to all others (mode 0700)")
@@ -273,16 +273,16 @@ def check_private(folder: Path) -> None:
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds until what failed is tried again, doubled each time: the machine may have memory again by then."""
+"""Longest pause before a retry; pauses double each time. The machine may have memory again by then."""
 
 _log = logging.getLogger("cenote.keeper")
 
 
 class DescriptorStoreWatch:
-    """One thread per process that supervises jails. Until `close`, each `refill` is called for each new keeper."""
+    """One thread per process that supervises jails. Until `close`, each `refill` is called for each new store."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises UnavailableError when there is no keeper and none can be started."""
+        """Raises UnavailableError when no store runs and none can be started."""
         self._folder = folder
         self._lock = threading.Lock()
         self._refills: set[Callable[[], None]] = set()
@@ -291,12 +291,12 @@ class DescriptorStoreWatch:
         threading.Thread(target=self._run, name="cenote-keeper-watch", daemon=True).start()
 
     def add(self, refill: Callable[[], None]) -> None:
-        """refill: puts everything of one runtime; called on the watch's thread, where it adds and removes nothing."""
+        """refill: puts every entry of one runtime. Runs on the watch's thread; must not call `add` or `remove`."""
         with self._lock:
             self._refills.add(refill)
 
     def remove(self, refill: Callable[[], None]) -> None:
-        """Behind this call it puts nothing any more."""
+        """After this call `refill` is not called any more."""
         with self._lock:
             self._refills.discard(refill)
 
@@ -320,16 +320,16 @@ class DescriptorStoreWatch:
                 _log.exception("there is no keeper any more, and none can be started just now")
                 self._closed.wait(FIRST_PAUSE)
                 continue
-            if self._closed.is_set():  # meanwhile: what `close` has shut down was the line to the former one
+            if self._closed.is_set():  # meanwhile: `close` has shut down the connection to the former store
                 self._socket.close()
                 return
             left, pause = self._refilled(self._refills), FIRST_PAUSE
 
     def _ends(self, patience: float | None) -> bool:
-        """Whether there is no line to a keeper any more, after so many seconds at the most."""
+        """Whether the connection to the store has ended. patience: seconds to wait for that at most."""
         try:
             self._socket.settimeout(patience)
-            self._socket.recv(1)  # a keeper says nothing unasked: this returns at its end
+            self._socket.recv(1)  # a store sends nothing unasked: this returns when it ends
         except TimeoutError:
             return False
         except OSError:
@@ -340,13 +340,13 @@ class DescriptorStoreWatch:
     def _connected(self) -> socket.socket:
         while True:
             ensure_store(self._folder)
-            with suppress(*NOBODY):  # that one was killed already
+            with suppress(*NOBODY):  # that store was killed already
                 line = connect(self._folder)
                 line.settimeout(None)
                 return line
 
     def _refilled(self, wanted: set[Callable[[], None]]) -> set[Callable[[], None]]:
-        """Those of them that could not be called to their end."""
+        """Calls each, and gives those that failed."""
         left = set()
         with self._lock:
             for refill in self._refills & wanted:

@@ -1,8 +1,8 @@
-"""A process that holds descriptors for others, so that what they stand for outlives whoever works with it.
+"""A process that holds descriptors for other processes, so that what they refer to outlives those processes.
 
-Like the descriptor store of a service manager: it never reads, writes or polls what it holds. A jail lives for as
-long as anybody holds the far ends of its sockets; this is where they are while a supervisor is being replaced.
-One thread, no library, nothing to go wrong: it must not die before those that rely on it.
+Like the descriptor store of a service manager, it never reads, writes or polls what it holds. A jail lives as long
+as any process holds the far ends of its sockets; this process holds them while a supervisor is being replaced.
+It has one thread and uses no library: it must not die before the processes that rely on it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LOCK: Final = "keeper.lock"
 
 READY: Final = b"ready"
 TAKEN: Final = b"taken"
-"""What a fresh keeper says to its starter; the second when another serves the folder, or is about to."""
+"""What a new store says to its starter; the second when another store serves the folder, or is about to."""
 
 MAX_ENTRIES: Final = 100_000
-"""Of some hundred bytes each; the table of open files is full before that."""
+"""Entries take some hundred bytes each; the table of open files is full before that."""
 
 _MODEST: Final = ("value/", "spilled/", "lease/")
 _INJECTION: Final = "/injection/"
-"""In keys of which a tenant may have as many as it likes, however small. They take half of what there is at the most,
-so that what runtimes need to begin, and to be taken over, has room whatever others share."""
+"""Part of the keys of injections. A tenant may have any number of them, so they take half of the room at most:
+there is always room for what runtimes need to start and to be taken over."""
 
 _UCRED: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
@@ -57,10 +57,10 @@ class _Entry:
 
 @dataclass(slots=True, kw_only=True)
 class DescriptorStore:
-    """Serves `listener` until it is told to end, or until it has had no client for too long.
+    """Serves `listener` until a client shuts it down, or until it has had no client for too long.
 
-    linger: seconds without a client while it holds nothing. abandoned: while it holds something, which ends with it.
-    table: descriptors that this process may have.
+    linger: seconds without a client while it is empty. abandoned: seconds without a client while it has entries,
+    which are lost with it. table: the number of descriptors that this process may have.
     """
 
     listener: socket.socket
@@ -89,12 +89,12 @@ class DescriptorStore:
 
     def _attend(self, selector: selectors.BaseSelector, ready: object) -> None:
         if ready is self.listener:
-            with suppress(OSError):  # a client that is gone, or no descriptor left for it
+            with suppress(OSError):  # the client is gone, or no descriptor is left for it
                 client = self.listener.accept()[0]
                 if _is_ours(client):
                     client.setblocking(False)
                     selector.register(client, selectors.EVENT_READ)
-                    self._clients.add(client)  # now: one that is never heard would keep this process
+                    self._clients.add(client)  # now: an unserved client would keep this process alive
                 else:
                     client.close()
             return
@@ -105,7 +105,7 @@ class DescriptorStore:
             ready.close()
 
     def _serve_all(self, client: socket.socket) -> bool:
-        """Answers what a client has said, before anybody is heard who spoke later. False when the client has gone."""
+        """Answers a client's messages before later ones of other clients. False when the client has gone."""
         try:
             return all(self._serve_one(client) for _ in range(MAX_AWAITED))
         except BlockingIOError:
@@ -119,19 +119,19 @@ class DescriptorStore:
             message = StoreMessage.receive(client)
         except (
             ConnectionResetError
-        ):  # it was killed before it took an answer: what it had said since is there still
+        ):  # the client was killed before it took an answer: its later messages are still there
             return True
         except ValueError as error:
             return self._tell(client, _refused(str(error)))
         return message is not None and self._tell(client, self._answer(message))
 
     def _tell(self, client: socket.socket, answer: StoreMessage) -> bool:
-        """A client waits for its answers: one that does not take them is broken."""
+        """Sends an answer. A client waits for its answers: one that does not take them is broken."""
         try:
             answer.send(client)
         except BlockingIOError:
             return False
-        except (BrokenPipeError, ConnectionResetError):  # gone, which the end of what it has said tells
+        except (BrokenPipeError, ConnectionResetError):  # gone, which the end of its messages will show
             pass
         return True
 
@@ -185,7 +185,7 @@ class DescriptorStore:
             close_all(entry.descriptors)
 
     def _listed(self, message: StoreMessage) -> bytes:
-        """Keys that begin with the message's key and come after its record, in order, as many as fit."""
+        """Keys that begin with the message's key and sort after its record, in order, as many as fit."""
         after = message.record.decode()
         listed = bytearray()
         for key in sorted(key for key in self._entries if key.startswith(message.key) and key > after):
@@ -205,13 +205,13 @@ def _refused(reason: str) -> StoreMessage:
 
 
 def _is_ours(client: socket.socket) -> bool:
-    """The folder is closed to others; this holds when somebody opens it."""
+    """Whether the client has our user id: a second check, should the folder be opened to other users."""
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     return bool(_UCRED.unpack(credentials)[1] == os.geteuid())
 
 
 def run(folder: str, linger: str, abandoned: str) -> None:
-    """The whole life of a keeper: leaves its starter, serves, and removes its socket."""
+    """The whole life of a store: leaves its starter, serves, and removes its socket."""
     if os.fork():
         return
     os.setsid()
@@ -226,7 +226,7 @@ def run(folder: str, linger: str, abandoned: str) -> None:
         address(Path(folder)) as place,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
     ):
-        Path(place).unlink(missing_ok=True)  # of one that was killed
+        Path(place).unlink(missing_ok=True)  # of a store that was killed
         listener.bind(place)
         listener.listen(_BACKLOG)
         _say_ready()
@@ -239,7 +239,7 @@ def run(folder: str, linger: str, abandoned: str) -> None:
 
 
 def _locked(folder: Path) -> int | None:
-    """A lock that is held for as long as this process lives; None when another holds it."""
+    """A lock that is held for as long as this process lives; None when another process holds it."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,8 +2,8 @@
 
     operation or status (1 byte)  length of the key (2 bytes)  key  record
 
-They travel on a socket in a folder that is closed to others. Both sides are trusted and of one user; the bounds are
-there for mistakes.
+They travel on a socket in a folder that is closed to other users. Both sides are trusted and of one user; the bounds
+guard against mistakes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ MAX_KEY: Final = 300
 """Bytes. A kind, the name of a runtime, a number."""
 
 MAX_RECORD: Final = 96 * 1024
-"""Bytes: a packet must fit a socket's send buffer. What is larger belongs into a memory file."""
+"""Bytes: a packet must fit a socket's send buffer. Larger data belongs in a memory file."""
 
 MAX_DESCRIPTORS: Final = 16
 """A jail has seven."""
 
 MAX_AWAITED: Final = 64
-"""Messages of a client that are not answered yet. A keeper takes so many of one before it turns to the next."""
+"""Messages of one client that are not answered yet. The store takes this many before it turns to the next client."""
 
 _HEAD: Final = struct.Struct("<BH")
 _ROOM: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
@@ -66,7 +66,7 @@ class StoreStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreMessage:
-    """Whoever receives one owns its descriptors."""
+    """The receiver of a message owns its descriptors."""
 
     kind: int
     key: str = ""

@@ -1,5 +1,5 @@
-"""Resolving names, and which of the addresses found may be dialled: the public internet, and nothing of this
-machine or its network.
+"""Resolves names and decides which of the addresses may be dialled: the public internet, and nothing of this machine
+or its network.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ LOOKUPS_AT_ONCE: Final = 4
 """Per jail. A lookup cannot be cancelled, so this is also how many threads a jail can keep waiting."""
 
 CREDENTIALS: Final = ("a credential at the proxy", "credentials")
-"""What needs libraries, and the extra that brings them."""
+"""The feature that needs further libraries, and the extra that installs them."""
 
 PROTOCOLS: Final = ["http/1.1"]
-"""What the proxy speaks itself, to both sides: it reads a request before that gets a credential."""
+"""The protocol that the proxy itself speaks, to both sides: it reads a request before it adds a credential."""
 
 
 @lru_cache(maxsize=1)
@@ -79,7 +79,7 @@ def _checking() -> ssl.SSLContext:
 
 
 class Reach(Protocol):
-    """The world as one jail's proxy sees it."""
+    """The port to the network for one jail's proxy."""
 
     async def resolve(self, host: str) -> Sequence[str]:
         """The addresses of a name, each once. Raises OSError."""

@@ -1,4 +1,4 @@
-"""How fast connections may follow each other. Pure: the time comes from the caller."""
+"""A rate limit for connections. Pure: the time comes from the caller."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class ConnectionRate:
         self._due = float("-inf")
 
     def wait(self, now: float) -> float:
-        """Take a turn: seconds until it comes. now: of one clock throughout."""
+        """Takes a turn. Gives the seconds until it comes. now: seconds, always of the same clock."""
         self._due = max(self._due, now - BURST_SECONDS) + self._gap
         return max(self._due - now, 0.0)

@@ -42,7 +42,7 @@ from cenote_worker.egress.tls_hello import (
 from cenote_worker.egress.tls_termination import HostContexts, TlsEnd
 
 MAX_ADDRESSES: Final = 4
-"""Of one name, tried in the resolver's order."""
+"""Addresses tried per name, in the resolver's order."""
 
 _LINGER_SECONDS: Final = 1.0
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -51,7 +51,7 @@ _UNRECOGNIZED_NAME: Final = b"\x15\x03\x03\x00\x02\x02\x70"
 
 
 class ProxyExchange:
-    """Serves one connection. The order is the safety: list, addresses, dial, name in the handshake, bytes."""
+    """Serves one connection. The order ensures safety: list, addresses, dial, name in the handshake, bytes."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ProxyExchange:
         self._address = ""
 
     async def serve(self) -> None:
-        """Until the connection ends. Raises OSError when one of the two sides breaks off."""
+        """Runs until the connection ends. Raises OSError when one of the two sides breaks off."""
         try:
             await self._serve()
         except HttpRefusal as refused:
@@ -107,7 +107,7 @@ class ProxyExchange:
             far.abort()
 
     async def _head(self) -> bytes:
-        """Empty when the jail hangs up without a word."""
+        """The head of the request; empty when the jail hangs up without sending anything."""
         try:
             async with asyncio.timeout(self._patience.head):
                 return await self._near.reader.readuntil(END_OF_HEAD)
@@ -135,7 +135,7 @@ class ProxyExchange:
             raise HttpRefusal(502, f"{name} cannot be reached: {type(error).__name__}") from None
 
     async def _addresses(self, host: str) -> Sequence[str]:
-        """What may be dialled. The same addresses are dialled then: the name is not looked up again."""
+        """The addresses that may be dialled. Exactly these are then dialled: the name is not looked up again."""
         found = await self._reach.resolve(host)
         permitted = [address for address in found if self._reach.permits(address)]
         if not permitted:
@@ -180,7 +180,7 @@ class ProxyExchange:
             await relay.tunnel(hello, behind, lambda seen: self._hello(request.host, seen, second_hello))
 
     async def _tunnel_end(self, request: Tunnel, far: Stream, secret: Secret) -> None:
-        """One request, which is read here, and its answer. A second one on its connection would be read nowhere."""
+        """One request, which is read here, and its answer. A second one on its connection would not be checked."""
         assert self._contexts is not None, "a jail whose policy has credentials has an authority"
         near = TlsEnd(self._near, self._contexts.of(request.host))
         self._near.writer.write(_ESTABLISHED)
@@ -213,9 +213,9 @@ class ProxyExchange:
     async def _hello(
         self, host: str, seen: bytes, read: Callable[[bytes], ClientHello | None]
     ) -> tuple[bytes, bytes]:
-        """A hello that shows that the jail means the server that it asked for, and what came behind it.
+        """A hello that names the server that the jail requested, and the bytes after it.
 
-        seen: what is here of it already.
+        seen: the bytes received so far.
         """
         try:
             async with asyncio.timeout(self._patience.hello):
@@ -236,7 +236,7 @@ class ProxyExchange:
 
     @contextmanager
     def _relayed(self, far: Stream, near: Side | None = None) -> Iterator[Relay]:
-        """What is allowed now, and told of once more when it has ended."""
+        """A context for an allowed connection: records the decision now, and its end afterwards."""
         decision = self._note()
         relay = Relay(near or self._near, far, self._ledger, self._patience.idle)
         try:
@@ -244,7 +244,7 @@ class ProxyExchange:
         finally:
             self._ledger.ended(decision, relay.passed)
 
-    # -- the word about it --
+    # -- the answer --
 
     def _note(self, reason: str = "") -> Decision:
         match self._request:
@@ -256,7 +256,7 @@ class ProxyExchange:
                 return self._ledger.note("http", host, port, address=self._address, reason=reason)
 
     async def _answer(self, message: bytes, near: Side | None = None) -> None:
-        """Say why, and listen for a moment longer: closing on unread bytes would take the answer back."""
+        """Sends the reason, and reads a moment longer: closing with unread bytes would discard the answer."""
         near = near or self._near
         with suppress(OSError):
             await near.send(message)

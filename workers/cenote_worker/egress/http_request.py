@@ -1,8 +1,9 @@
-"""Reading the head of a request to the proxy. Pure, strict: what has two readings is refused, not interpreted.
+"""Reads the head of a request to the proxy. Pure and strict: ambiguous input is refused, not interpreted.
 
-Two forms exist: `CONNECT name:port`, a tunnel, and `GET http://name/...`, which is passed on in plain HTTP. Of the
-latter, one per connection, with a body of declared length: nothing can hide behind it. The same holds in a tunnel to
-a host that the proxy has a credential for: it ends at the proxy, which reads the one request in it.
+Two forms exist: `CONNECT name:port`, a tunnel, and `GET http://name/...`, which is passed on in plain HTTP. A
+connection carries one of the latter, with a body of declared length, so that nothing can be smuggled after it. The
+same holds in a tunnel to a host for which the proxy has a credential: it ends at the proxy, which reads the one
+request in it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_HEAD: Final = 32 * 2**10
 """Bytes of request line and headers; cookies and tokens included, clients stay below it."""
 
 MAX_BODY: Final = 2**40
-"""Bytes of a plain body. The volume of the policy ends it long before; this only catches nonsense."""
+"""Bytes of a plain body. The policy's volume limit applies long before; this only catches absurd values."""
 
 END_OF_HEAD: Final = b"\r\n\r\n"
 _HTTP_PORT: Final = 80
@@ -50,7 +51,7 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """An HTTP request. head: as the server gets it; it may have a credential. body: bytes that follow."""
+    """An HTTP request. head: as the server gets it, perhaps with a credential. body: number of bytes that follow."""
 
     host: str
     port: int
@@ -70,7 +71,7 @@ def parse(head: bytes) -> Request:
 
 
 def parse_inside(head: bytes, tunnel: Tunnel, secret: Secret) -> Plain:
-    """The request in a tunnel to a host with a credential, with the credential if its path is one for it.
+    """The request in a tunnel to a host with a credential, with the credential added if its path permits it.
 
     The answer is then asked for without compression, so that a credential in it can be seen. Raises Refused.
     """

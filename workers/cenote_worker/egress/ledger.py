@@ -1,4 +1,4 @@
-"""What a runtime's proxy decided and how much went through it; lives as long as the runtime, over all its jails."""
+"""The decisions and transferred bytes of a runtime's proxy; lives as long as the runtime, across all its jails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = Literal["tunnel", "http", "unread"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One request to leave a jail and what became of it.
+    """One request to leave a jail and its outcome.
 
     at: seconds since the epoch. kind: `unread` when the request was not understood; host is then empty and port 0.
     address: what was dialled, empty if nothing was. reason: why it was refused, empty if it was not.
@@ -40,8 +40,8 @@ class Decision:
 
 
 Witness = Callable[[Decision, int | None], None]
-"""Hears of each decision when it is made, with None, and once more with the bytes that passed when its connection
-has ended. On the proxy's thread: must not block.
+"""Called for each decision when it is made, with None, and again with the transferred bytes when its connection has
+ended. Runs on the proxy's thread and must not block.
 """
 
 
@@ -50,7 +50,7 @@ def _nobody(_decision: Decision, _passed: int | None) -> None:
 
 
 class EgressLedger:
-    """Noted on the proxy's thread, read from any. witness: hears of everything besides."""
+    """Written on the proxy's thread, read on any. witness: also called for everything."""
 
     def __init__(self, allow: Allow, counts: Counts | None = None) -> None:
         self.allow = allow
@@ -72,7 +72,7 @@ class EgressLedger:
         return self._left <= 0
 
     def spend(self, count: int) -> bool:
-        """Take bytes from the volume. False when they are no longer there."""
+        """Takes bytes from the volume. False when the volume is used up."""
         self._left -= count
         return self._left >= 0
 
@@ -98,6 +98,6 @@ class EgressLedger:
         return decision
 
     def ended(self, decision: Decision, passed: int) -> None:
-        """The connection that was allowed has ended. passed: bytes, both ways."""
+        """An allowed connection has ended. passed: bytes, both ways."""
         self._counts.add(EGRESS_BYTES, by=passed)
         self.witness(decision, passed)

@@ -50,7 +50,7 @@ class ProxySession:
 
     async def serve(self) -> None:
         self._listener.setblocking(False)
-        # Accepted ones inherit it.
+        # Accepted sockets inherit it.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         with self._listener:
             async with asyncio.TaskGroup() as group:
@@ -59,7 +59,7 @@ class ProxySession:
                     group.create_task(self._attend(connection))
 
     async def _next(self) -> socket.socket:
-        """The next connection, once there is room and time for it. What is early waits in the jail's own backlog."""
+        """The next connection, as limits permit. Early ones wait in the jail's own backlog."""
         loop = asyncio.get_running_loop()
         await self._slots.acquire()
         while True:
@@ -71,7 +71,7 @@ class ProxySession:
                 await asyncio.sleep(_BREATH_SECONDS)
 
     async def _attend(self, connection: socket.socket) -> None:
-        """One connection. Whatever goes wrong with it stays with it."""
+        """Serves one connection. Its failures do not affect others."""
         try:
             near = await Stream.over(connection)
             try:
@@ -91,7 +91,7 @@ class ProxySession:
 
 
 class OpenProxySession:
-    """A session that is being served. To be closed, from any thread, when its jail has ended."""
+    """A session that is being served. Close it, on any thread, when its jail has ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, session: ProxySession) -> None:
         self._loop = loop
@@ -111,7 +111,7 @@ class OpenProxySession:
 
 
 class EgressService:
-    """Serves sessions on a thread of its own: a client that computes does not stop its jails' connections."""
+    """Serves sessions on its own thread: a client that computes does not stop its jails' connections."""
 
     def __init__(
         self, reach: Callable[[], Reach] = PublicReach, patience: ProxyTimeouts = PROXY_TIMEOUTS
@@ -124,6 +124,6 @@ class EgressService:
     def open(
         self, listener: socket.socket, ledger: EgressLedger, authority: Certificate | None = None
     ) -> OpenProxySession:
-        """Serve what connects to `listener`, which belongs to the session from now on. authority: see Session."""
+        """Serves connections to `listener`, which the session takes over. authority: see ProxySession."""
         session = ProxySession(listener, ledger, self._reach(), self._patience, authority)
         return OpenProxySession(self._loop, session)

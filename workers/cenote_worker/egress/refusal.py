@@ -1,4 +1,4 @@
-"""What the proxy says no to, and how it says so."""
+"""The proxy's refusals, and their HTTP answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Copying bytes between a jail and a server, through small buffers: a slow reader slows down the writer.
+"""Copies bytes between a jail and a server, through small buffers: a slow reader slows down the writer.
 
-A server's answer to a plain request passes with a `Connection: close` header, as RFC 9112 section 9.6 wants of a
-side that closes; without it a client would send its next request into the end of this one. `Reply` is lenient: an
-answer is for its client to read, so bytes that are no HTTP/1 pass as they are.
+A server's answer to a plain request passes with a `Connection: close` header, as RFC 9112 section 9.6 requires of a
+side that closes; without it a client would send its next request on the closing connection. `Reply` is lenient: only
+the client interprets an answer, so bytes that are not HTTP/1 pass unchanged.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _ABOUT_THE_CONNECTION: Final = re.compile(
 )
 
 _LEAST_MASKED: Final = 8
-"""Characters of a credential, or a word in it. Scheme names, such as `Bearer`, stand in any answer."""
+"""Characters of a credential, or a word in it. Shorter scheme names, such as `Bearer`, may occur in any answer."""
 
 
 class Reply:
-    """Takes the server's bytes and gives those that the jail gets."""
+    """Converts the server's bytes to those for the jail."""
 
     def __init__(self) -> None:
         self._seen = b""
-        """Of a head without an end."""
+        """The bytes of an incomplete head."""
         self._begun = False
-        """The final head has passed."""
+        """Whether the final head has passed."""
 
     def take(self, chunk: bytes) -> bytes:
-        """What may pass now."""
+        """The bytes that may pass now."""
         if self._begun:
             return chunk
         self._seen += chunk
@@ -55,7 +55,7 @@ class Reply:
         return passed + (self._final(end.end()) if end and _may_be_http(self._seen) else self.rest())
 
     def rest(self) -> bytes:
-        """What no end has come of, once there is no more."""
+        """The bytes of an incomplete head, when the stream has ended."""
         rest, self._seen = self._seen, b""
         return rest
 
@@ -72,9 +72,9 @@ def _may_be_http(seen: bytes) -> bool:
 
 
 class Mask:
-    """Stars in place of a credential, where a server says it back: a help against echoes, and no wall.
+    """Replaces a credential that a server echoes by stars: a help against echoes, not a security boundary.
 
-    Of the same length, so that the answer's framing holds. What is encoded in any way is not found.
+    The length stays the same, so that the answer's framing holds. An encoded credential is not found.
     """
 
     def __init__(self, value: str) -> None:
@@ -82,10 +82,10 @@ class Mask:
         self._needles = [word.encode() for word in sorted(words, key=len, reverse=True)]
         self._pattern = re.compile(b"|".join(map(re.escape, self._needles)))
         self._held = b""
-        """The end of what has come, which a needle may begin with."""
+        """The last bytes received, which may be the beginning of a needle."""
 
     def take(self, chunk: bytes) -> bytes:
-        """What may pass now."""
+        """The bytes that may pass now."""
         if not self._needles:
             return chunk
         seen = self._pattern.sub(lambda found: b"*" * len(found[0]), self._held + chunk)
@@ -94,12 +94,12 @@ class Mask:
         return seen[: len(seen) - held]
 
     def rest(self) -> bytes:
-        """What is held when there is no more."""
+        """The held bytes, when the stream has ended."""
         rest, self._held = self._held, b""
         return rest
 
     def _begun(self, seen: bytes) -> int:
-        """How many bytes at its end a needle begins with."""
+        """The number of bytes at the end that may be the beginning of a needle."""
         longest = min(len(seen), len(self._needles[0]) - 1)
         return next(
             (
@@ -116,19 +116,19 @@ CHUNK = 64 * 2**10
 
 
 KERNEL_BUFFER = 512 * 2**10
-"""Bytes that the kernel keeps of a side that sends while the other does not read. It would give six mebibytes, for
-each connection; this much still fills a line of 40 Mbit/s at 100 ms."""
+"""Bytes that the kernel buffers of a side that sends while the other does not read. The default is six mebibytes per
+connection; this much still fills a link of 40 Mbit/s at 100 ms."""
 
 
 HearAgain = Callable[[bytes], Awaitable[tuple[bytes, bytes]]]
-"""Given what came behind a first hello, gives a second one and what came behind that."""
+"""Given the bytes after a first hello, gives a second hello and the bytes after it."""
 
 
 class Side(Protocol):
-    """What a Relay needs of one of its two sides."""
+    """One of the two sides of a Relay."""
 
     async def read(self, most: int) -> bytes:
-        """What is there, once something is; empty at the end."""
+        """Available bytes, at least one; empty at the end."""
         ...
 
     async def send(self, chunk: bytes) -> None:
@@ -136,7 +136,7 @@ class Side(Protocol):
         ...
 
     def end(self) -> None:
-        """Nothing more is sent."""
+        """Ends the sending direction."""
         ...
 
 
@@ -163,11 +163,11 @@ class Stream:
         await self.writer.drain()
 
     def end(self) -> None:
-        if self.writer.can_write_eof():  # TLS has no half of a connection
+        if self.writer.can_write_eof():  # TLS cannot close one direction only
             self.writer.write_eof()
 
     def abort(self) -> None:
-        """Close at once, whatever was not sent yet."""
+        """Closes at once; unsent bytes are lost."""
         self.writer.transport.abort()
 
 
@@ -188,10 +188,10 @@ class Relay:
         """Bytes, both ways, so far."""
 
     async def tunnel(self, hello: bytes, behind: bytes, again: HearAgain) -> None:
-        """Everything, both ways, once the server has answered the hello for it and wants no other.
+        """Relays everything, both ways, once the server has answered the hello and requests no other.
 
-        behind: what the jail has sent after it. Nothing of that passes before the server's answer: it could be a
-        second hello, which nobody has asked for yet. again: hears that one when it is asked for.
+        behind: bytes that the jail has sent after it. They do not pass before the server's answer: they could be a
+        second hello, which the server has not requested yet. again: reads that one when it is requested.
         """
         with _first_failure():
             async with self._patience, asyncio.TaskGroup() as group:
@@ -204,7 +204,7 @@ class Relay:
                 group.create_task(self._copy(self._far, self._near))
 
     async def _pass_answer(self) -> bool:
-        """The first bytes of the server. True when they ask for another hello."""
+        """Relays the first bytes of the server. True when they request another hello."""
         answer = b""
         while (retry := asks_again(answer)) is None:
             chunk = await self._far.read(CHUNK)
@@ -215,7 +215,7 @@ class Relay:
         return retry is True
 
     async def request(self, head: bytes, body: int, mask: Mask | None = None) -> None:
-        """One request, whose body has so many bytes, and all that is answered. mask: of the answer."""
+        """Relays one request, with a body of so many bytes, and the whole answer. mask: for the answer."""
         with _first_failure():
             async with self._patience, asyncio.TaskGroup() as group:
                 await self._pass(head, self._far)
@@ -257,7 +257,7 @@ class Relay:
 
 @contextmanager
 def _first_failure() -> Iterator[None]:
-    """Of a group: the other direction only failed because its partner did, or in the same way."""
+    """Raises a group's first failure: the other direction failed because of it, or in the same way."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -266,9 +266,9 @@ def _first_failure() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTimeouts:
-    """Seconds. head, hello: until a request, a ClientHello is complete. dial: until a name is looked up and answers.
+    """Seconds. head, hello: until a request or ClientHello is complete. dial: for the lookup of a name and the
 
-    idle: without a byte in either direction.
+    connection. idle: without a byte in either direction.
     """
 
     head: float = 10.0

@@ -1,8 +1,8 @@
-"""Reading the first messages of a TLS connection. Pure and bounded; a message that cannot be read is refused.
+"""Reads the first messages of a TLS connection. Pure and bounded; a message that cannot be read is refused.
 
 The server name comes from the ClientHello (RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3), which may be
-spread over several records. A server may ask for a second ClientHello (RFC 8446 sections 4.1.3 and 4.1.4), which
-could name another server than the first; servers are free to go by the name in the second one.
+spread over several records. A server may request a second ClientHello (RFC 8446 sections 4.1.3 and 4.1.4), which
+could name another server than the first; servers may use the name in the second one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BYTES: Final = MAX_HELLO + 5 * MAX_RECORDS
 _HANDSHAKE, _CLIENT_HELLO, _HOST_NAME = 22, 1, 0
 _CHANGE_CIPHER_SPEC: Final = b"\x14\x03\x03\x00\x01\x01"
 _SERVER_NAME: Final = 0
-# RFC 9849 and its drafts: the name in sight is then not the one that is asked for.
+# RFC 9849 and its drafts: the visible name is then not the requested one.
 _HIDDEN_NAMES: Final = frozenset({0xFE0D, 0xFFCE})
 
 
@@ -40,9 +40,9 @@ class ClientHello:
 
 
 def first_hello(data: bytes) -> ClientHello | None:
-    """What a client begins with; None while more bytes are needed. Raises UnreadableHello.
+    """The first hello of a client; None while more bytes are needed. Raises UnreadableHello.
 
-    data: all bytes of the client so far. What follows the message in later records is not looked at.
+    data: all bytes of the client so far. Later records are ignored.
     """
     found = _message(data)
     if found is None:
@@ -52,8 +52,8 @@ def first_hello(data: bytes) -> ClientHello | None:
 
 
 def second_hello(data: bytes) -> ClientHello | None:
-    """The same for what a client says when the server wants another ClientHello: a record for old middleboxes may
-    come before it. data: all bytes behind the first one.
+    """The same for the hello that a client sends when the server requests another one: a record for old middleboxes
+    may come before it. data: all bytes after the first one.
     """
     if len(data) < len(_CHANGE_CIPHER_SPEC) and _CHANGE_CIPHER_SPEC.startswith(data):
         return None
@@ -83,7 +83,7 @@ def _message(data: bytes) -> tuple[bytes, int] | None:
 
 
 def _check_record_start(record: memoryview) -> None:
-    """As much of a record's header as is there."""
+    """Checks a record's header, as far as it has come."""
     if len(record) > 0 and record[0] != _HANDSHAKE:
         raise UnreadableHello("no TLS handshake")
     if len(record) > 1 and record[1] != 3:
@@ -93,7 +93,7 @@ def _check_record_start(record: memoryview) -> None:
 
 
 def _wanted(joined: bytearray) -> int | None:
-    """How long the message is, header included; None while that is not known."""
+    """Length of the message, header included; None while it is not known."""
     if joined[0] != _CLIENT_HELLO:
         raise UnreadableHello("a handshake that begins with something else than a ClientHello")
     if len(joined) < 4:

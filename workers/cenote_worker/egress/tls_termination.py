@@ -1,6 +1,6 @@
-"""The end of a jail's tunnel to a host with a credential: the proxy stands there as that host.
+"""The end of a jail's tunnel to a host with a credential: the proxy acts as that host.
 
-TLS is spoken over memory, since a client may send its first bytes together with its request for the tunnel.
+TLS runs over memory buffers, since a client may send its first bytes together with its request for the tunnel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def make_authority_of_proxy() -> Certificate:
-    """Whom programs of jails trust, and whose key stays outside of them. Raises MissingExtraError."""
+    """An authority that programs in jails trust, and whose key stays outside of them. Raises MissingExtraError."""
     require(*CREDENTIALS, "cryptography")
     from cenote_security.auth.certificate_authority import make_authority
 
@@ -31,12 +31,12 @@ def make_authority_of_proxy() -> Certificate:
 
 
 def trusted_by_jail(authority: Certificate) -> str:
-    """PEM of all whom programs in the jail are to trust: who is trusted here, and the proxy."""
+    """PEM of all authorities for programs in the jail: those that this machine trusts, and the proxy's."""
     return f"{trusted_here()}\n{authority.certificate.decode()}"
 
 
 class HostContexts:
-    """TLS in the place of hosts, for the connections of one jail."""
+    """TLS contexts for acting as hosts, for the connections of one jail."""
 
     def __init__(self, authority: Certificate) -> None:
         self._authority = authority
@@ -56,7 +56,7 @@ def _server_context(authority: Certificate, host: str) -> ssl.SSLContext:
     own = issue(authority, [host], ["server"], datetime.now(UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(PROTOCOLS)
-    with open(os.memfd_create("cenote-certificate"), "wb") as file:  # it takes files alone
+    with open(os.memfd_create("cenote-certificate"), "wb") as file:  # the API only takes files
         file.write(own.certificate + own.key)
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
@@ -64,7 +64,7 @@ def _server_context(authority: Certificate, host: str) -> ssl.SSLContext:
 
 
 class TlsEnd:
-    """The server's side of TLS towards a jail; see `relay.Side`. Raises ssl.SSLError for what is no TLS."""
+    """The server's side of TLS towards a jail; see `relay.Side`. Raises ssl.SSLError for anything but TLS."""
 
     def __init__(self, stream: Stream, context: ssl.SSLContext) -> None:
         self._stream = stream
@@ -77,7 +77,7 @@ class TlsEnd:
         await self._done(self._tls.do_handshake)
 
     async def head(self) -> bytes:
-        """Of a request, the empty line at its end included; empty when the jail hangs up instead. Raises Refused."""
+        """The head of a request, with the empty line at its end; empty if the jail hangs up. Raises HttpRefusal."""
         seen = b""
         while (end := seen.find(END_OF_HEAD)) < 0:
             if len(seen) > MAX_HEAD:
@@ -106,7 +106,7 @@ class TlsEnd:
         await self._stream.send(self._outgoing.read())
 
     def end(self) -> None:
-        with contextlib.suppress(ssl.SSLError):  # it wants to read the same word from the jail
+        with contextlib.suppress(ssl.SSLError):  # it also waits for the jail's close message
             self._tls.unwrap()
         self._stream.writer.write(self._outgoing.read())
         self._stream.end()

@@ -1,4 +1,4 @@
-"""From the definition of an environment to one that is built on this machine, and the Python that its jails have."""
+"""Builds an environment on this machine from its definition, and gives the interpreter of its jails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cenote_worker.environments.uv_unsafe import Progress, base_python, compile_
 
 
 def silent(_line: str) -> None:
-    """The Progress of nobody."""
+    """A Progress that ignores everything."""
 
 
 def build(
@@ -45,10 +45,10 @@ def build(
     refresh: bool = False,
     kept: EnvironmentStore | None = None,
 ) -> BuiltEnvironment:
-    """The environment, built now unless it is there. Blocks.
+    """The environment, built now unless it exists. Blocks.
 
-    refresh: requirements are resolved again, and may come to newer versions and thus to another environment.
-    kept: where environments of this machine are.
+    refresh: requirements are resolved again, perhaps to newer versions and thus to another environment.
+    kept: the store of this machine's environments.
 
     Raises EnvironmentBuildError, UnfitEnvironmentError, UsageError, MissingExtraError. Then nothing is left of it.
     """
@@ -61,7 +61,7 @@ def build(
         if not refresh and (found := kept.get(kept.resolved(key) or "-")) is not None:
             return found
         require("building environments", "environments", "uv")
-        # Not in the system's folder for such files: uv reads the `uv.toml` of folders above, also of other users'.
+        # Not in the system's temporary folder: uv reads the `uv.toml` of parent folders, even other users'.
         with kept.scratch() as folder:
             lock = locks.resolved(environment, folder, progress)
         digest = lock.digest(environment.preload)
@@ -76,7 +76,7 @@ def build(
 
 
 def _check_python(environment: Environment) -> None:
-    """A jail shares the worker's interpreter, and values cross between it and the client as that Python has them."""
+    """Checks the Python version: jails share this interpreter, and values pass between them and the client."""
     running = ".".join(map(str, sys.version_info[:3]))
     if environment.python and f"{running}.".startswith(f"{environment.python}.") is False:
         raise UnfitEnvironmentError(
@@ -86,7 +86,7 @@ def _check_python(environment: Environment) -> None:
 
 
 def _key(environment: Environment) -> str:
-    """Of what is resolved. A lock file may change under its name."""
+    """A key of the input to resolve. Includes the content of a lock file, which may change under its name."""
     told: dict[str, Any] = asdict(environment)
     if environment.lockfile:
         file = Path(environment.lockfile).absolute()
@@ -115,7 +115,7 @@ def _install(
     run_uv(
         "making the environment", ("venv", *options, "--python", base_python(), str(venv)), stage, progress
     )
-    # Wheels only: to build from sources would be to run them, outside of any jail.
+    # Wheels only: building from sources would run their code, outside of any jail.
     strict = ("--no-deps", "--only-binary", ":all:", "--link-mode", "copy")
     hashes = ("--require-hashes",) if lock.file == "requirements.txt" else ()
     run_uv(
@@ -158,7 +158,7 @@ def _built(
 
 
 def _checked(what: str, site: str, preload: Sequence[str]) -> tuple[str, ...]:
-    """The packages there, if a worker can do with them. Raises UnfitEnvironmentError."""
+    """The packages there, if a worker can run with them. Raises UnfitEnvironmentError."""
     packages = installed(site)
     if reason := worker_packages.unfit(packages):
         raise UnfitEnvironmentError(what, reason)
@@ -189,7 +189,7 @@ def _adopted(environment: Environment, kept: EnvironmentStore) -> BuiltEnvironme
 
 
 def check_venv(what: str, venv: Path) -> None:
-    """Raises UnfitEnvironmentError unless this process's own Python has made it, without the packages of that."""
+    """Raises UnfitEnvironmentError unless this process's Python has made it, without system site packages."""
     try:
         lines = (venv / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -207,7 +207,7 @@ def check_venv(what: str, venv: Path) -> None:
 
 
 def installed_content(what: str, site: Path) -> list[str]:
-    """What installers have recorded there: names and sums of all files. Raises UnfitEnvironmentError."""
+    """The installers' records there: names and checksums of all files. Raises UnfitEnvironmentError."""
     found = []
     for folder in sorted(site.glob("*.dist-info")):
         direct = folder / "direct_url.json"
@@ -230,7 +230,7 @@ def _is_editable(file: Path) -> bool:
 
 
 def check_unchanged(built: BuiltEnvironment, kept: EnvironmentStore) -> None:
-    """Raises UnfitEnvironmentError where it is not any more what it was when it was built."""
+    """Raises UnfitEnvironmentError if it has changed since it was built."""
     what = f"environment {built.digest[:12]}"
     if (owner := (kept.root / built.digest).stat().st_uid) not in (0, os.geteuid()):
         raise UnfitEnvironmentError(
@@ -238,7 +238,7 @@ def check_unchanged(built: BuiltEnvironment, kept: EnvironmentStore) -> None:
         )
     check_venv(what, Path(built.venv))
     if built.venv.startswith(f"{kept.root}/"):
-        return  # nobody writes there
+        return  # nothing writes there
     content = {"installed": installed_content(what, Path(built.site)), "venv": built.venv}
     if locks.digest_of(content, built.preload) != built.digest:
         raise UnfitEnvironmentError(
@@ -248,7 +248,7 @@ def check_unchanged(built: BuiltEnvironment, kept: EnvironmentStore) -> None:
 
 
 def pinned(policy: SandboxPolicy) -> SandboxPolicy:
-    """The policy with its environment by digest, built if need be. Blocks while that is built.
+    """The policy with its environment by digest, built if need be. Blocks during the build.
 
     Raises what `build` raises, UnknownEnvironmentError.
     """
@@ -259,7 +259,7 @@ def pinned(policy: SandboxPolicy) -> SandboxPolicy:
 
 
 def built_or_build(wanted: Environment | str, kept: EnvironmentStore | None = None) -> BuiltEnvironment:
-    """What a policy names. Blocks while it is built. Raises what `build` raises, UnknownEnvironmentError."""
+    """A policy's environment. Blocks during a build. Raises what `build` raises, UnknownEnvironmentError."""
     kept = kept or EnvironmentStore()
     return kept.find(wanted) if isinstance(wanted, str) else build(wanted, kept=kept)
 

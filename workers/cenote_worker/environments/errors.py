@@ -6,9 +6,9 @@ from cenote_security.errors import UnavailableError, UsageError
 
 
 class EnvironmentBuildError(UnavailableError):
-    """An environment could not be built: its packages cannot be had, or the disk is full. Nothing of it is left.
+    """An environment could not be built: packages are not available, or the disk is full. Nothing of it is left.
 
-    doing: which part of the work failed. reason: in the words of uv or of the system.
+    doing: the part of the work that failed. reason: the message of uv or of the system.
     """
 
     def __init__(self, doing: str, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""An environment's exact packages, and what a worker itself needs beside them.
+"""An environment's exact packages, and those that a worker itself needs.
 
-They are resolved by uv, or read from a lock file, in one spelling whose hash names the environment. A jail of an
+They are resolved by uv, or read from a lock file, in a canonical form whose hash names the environment. A jail of an
 environment has those, Cenote's own packages and the few that its worker needs, and nothing else of the client's.
 """
 
@@ -41,14 +41,14 @@ def constraints() -> dict[str, str]:
     """The versions that the worker works with, by project, such as `>=7.36,<8`."""
     try:
         required = metadata.requires("cenote") or ()
-    except metadata.PackageNotFoundError:  # run from its sources
+    except metadata.PackageNotFoundError:  # Cenote runs from its sources
         return {}
     found = (_RANGE.fullmatch(each) for each in required)
     return {match[1]: match[2] for match in found if match is not None and match[1] in _NEEDED}
 
 
 def unfit(packages: Iterable[str]) -> str:
-    """Which of the packages, as `name==version`, no worker works with, in one sentence; empty for none."""
+    """The packages, as `name==version`, with which no worker works, in one sentence; empty for none."""
     wanted = constraints()
     for package in packages:
         name, _, version = package.partition("==")
@@ -79,7 +79,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def worker_folder(root: Path) -> tuple[Path, tuple[str, ...]]:
-    """A folder below `root` from which workers import all that they need, and what its links lead to. It is made if
+    """A folder below `root` from which workers import all that they need, and the targets of its links. It is made if
     need be.
 
     Raises OSError.
@@ -105,7 +105,7 @@ def worker_folder(root: Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def _targets() -> dict[str, str]:
-    """By places in the folder: where it is now."""
+    """The target of each link, by its path in the folder."""
     found: dict[str, str] = {}
     for module in (*OWN_PACKAGES, *(module for modules in _NEEDED.values() for module in modules)):
         spec = find_spec(module)
@@ -122,28 +122,28 @@ def _targets() -> dict[str, str]:
 
 
 _FORMAT: Final = 1
-"""Of what is hashed. Another one gives other digests."""
+"""Version of the hashed form. Another one gives other digests."""
 
 _MOST: Final = 16 * 2**20
-"""Bytes of a lock file: those of large projects have one or two million."""
+"""Bytes of a lock file: large projects have one or two million."""
 
 _PINNED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*(==\s*[^\s;*]+|@\s*\S+)\s*(;.*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackageLock:
-    """file: the name under which uv reads it. text: in the one spelling, with a hash for each file."""
+    """file: the name under which uv reads it. text: in canonical form, with a hash for each file."""
 
     file: str
     text: str
 
     def digest(self, preload: Sequence[str]) -> str:
-        """The content address of what is built from it here."""
+        """The content address of the environment built from it here."""
         return digest_of({"file": self.file, "lock": self.text}, preload)
 
 
 def digest_of(content: dict[str, Any], preload: Sequence[str]) -> str:
-    """Of an environment with that content on this platform."""
+    """Digest of an environment with that content on this platform."""
     told = {"format": _FORMAT, "python": python_tag(), "platform": platform_tag(), "preload": sorted(preload)}
     return sha256(json.dumps(told | content, sort_keys=True).encode()).hexdigest()
 
@@ -158,7 +158,7 @@ def platform_tag() -> str:
 
 
 def resolved(environment: Environment, folder: Path, progress: Progress) -> PackageLock:
-    """The lock of an environment that has requirements or a lock file. folder: for what uv writes.
+    """The lock of an environment that has requirements or a lock file. folder: for uv's files.
 
     Raises EnvironmentBuildError, UnfitEnvironmentError, MissingExtraError.
     """
@@ -180,7 +180,7 @@ def resolved(environment: Environment, folder: Path, progress: Progress) -> Pack
 
 
 def index_options(environment: Environment) -> Iterator[str]:
-    """Where uv looks for packages."""
+    """uv's options for package indexes."""
     if environment.index:
         yield from ("--default-index", environment.index)
     for place in environment.find_links:
@@ -216,7 +216,7 @@ def _read(file: Path, progress: Progress) -> PackageLock:
 
 
 def _plain(what: str, text: str) -> PackageLock:
-    """A requirements file with hashes in one spelling: no comments, sorted. Raises UnfitEnvironmentError."""
+    """A requirements file with hashes in canonical form: no comments, sorted. Raises UnfitEnvironmentError."""
     lines = []
     for line in re.sub(r"\\\s*\n", " ", text).splitlines():
         words = re.sub(r"(^|\s)#.*", "", line).strip()
@@ -244,7 +244,7 @@ def _plain(what: str, text: str) -> PackageLock:
 
 
 def _checked_pylock(file: Path, text: str) -> str:
-    """As it is, if all its packages are wheels with hashes."""
+    """The text unchanged, if all its packages are wheels with hashes."""
     try:
         packages = tomllib.loads(text).get("packages", [])
         names = [each["name"] for each in packages if not each.get("wheels")]

@@ -1,14 +1,14 @@
 """The environments that are built on this machine, by digest.
 
     DIGEST/environment.json   what it is; processes that start jails from it hold a shared lock on this file
-    DIGEST/venv/              its packages, read-only; not there for a virtual environment that lies elsewhere
+    DIGEST/venv/              its packages, read-only; missing for a virtual environment that lies elsewhere
     names/NAME                a digest
-    resolved/KEY              the digest that requirements came to
+    resolved/KEY              the digest that requirements were resolved to
     locks/DIGEST              locked by the process that builds it
-    staging/DIGEST.RANDOM     what that process has so far
-    worker/KEY                what workers need besides
+    staging/DIGEST.RANDOM     that process's unfinished build
+    worker/KEY                the packages that workers need themselves
 
-A folder gets its digest for a name when it is complete, and not before.
+A folder is renamed to its digest only when it is complete.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from cenote_worker.environments.errors import EnvironmentInUseError, UnknownEnvi
 FACTS: Final = "environment.json"
 VENV: Final = "venv"
 _SHORTEST: Final = 8
-"""Digits of a digest that stand for it, if no other begins with them."""
+"""Fewest digits that may abbreviate a digest, if no other begins with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltEnvironment:
-    """One that is there. venv: its virtual environment. lock: what it was installed from, empty for one that lies
+    """A built environment. venv: its virtual environment. lock: what it was installed from, empty for one that lies
     elsewhere. packages: as `name==version`. size: bytes on disk. built: when, in seconds since the epoch.
     """
 
@@ -61,7 +61,7 @@ class BuiltEnvironment:
 
 
 def default_root() -> Path:
-    """Where environments of this user are: `CENOTE_ENVIRONMENTS`, else where XDG says. Raises UsageError."""
+    """The folder of this user's environments: `CENOTE_ENVIRONMENTS`, or by XDG. Raises UsageError."""
     if told := os.environ.get("CENOTE_ENVIRONMENTS"):
         return Path(told).absolute()
     try:
@@ -72,7 +72,7 @@ def default_root() -> Path:
 
 
 class EnvironmentStore:
-    """Those below one folder. Safe for several processes at once."""
+    """The environments below one folder. Safe for several processes at once."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = default_root() if root is None else root
@@ -80,7 +80,7 @@ class EnvironmentStore:
     # -- reading --
 
     def get(self, digest: str) -> BuiltEnvironment | None:
-        """The one with this digest, if it is there."""
+        """The environment with this digest, if it exists."""
         try:
             facts = json.loads((self.root / digest / FACTS).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +90,7 @@ class EnvironmentStore:
         return BuiltEnvironment(**facts)
 
     def find(self, reference: str) -> BuiltEnvironment:
-        """By name, by digest, or by its first digits. Raises UnknownEnvironmentError."""
+        """An environment by name, by digest, or by its first digits. Raises UnknownEnvironmentError."""
         digest = self.names().get(reference, reference) if is_reference(reference) else ""
         if len(digest) < DIGEST_LENGTH:
             matching = [each for each in self._digests() if each.startswith(digest)]
@@ -101,7 +101,7 @@ class EnvironmentStore:
         return found
 
     def all(self) -> list[BuiltEnvironment]:
-        """Those that were built last come first."""
+        """All environments, the latest built first."""
         found = (self.get(digest) for digest in self._digests())
         return sorted((each for each in found if each is not None), key=lambda each: -each.built)
 
@@ -121,7 +121,7 @@ class EnvironmentStore:
         return [path.name for path in self.root.iterdir() if is_digest(path.name)]
 
     def resolved(self, key: str) -> str:
-        """The digest that requirements came to, empty where that is not known."""
+        """The digest that requirements were resolved to; empty if unknown."""
         try:
             return (self.root / "resolved" / key).read_text(encoding="ascii").strip()
         except FileNotFoundError:
@@ -133,12 +133,12 @@ class EnvironmentStore:
         self._write(self.root / "resolved" / key, digest)
 
     def name(self, name: str, digest: str) -> None:
-        """Gives an environment a name, which it takes from the one that had it. Raises UsageError."""
+        """Gives an environment a name, and removes it from any other. Raises UsageError."""
         self.check_name(name)
         self._write(self.root / "names" / name, digest)
 
     def check_name(self, name: str) -> None:
-        """Raises UsageError for what cannot be one."""
+        """Raises UsageError for an invalid name."""
         if not is_reference(name) or len(name) >= DIGEST_LENGTH:
             raise UsageError(
                 f"a name of an environment is of letters, digits, '.', '_' and '-', less than {DIGEST_LENGTH} of "
@@ -153,17 +153,17 @@ class EnvironmentStore:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for what is needed while packages are resolved."""
+        """A temporary folder for resolving packages."""
         (self.root / "staging").mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="resolving-", dir=self.root / "staging") as folder:
             yield Path(folder)
 
     @contextmanager
     def building(self, digest: str) -> Iterator[Path]:
-        """A folder to build it in, while no other process builds it. What is left of an earlier try is removed, and
-        what this one leaves. Blocks while another process builds it.
+        """A folder to build it in, while no other process builds it. Remains of earlier tries and of this one are
+        removed. Blocks while another process builds it.
 
-        Each try has a folder of its own: programs of one that was killed may still write to theirs.
+        Each try has its own folder: programs of a killed one may still write to theirs.
         """
         locks, staging = self.root / "locks", self.root / "staging"
         locks.mkdir(parents=True, exist_ok=True)
@@ -180,13 +180,13 @@ class EnvironmentStore:
                 _remove(stage)
 
     def publish(self, stage: Path, built: BuiltEnvironment) -> None:
-        """What lies in the folder is complete: it is the environment from now on, read-only."""
-        # Its own folder by a relative path: all of them may be moved.
+        """Makes the contents of the folder, which are complete, the environment, read-only."""
+        # A relative path for its own folder: the whole store may be moved.
         facts = asdict(built) | {"venv": VENV if (stage / VENV).exists() else built.venv}
         (stage / FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         _make_read_only(stage)
-        stage.chmod(0o755)  # a folder that moves is written to: its `..` is another one
-        os.sync()  # before the name: after a power cut it must not name what was not written
+        stage.chmod(0o755)  # renaming a folder writes to it, as its `..` changes
+        os.sync()  # before the rename: after a power failure the name must not refer to unwritten data
         stage.rename(self.root / built.digest)
         (self.root / built.digest).chmod(0o555)
 
@@ -205,14 +205,14 @@ class EnvironmentStore:
             raise UnknownEnvironmentError(digest) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            if not _is_at(descriptor, file):  # removed while this waited
+            if not _is_at(descriptor, file):  # removed during the wait for the lock
                 raise UnknownEnvironmentError(digest)
             yield descriptor
         finally:
             os.close(descriptor)
 
     def remove(self, reference: str) -> BuiltEnvironment:
-        """Removes one, and its names. Raises UnknownEnvironmentError, EnvironmentInUseError."""
+        """Removes an environment and its names. Raises UnknownEnvironmentError, EnvironmentInUseError."""
         found = self.find(reference)
         folder, gone = self.root / found.digest, self.root / "staging" / f"gone-{secrets.token_hex(8)}"
         with open(folder / FACTS, "rb") as facts:
@@ -254,7 +254,7 @@ def _is_at(descriptor: int, file: Path) -> bool:
 
 
 def installed(site: str) -> tuple[str, ...]:
-    """What is installed in a folder, as `name==version`. No code of it runs."""
+    """The packages installed in a folder, as `name==version`. None of their code runs."""
     found = {
         (str(each.metadata["Name"]).lower().replace("_", "-"), str(each.version))
         for each in metadata.distributions(path=[site])
@@ -274,7 +274,7 @@ def _below(folder: Path) -> Iterable[Path]:
 
 
 def _make_read_only(folder: Path) -> None:
-    """For all users readable: jails are other users where they are started by root."""
+    """Readable for all users: jails run as other users when root starts them."""
     for path in _below(folder):
         mode = path.lstat().st_mode
         if not stat.S_ISLNK(mode):

@@ -1,4 +1,4 @@
-"""Running uv, and the compiler of Python, as a user would: with the user's proxies, certificates and index."""
+"""Runs uv and Python's compiler as a user would: with the user's proxies, certificates and index."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cenote_security.extras import importing
 from cenote_worker.environments.errors import EnvironmentBuildError
 
 Progress = Callable[[str], None]
-"""Gets a line whenever there is news."""
+"""Called with each line of progress."""
 
 _LAST_LINES: Final = 12
-"""Of what a program says before it fails, for the error. The reason stands at the end."""
+"""Last lines of a failed program's output for the error: the reason is at the end."""
 
-# What would lead uv or Python to another interpreter, another project, or to packages that need a build.
+# Variables that would lead uv or Python to another interpreter, another project, or packages that need a build.
 _NOT_PASSED: Final = (
     *(
         "VIRTUAL_ENV",
@@ -42,7 +42,7 @@ def base_python() -> str:
 
 
 def run_uv(doing: str, arguments: Sequence[str], folder: Path, progress: Progress, given: str = "") -> str:
-    """Runs uv in a folder. given: its standard input. Gives its output; what it says besides goes to `progress`.
+    """Runs uv in a folder. given: its standard input. Gives its output; its standard error goes to `progress`.
 
     doing: for the error. Raises EnvironmentBuildError, MissingExtraError.
     """
@@ -60,9 +60,9 @@ def run_uv(doing: str, arguments: Sequence[str], folder: Path, progress: Progres
 
 
 def compile_modules(site: Path, shown: str, progress: Progress) -> None:
-    """Compiles the modules of a folder. shown: where tracebacks say that they lie.
+    """Compiles the modules of a folder. shown: their location in tracebacks.
 
-    No code of theirs runs. What is no Python of this version stays as it is: some packages carry such files.
+    None of their code runs. Files that are not Python of this version stay as they are: some packages have some.
     """
     options = ("-q", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash")
     _run(
@@ -74,7 +74,7 @@ def compile_modules(site: Path, shown: str, progress: Progress) -> None:
 
 
 def _run(command: Sequence[str], folder: Path, progress: Progress, given: str) -> tuple[int, str, str]:
-    """Status, output, and the end of what it said."""
+    """Status, output, and the last lines of standard error."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
     last: deque[str] = deque(maxlen=_LAST_LINES)
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as output:

@@ -1,1 +1,1 @@
-"""What one execution gives and leaves: results, traces, transcripts, and their messages."""
+"""The products of one execution: results, traces, transcripts, and their messages."""

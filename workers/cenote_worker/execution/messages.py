@@ -1,7 +1,7 @@
-"""Traces, variables and errors as messages: written alike by a worker and by a client.
+"""Traces, variables and errors as messages: written in the same way by a worker and by a client.
 
 A message that is read may come from a jail, so a trace is checked and bounded as it is read. Variables and errors
-are read back by the supervisor, which checks whatever leaves a jail.
+are read back by the supervisor, which checks everything that leaves a jail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_POSITION: Final = 2**31
 
 
 def fill_variable(message: jail_pb2.VariableInfo, info: VariableInfo) -> None:
-    """Says `info` in `message`. Reading it back is the edge's business, since it may come from a jail.
+    """Writes `info` to `message`. Only the frame parser reads it back, since it may come from a jail.
 
     CPython gives a negative size for a negative number of 181 bits and more, and a library's object gives any.
     """
@@ -37,7 +37,7 @@ def fill_variable(message: jail_pb2.VariableInfo, info: VariableInfo) -> None:
 
 
 def fill_error(message: jail_pb2.CellError, error: ErrorInfo) -> None:
-    """The same for an error. A span that no source text can have is left out."""
+    """Writes an error to `message`. A span that no source text can have is left out."""
     message.type, message.message = utf8_text(error.type), utf8_text(error.message)
     message.traceback, message.reason = utf8_text(error.traceback), utf8_text(error.reason)
     message.outside = error.outside
@@ -49,35 +49,35 @@ def fill_error(message: jail_pb2.CellError, error: ErrorInfo) -> None:
 
 
 MAX_LOCATIONS: Final = 5_000
-"""Read, written or grouped by one step: at the longest they fill a third of a reply."""
+"""Locations read, written or grouped by one step: at their longest they fill a third of a reply."""
 
 MAX_LOCATION: Final = 1_000
-"""Characters. A longer name or path is nobody's, and one that is cut would be another one."""
+"""Characters. No real name or path is longer, and a truncated one would be another one."""
 
 MAX_VERSION: Final = 100
 MAX_REASONS: Final = 50
 MAX_REASON: Final = 300
 MAX_MODULES: Final = 1_000
 MAX_KINDS: Final = 200
-"""Names of which one step says what they hold: each takes a few microseconds of every cell."""
+"""Names whose kinds one step reports: each takes a few microseconds of every cell."""
 
 MAX_TYPE: Final = 300
 MAX_DIMENSIONS: Final = 32
 
 MAX_SIZE: Final = 4 * 2**20
-"""Bytes. As many locations as there may be, of some 100 characters: whoever keeps a history keeps it for ever."""
+"""Bytes. Room for the most locations allowed, of some 100 characters each: a history keeps traces for ever."""
 
 _SMALL: Final = MAX_SIZE // 64
-"""Bytes of a message that is not too large as objects: what takes two bytes there, an empty text, takes 113 here."""
+"""Bytes of a message that is not too large as objects: an empty text takes two bytes in it, and 113 as an object."""
 
 _NO_LOCATIONS: Final = frozenset[Location]()
 _NO_KINDS: Final[Mapping[Location, ValueKind]] = MappingProxyType({})
 _NO_VERSIONS: Final[Mapping[Location, Version]] = MappingProxyType({})
-"""Of whatever a trace has none of: most have none of most."""
+"""For the fields that are empty in a trace: most are, in most traces."""
 
 
 def fill_trace(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
-    """Says `trace` in `message`; one that is too large says only that anything may have been touched."""
+    """Writes `trace` to `message`; one that is too large says only that anything may have been touched."""
     if not trace.told:
         said = _said(trace) if _can_be_said(trace) else None
         if said is None or not _fits(said, trace):
@@ -112,7 +112,7 @@ def _said(trace: StepTrace) -> jail_pb2.StepTrace:
 
 
 def read_trace(message: jail_pb2.StepTrace) -> StepTrace:
-    """Checked and frozen. Raises ProtocolViolation."""
+    """The trace, checked and frozen. Raises ProtocolViolation."""
     reads, writes, mutated, groups = message.reads, message.writes, message.mutated, message.groups
     unportable, grouped = message.unportable, [group.locations for group in groups]
     counts = (
@@ -143,25 +143,25 @@ def read_trace(message: jail_pb2.StepTrace) -> StepTrace:
 
 
 def read_relayed_trace(message: jail_pb2.StepTrace) -> StepTrace:
-    """As `read_trace`, of what is then written again, to a record and to a client: a small one stays as it came.
+    """As `read_trace`, for a trace that is then written to a record and to a client: a small message is kept.
 
-    The message is the caller's alone: what nobody knows in it is dropped. Whoever reads it next checks it once more.
+    Changes the message: unknown fields are dropped. Its next reader checks it once more.
     """
     trace = read_trace(message)
     message.DiscardUnknownFields()
-    # More than the trace takes has the same location over and over, which nobody counts.
+    # A message larger than its trace repeats locations, which the limits do not count.
     if message.ByteSize() <= min(_SMALL, trace.size) and not _is_cut(message):
         trace.told.append(message.SerializeToString())
     return trace
 
 
 def fill_versions(message: jail_pb2.Versioned, versions: Mapping[Location, Version]) -> None:
-    """Says as many of these as one answer may have."""
+    """Writes these versions, as many as one answer may have."""
     _fill_seen(message.versions.add, dict(islice(versions.items(), MAX_LOCATIONS)))
 
 
 def read_versions(message: jail_pb2.Versioned) -> Mapping[Location, Version]:
-    """Checked and frozen. Raises ProtocolViolation."""
+    """The versions, checked and frozen. Raises ProtocolViolation."""
     if len(message.versions) > MAX_LOCATIONS:
         raise ProtocolViolation("more versions than anybody asks for")
     return _read_seen(message.versions)
@@ -196,7 +196,7 @@ def _fill_seen(add: object, seen: Mapping[Location, str]) -> None:
 
 
 def _is_cut(message: jail_pb2.StepTrace) -> bool:
-    """Whether whoever reads it may leave something out."""
+    """Whether a reader may leave something out."""
     return bool(
         message.opaque
         or message.unrepeatable

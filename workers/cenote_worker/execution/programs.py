@@ -1,4 +1,4 @@
-"""What is said of a program beside a namespace, on both sides of the wall: how it begins, and how it ended."""
+"""Data about a program beside a namespace, for both sides of the wall: how to start it, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, Self
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
-"""Exit codes of what could not be begun, as shells give them."""
+"""Exit codes for programs that could not be started, as shells give them."""
 
 MAX_SPEC: Final = 4 * 2**20
-"""Bytes. The kernel lets arguments and environment have two mebibytes together."""
+"""Bytes. The kernel allows arguments and environment two mebibytes together."""
 
 MAX_REPORT: Final = 4096
-"""Bytes of what an attendant says at once."""
+"""Bytes of one message of an attendant."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSpec:
-    """A program to be begun.
+    """A program to be started.
 
     argv: its name, looked up in PATH, and its arguments; empty for work on files. env: added to the variables of the
     jail. cwd: its folder, relative to the working directory; that itself by default. terminal: whether its streams
@@ -46,10 +46,11 @@ class ProgramSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOrder:
-    """A program as its client asks for it.
+    """A program as its client requests it.
 
     has_input: whether its input can be written; else it is empty. timeout: seconds. rows, columns: of its terminal.
-    shown: what its step says that it is; empty for what changes nothing, which is no step. cause: for the history.
+    shown: its description in its step; empty for a program that changes nothing, which is no step. cause: for the
+    history.
     """
 
     spec: ProgramSpec

@@ -1,4 +1,4 @@
-"""What one execution gives: plain frozen values, the same for embedded and remote runtimes."""
+"""The result of one execution: plain frozen values, the same for embedded and remote runtimes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cenote_worker.execution.trace import StepTrace
 StreamName = Literal["stdout", "stderr"]
 
 OnError = Literal["keep", "rollback"]
-"""What becomes of what a failing cell has done: it stays, or the state is as before the cell."""
+"""What happens to the effects of a failing cell: they stay, or the state is as before the cell."""
 
 StateAfter = Literal["kept", "rolled_back", "lost"]
-"""What became of the namespace: as the cell left it, as it was before the cell, or gone with the jail."""
+"""The namespace after a cell: as the cell left it, as it was before the cell, or lost with the jail."""
 
 
 MAX_ALONG = 1_000
-"""Classes that go along with the values of one injection, of which it is told: clients send 200 at most."""
+"""Classes sent along with the values of one injection that are reported: clients send 200 at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ErrorInfo:
 
     @property
     def verdict(self) -> Verdict:
-        """What the failure is down to: the code, a limit, or what it ran on."""
+        """The cause of the failure: the code, a limit, or the system that it ran on."""
         return of_reason(self.reason, outside=self.outside)
 
     def __str__(self) -> str:
@@ -83,9 +83,9 @@ class CellUsage:
 
 @dataclass(frozen=True, slots=True)
 class HostFailure:
-    """What a host function raised: names of classes and texts, nothing more.
+    """The exception that a host function raised: names of classes and texts, nothing more.
 
-    exceptions: of an exception group, what it is made of. cause: what it was raised `from`. notes: by `add_note`.
+    exceptions: the members of an exception group. cause: what it was raised `from`. notes: by `add_note`.
     """
 
     type: str
@@ -120,7 +120,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """What one cell gave. Made for every cell; code that fails is a field here, never an exception.
+    """The result of one cell. Made for every cell; code that fails is a field here, never an exception.
 
     value: repr of the last expression, bounded; None when the cell ends in a statement or in None.
     outputs: displayed objects, in order, the last expression's rich form included.
@@ -130,10 +130,10 @@ class ExecutionResult:
     truncated: True when stdout or stderr went over `SandboxPolicy.output` and lost its middle.
     reply: text given to `reply(...)` by a cell that succeeded; an agent's final answer.
     usage: what the cell cost, counted outside the jail; zeros for a cell that did not run.
-    news: what happened meanwhile outside that concerns whoever ran it, a line each; a model is shown them.
-    author: who ran it, as given to `attach`; empty for the runtime's owner.
-    notices: what other authors did to names that this one relies on, since this one's cell before.
-    trace: what it read and wrote, as the process that ran it saw; None where that is not watched.
+    news: what happened meanwhile outside that concerns the cell's author, a line each; a model is shown them.
+    author: the author, as given to `attach`; empty for the runtime's owner.
+    notices: what other authors did to names that this one relies on, since this author's previous cell.
+    trace: what it read and wrote, as the process that ran it saw; None where that is not tracked.
     unkept: why the state before the cell is not kept as a snapshot; empty when it is.
     printed_in_turns: how stdout and stderr follow each other: characters to stdout, then to stderr, then to stdout
         and so on. Empty where nothing was printed to stderr, or the order is not known; `printed` puts them together.
@@ -163,12 +163,12 @@ class ExecutionResult:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the failure is down to; None for a success."""
+        """The cause of the failure; None for a success."""
         return None if self.error is None else self.error.verdict
 
     @property
     def printed(self) -> tuple[tuple[StreamName, str], ...]:
-        """What was printed, in the order in which it was written; where that is not known, stdout, then stderr."""
+        """The output, in the order in which it was written; where that is not known, stdout, then stderr."""
         texts: dict[StreamName, str] = {"stdout": self.stdout, "stderr": self.stderr}
         turns = self.printed_in_turns
         if (sum(turns[0::2]), sum(turns[1::2])) != (len(self.stdout), len(self.stderr)):
@@ -186,9 +186,9 @@ class ExecutionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchedStep:
-    """One step of a line. origin: the recorded step that it stands for, 0 for a new one.
+    """One step of a line. origin: the recorded step that it replaces, 0 for a new one.
 
-    change: what is different in it, in words; empty for one that is as it was recorded. code: of one that is not.
+    change: what is different in it, in words; empty for a step as recorded. code: of a changed step.
     """
 
     origin: int
@@ -201,7 +201,7 @@ PatchStatus = Literal["applied", "failed", "blocked", "cancelled", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmadeCall:
-    """A host call that was not made, since it would have had another effect outside than the recorded one."""
+    """A host call that was not made, because its effect outside would have differed from the recorded one."""
 
     target: str
     method: str = ""
@@ -210,7 +210,7 @@ class UnmadeCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchRefusal:
-    """Why a patch was not applied, for who knows this kind of refusal. facts: what the error is made of."""
+    """Why a patch was not applied, for a client that knows this kind of refusal. facts: the error's arguments."""
 
     kind: str
     facts: tuple[object, ...]
@@ -219,7 +219,7 @@ class PatchRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patched:
-    """What came of a patch that was applied where the runtime is: steps by number. The fields: see ApplyResult.
+    """The result of a patch that was applied on the runtime's side: steps by number. The fields: see ApplyResult.
 
     failure: 0 for none. refusal: of a patch that was refused.
     """
@@ -252,11 +252,11 @@ class RanInFull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What came of a build where the runtime is. The fields: see BuildResult.
+    """The result of a build on the runtime's side. The fields: see BuildResult.
 
-    steps, before: the line that was made, and the end of the one that it was made of; nothing where none had to be.
-    suites: positions of the events of the history that say what came of each suite. ran: with reasons. refusal: of
-    one that was refused.
+    steps, before: the new line, and the end of the line that it was made from; empty where none was needed.
+    suites: positions of the history's events with the outcomes of each suite. ran: with reasons. refusal: of a build
+    that was refused.
     """
 
     status: BuildStatus | Literal["refused"]
@@ -272,9 +272,9 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
-    """A state that is kept in memory, as its jail tells it.
+    """A state that is kept in memory, as its jail describes it.
 
-    step: whose end it is, 0 for the beginning. memory: bytes that would be free without it.
+    step: the step after which it was taken, 0 for the beginning. memory: bytes that would be free without it.
     """
 
     step: int
@@ -284,12 +284,11 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """How the state that a runtime began with came into its process.
+    """How a runtime's initial state came into its process.
 
-    how: `exact`: as an image of the process, which a fork has where it can be had; `rebuilt`: by value, as any other
-    fork, a restore and a hibernated runtime that wakes have it. reason: of a fork, why it is not exact. missing: what
-    is not there, with reasons. differing: what is there and not as it was, and what could not be compared. Each is a
-    line.
+    how: `exact`: as an image of the process, where possible for a fork; `rebuilt`: by value, for any other fork, a
+    restore and a hibernated runtime that wakes. reason: why a fork is not exact. missing: what is missing, with
+    reasons. differing: what is not as it was, and what could not be compared. Each is a line.
     """
 
     how: Literal["exact", "rebuilt"]
@@ -300,9 +299,9 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """What a rollback gave. step: whose end the namespace is back at.
+    """The result of a rollback. step: the namespace is back at the end of this step.
 
-    severed: variables that are there but useless, since they were a connection, a pipe, a thread or a process.
+    severed: variables that exist but are useless, since they were a connection, a pipe, a thread or a process.
     unkept: why the state before the rollback is not kept; empty when it is.
     amiss: what else is not as it was, a line each, such as files that are too large to be kept.
     """
@@ -315,7 +314,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableInfo:
-    """What may be said of a variable without its value. All text is bounded.
+    """A description of a variable without its value. All text is bounded.
 
     type: qualified class name, without `builtins.`.
     shape: e.g. `(344, 8)` for arrays and frames, `(12,)` for sized containers, None otherwise.
@@ -334,11 +333,11 @@ class VariableInfo:
 class JailStatus:
     """A live look at a jail, answered even while a cell holds the interpreter lock.
 
-    memory: proportional set size (PSS) of all processes of the jail, its warden included, bytes. processes: how many
-    there are beside the warden; the namespace's is always one, though it ends while nothing is asked and comes again
-    for the next request.
-    step: the cell that is running, None when idle. author: whose it is; empty for the owner's and when idle.
-    limits: who holds the limits of the jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`.
+    memory: proportional set size (PSS) of all processes of the jail, its warden included, bytes. processes: their
+    number without the warden; the namespace's process always counts, although it may end while the jail is idle and
+    start again for the next request.
+    step: the cell that is running, None when idle. author: of that cell; empty for the owner's and when idle.
+    limits: what enforces the limits of the jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`.
     """
 
     memory: int = 0
@@ -358,7 +357,7 @@ class FileInfo:
 
     raw: the name's bytes, which hostile code chose; calls that take a path take them too.
     kind: links are named, never followed. size: bytes. modified: seconds since the epoch. mode: permission bits;
-    target: of a link. Both are 0 and empty where a relative path was asked for without a depth.
+    target: of a link. They are 0 and empty where a relative path was requested without a depth.
     """
 
     raw: bytes
@@ -378,7 +377,7 @@ class FileInfo:
 class FolderListing:
     """The entries of a folder, sorted by name; iterating gives them.
 
-    complete: False when the folder has more entries than were asked for; then these are any of them.
+    complete: False when the folder has more entries than were requested; then these are any of them.
     """
 
     entries: tuple[FileInfo, ...]

@@ -1,7 +1,7 @@
-"""What a state has, location by location, and how a copy of it differs. Pure.
+"""The contents of a state, location by location, and how a copy of it differs. Pure.
 
-A branch, a restored and a woken runtime are copies by value. The state that was copied and the copy are indexed in
-the same way, each in its own process, and the two indexes are compared here. What differs is named.
+A branch, a restored and a woken runtime are copies by value. The original and the copy are indexed in the same way,
+each in its own process, and the two indexes are compared here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Indexed:
 
     version: see `execution/trace.py`; for a name, after a `+`, which objects it shares with older names.
     attributes: of a library, those that steps have set. unseen: why its content cannot be compared. untried: why it
-    is not known yet whether a copy is like it. foretold: why a copy is not like it. Each is empty where there is
-    nothing to say.
+    is not known yet whether a copy is equal. foretold: why a copy will not be equal. Each is empty where it does not
+    apply.
     """
 
     location: Location
@@ -56,7 +56,7 @@ class Indexed:
 
     @property
     def spoken(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         key = key_of(self.location)
         match kind_of(self.location):
             case "file":
@@ -73,10 +73,10 @@ class Indexed:
 def differences(
     expected: Sequence[Indexed], found: Mapping[Location, Indexed], *, ordered: bool = True
 ) -> tuple[str, ...]:
-    """What of a state its copy has otherwise, a line each.
+    """Differences between a state and its copy, a line each.
 
-    expected: what is to be there, names in the order of the namespace. found: the same locations of the copy, without
-    those that it does not have. ordered: whether the names are to be in the same order.
+    expected: the state, names in the order of the namespace. found: the same locations of the copy, without missing
+    ones. ordered: whether the names must be in the same order.
     """
     lines = [_line(each, reason) for each in expected if (reason := _difference(each, found))]
     if ordered and (order := _order(expected, found)) is not None:
@@ -92,7 +92,7 @@ def _line(each: Indexed, reason: str) -> str:
 
 
 def _difference(each: Indexed, found: Mapping[Location, Indexed]) -> str:
-    """Why the copy is not like the original there; empty if it is, or nothing can be said."""
+    """Why the copy differs from the original there; empty if it does not, or that cannot be known."""
     copy = found.get(each.location)
     if copy is None:
         return (each.foretold or "it is not there") if each.version != ABSENT else ""
@@ -101,7 +101,7 @@ def _difference(each: Indexed, found: Mapping[Location, Indexed]) -> str:
         return each.foretold or OTHER_CONTENT
     if each.sharing != copy.sharing:
         return each.foretold or OTHER_SHARING
-    # Names were tried with the very pickles. What else was foretold was a guess.
+    # Names were tried with the same pickles. Other predictions were guesses.
     tried = kind_of(each.location) == "name" and each.foretold != OTHER_SHARING
     return each.foretold if tried or not comparable else ""
 
@@ -114,7 +114,7 @@ def _is_uncompared(each: Indexed, found: Mapping[Location, Indexed]) -> bool:
 
 
 def _order(expected: Iterable[Indexed], found: Mapping[Location, Indexed]) -> str | None:
-    """Names that are there, and in another order."""
+    """The difference in the order of the names in both, if there is one."""
     wanted = [
         each.location for each in expected if kind_of(each.location) == "name" and each.location in found
     ]

@@ -1,7 +1,7 @@
-"""What one step was seen to read and to write: the words that the jail, the record and the planner share.
+"""What one step was seen to read and to write: the terms that the jail, the record and the planner share.
 
 A location is anything whose content can matter to a later step. Its version stands for that content: equal versions
-mean equal content, and a version that nobody else has means that nothing is known about it.
+mean equal content, and a version that equals no other means that nothing is known about the content.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Location = NewType("Location", str)
 Version = NewType("Version", str)
 
 ABSENT: Final = Version("")
-"""Of a name that is not bound, a file that is not there."""
+"""Version of an unbound name or a missing file."""
 
 ANYTHING: Final = Location("*")
-"""Read or written by a step of which no more is known: whatever there is."""
+"""Any location: read or written by a step of which no more is known."""
 
 HIDDEN: Final = ("random", "numpy.random", "torch.random", "environ", "cwd", "sys.path", "warnings", "logging",
                  "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch")  # fmt: skip
-"""State of the process that programs can see, that no name leads to, and that can be carried from one process to
-another. Of some libraries there is more, which only its own steps can make again."""
+"""State of the process that programs can see, that no name refers to, and that can be carried from one process to
+another. Some libraries have more, which only rerunning steps can make again."""
 
 
 _ENTRY: Final = 64
@@ -47,16 +47,16 @@ _TOO_MUCH: Final = "it touched more than can be told"
 
 
 ASKS_FOR_TIMES: Final = "it asks when a file was changed"
-"""Why a step may give something else each time."""
+"""A reason why a step may give another result each time."""
 
 
 WITH_TRACEBACK: Final = "the traceback of an exception leads to all local names"
 ADDRESS_KNOWN: Final = "its address may be known"
 BLIND: Final = "does not tell what it holds"
-"""How the reason ends why a value is not carried over that may hold whatever the step had which made it."""
+"""End of the reason why an opaque value is not carried over: it may refer to anything that its step had."""
 
 LEFT_BEHIND: Final = frozenset((WITH_TRACEBACK, ADDRESS_KNOWN))
-"""Why a value is not carried over, of those reasons for which a stored one is not what it was either."""
+"""Reasons why a value is not carried over that also mean that a stored one would differ."""
 
 
 def name(variable: str) -> Location:
@@ -69,7 +69,7 @@ def file(path: str) -> Location:
 
 
 TREE: Final = file(".")
-"""Which files there are, and what is in them: for whoever lists folders, or starts programs that may read any."""
+"""All files and their contents: for steps that list folders, or start programs, which may read any file."""
 
 
 def hidden(state: str) -> Location:
@@ -88,11 +88,11 @@ def imported(dotted: str) -> Location:
 
 
 KINDS: Final = ("name:", "file:", "hidden:", "module:", "import:")
-"""How locations begin."""
+"""The prefixes of locations."""
 
 
 def inside(library: str) -> Location:
-    """What an installed library keeps for itself, however deep. Only who uses the library meets it."""
+    """The internal state of an installed library, however deep. Only steps that use the library depend on it."""
     return Location(f"module:{library}{_INSIDE}")
 
 
@@ -103,19 +103,19 @@ def is_inside(location: Location) -> bool:
 _INSIDE: Final = ".*"
 
 LIBRARIES: Final = module("*")
-"""Which libraries have something in them that user code has set: any step may meet what is set in a further one."""
+"""The set of libraries with attributes set by user code: a setting in a further one may affect any step."""
 
 DATABASES: Final = module("duckdb.databases")
 RESULTS: Final = module("duckdb.results")
-"""What DuckDB's databases have, and what its connections were asked for and have not given yet. Only who asks DuckDB
-meets the one, and only who fetches what another step has asked for the other."""
+"""The contents of DuckDB's databases, and the results of its connections not fetched yet. Only steps that query
+DuckDB depend on the former, and only steps that fetch the result of another step's query on the latter."""
 
 LOCKS: Final = hidden("locks")
-"""Which files are locked by this process. Only who asks for a lock meets it."""
+"""The files locked by this process. Only steps that request a lock depend on it."""
 
 
 def content_version(data: bytes) -> Version:
-    """Of a file that holds this."""
+    """The version of a file with this content."""
     return Version(xxhash.xxh3_128_hexdigest(data))
 
 
@@ -123,9 +123,9 @@ _OF_A_FILE: Final = re.compile(r"[0-9a-f]{32} (.+)", re.DOTALL)
 
 
 def form_of(version: Version) -> str:
-    """What is left of a file's version when it is written anew: that it is a folder or a link, and who may do what.
+    """The part of a file's version that remains when it is rewritten: whether it is a folder or a link, and its mode.
 
-    Empty for usual files, and where there is none.
+    Empty for ordinary files, and for missing ones.
     """
     found = _OF_A_FILE.fullmatch(version)
     if found is not None:
@@ -158,17 +158,17 @@ _VIEWS: Final = ("reads", "writes", "unportable", "kinds")
 class StepTrace:
     """One step's dependencies, as the running process saw them.
 
-    reads: whatever can have influenced the step, with its version before it; what it may have written is there too,
-    since a store of an equal value shows nowhere. writes: what is different after it, with its version then; ABSENT
-    for what it deleted; names in the order that the namespace has them in. moved: of these, what was taken away and
-    bound again, and so is among the last ones now. mutated: of these, what is the same object with another content.
-    groups: the written names together with all names that share changeable objects with them after the step; each
+    reads: everything that may have influenced the step, with its version before it; includes what it may have
+    written, since storing an equal value leaves no sign. writes: what is different after it, with its version then;
+    ABSENT for what it deleted; names in the order of the namespace. moved: of these, names that were deleted and
+    bound again, and so are among the last ones now. mutated: of these, names of the same object with another content.
+    groups: the written names together with all names that share mutable objects with them after the step; each group
     can only be carried over as a whole.
     modules: imported for the first time. opaque: reasons why it may have read or written more than is listed.
-    unrepeatable: reasons why a second run may give something else (time, entropy, threads, set order).
-    unseen: reasons why it may have changed files of mounts, of which nobody can have seen anything.
+    unrepeatable: reasons why a second run may have another result (time, entropy, threads, set order).
+    unseen: reasons why it may have changed files of mounts, whose changes cannot be seen.
     unportable: for each written location that cannot be stored and loaded, the reason.
-    kinds: what the written names hold now; the first some hundred of them, and for people: no decision is due to it.
+    kinds: kinds of the values of the first some hundred written names; for people: no decision depends on it.
     """
 
     reads: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
@@ -183,10 +183,10 @@ class StepTrace:
     unportable: Mapping[Location, str] = field(default_factory=lambda: MappingProxyType({}))
     kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
     told: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The same as a message, once somebody has said it: to a client, a record, a journal. See `traced.fill`."""
+    """The trace as a serialised message, cached at the first use: for a client, a record, a journal."""
 
     def __getstate__(self) -> dict[str, object]:
-        """What pickle and copy take: dictionaries, since read-only views of them can be neither."""
+        """State for pickle and copy: dictionaries, since read-only views can be neither pickled nor copied."""
         views = {name: dict(getattr(self, name)) for name in _VIEWS}
         return {**self.__dict__, **views}
 
@@ -196,7 +196,7 @@ class StepTrace:
 
     @cached_property
     def size(self) -> int:
-        """Roughly, in bytes: what it takes to keep it. Counted once: each step is asked for it half a dozen times."""
+        """Approximate bytes of memory. Computed once: it is used half a dozen times per step."""
         seen = (self.reads, self.writes, self.mutated, self.moved, self.unportable, self.kinds, *self.groups)
         of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
         told = (*seen, *of_them, self.modules, self.opaque, self.unrepeatable, self.unseen)
@@ -204,7 +204,7 @@ class StepTrace:
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """Why the step may have read or written more than is listed. Worked out once: questions ask each step."""
+        """Why the step may have read or written more than is listed. Computed once: queries use it for each step."""
         if ANYTHING in self.reads or ANYTHING in self.writes:
             return self.opaque or (_NO_REASON,)
         return self.opaque
@@ -219,7 +219,7 @@ def _taken(texts: Collection[str]) -> int:
 
 
 def untold(trace: StepTrace) -> StepTrace:
-    """Instead of one that is too large: anything may have been touched."""
+    """Replaces a trace that is too large: anything may have been touched."""
     version = next(iter(trace.writes.values()), Version("?"))
     return StepTrace(
         reads={ANYTHING: version},

@@ -1,4 +1,4 @@
-"""What one cell printed, in the order in which it came, for somebody who heard a part of it."""
+"""The output of one cell, in order, for a client that has received a part of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CellTranscript:
         self._pieces: deque[_Piece] = deque()
         self._begin = 0
         self.end = 0
-        """Characters that were printed, kept or not."""
+        """Characters printed so far, kept or not."""
 
     def add(self, stream: StreamName, text: str) -> None:
         last = self._pieces[-1] if self._pieces else None
@@ -41,18 +41,18 @@ class CellTranscript:
             self._begin += self._pieces.popleft().size
 
     def skip(self, characters: int) -> None:
-        """So much was printed that is not known any more."""
+        """Counts output that is not known any more."""
         self._pieces.clear()
         self.end += characters
         self._begin = self.end
 
     @property
     def size(self) -> int:
-        """Characters that are kept: at most a piece over the limit, so that nothing is cut that fits."""
+        """Characters kept: at most one piece over the limit, so that nothing that fits is cut."""
         return self.end - self._begin
 
     def after(self, position: int) -> tuple[int, list[tuple[StreamName, str]]]:
-        """How many characters behind `position` are not kept, and what was printed behind those."""
+        """How many characters after `position` are not kept, and what was printed after those."""
         wanted = max(position, self._begin)
         rest: list[tuple[StreamName, str]] = []
         start = self._begin

@@ -1,4 +1,4 @@
-"""How much of a step's results is kept."""
+"""Limits on what is kept of a step's results."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ MAX_TOLD: Final = 256 * 2**20
 """Characters of all code, declarations and results of tests: they are never shed either."""
 
 SMALL: Final = 4 * 1024
-"""Characters of a cell that has room even then: a step takes as much, whatever is in it."""
+"""Characters of a cell that is accepted even then: any step takes as much."""
 
 MAX_FILE: Final = 4 * 2**20
-"""Bytes of a file of which a history keeps what a client wrote into it: code, small tables. One event has as much."""
+"""Bytes of one file that a client wrote and whose content a history keeps: code, small tables. One event at most."""
 
 MAX_FILES: Final = 64 * 2**20
-"""Bytes of all of them, each content once; they are never shed, or patches would depend on what came later."""
+"""Bytes of all of them, each content once. They are never shed: patches would then depend on later steps."""
 
 MAX_PUT_IN: Final = 4 * 2**20
-"""Bytes of an injection that a history keeps: what agents are asked about, small tables. One event has as much."""
+"""Bytes of an injection that a history keeps: the data of agents' tasks, small tables. One event at most."""
 
 MAX_ALL_PUT_IN: Final = 64 * 2**20
 """Bytes of all of them, as with MAX_FILES."""
 
 MAX_BEGUN_FILES: Final = 200
-"""Files that clients wrote before the first step: all are told each time that there is one more."""
+"""Files that clients wrote before the first step: each further one writes an event that lists all of them."""
 
 MAX_BEGINNINGS: Final = 64 * 2**20
-"""Characters of what is written down of the state before the first step: each change there tells all of it."""
+"""Characters of all events about the state before the first step: each change there writes all of it again."""
 
 MAX_CAUSE: Final = 1_000
-"""Characters of what a client says made it send a cell."""
+"""Characters of the cause that a client gives for a cell."""
 
 MAX_NAMES: Final = 1_000
 """Names of one injection."""
@@ -72,7 +72,7 @@ def bounded(record: StepRecord) -> StepRecord:
 
 
 def _cut(text: str) -> str:
-    """Both ends, as with the output of a cell: how it began, and what it came to."""
+    """The beginning and the end, as with the output of a cell."""
     if len(text) <= MAX_TEXT:
         return text
     half = MAX_TEXT // 2
@@ -84,7 +84,7 @@ def _cut_error(error: ErrorInfo) -> ErrorInfo:
 
 
 def _fitting(bundles: Iterable[MimeBundle]) -> tuple[MimeBundle, ...]:
-    """Displayed objects from the first on, as long as they fit."""
+    """The first displayed objects, as many as fit."""
     kept: list[MimeBundle] = []
     room = MAX_OUTPUTS
     for bundle in bundles:
@@ -96,7 +96,7 @@ def _fitting(bundles: Iterable[MimeBundle]) -> tuple[MimeBundle, ...]:
 
 
 def check_room(size: int, room: int) -> None:
-    """Whether so many characters more can be kept for ever. Raises RejectedError."""
+    """Checks that so many more characters can be kept for ever. Raises RejectedError."""
     if size > max(room, SMALL):
         raise RejectedError(
             f"the history of this runtime has the {MAX_TOLD >> 20} MiB of code and results of tests that it may "
@@ -105,7 +105,7 @@ def check_room(size: int, room: int) -> None:
 
 
 def check_beginnings(size: int, room: int) -> None:
-    """Whether so many characters more can be told of what there was before the first step. Raises RejectedError."""
+    """Checks that so many more characters about the state before the first step have room. Raises RejectedError."""
     if size > room:
         raise RejectedError(
             "too much was put in, written or deleted one by one before the first cell of this runtime; run a cell, "
@@ -114,13 +114,13 @@ def check_beginnings(size: int, room: int) -> None:
 
 
 def beginning(begun: InitialNames) -> int:
-    """Characters of an event that tells of the state before the first step."""
+    """Characters of an event about the state before the first step."""
     values = sum(len(value.content) + sum(map(len, value.names)) for value in begun.values)
     return sum(map(len, begun.names)) + _lengths(begun.files) + values
 
 
 def told(event: Event) -> int:
-    """Characters of an event that are never shed, but for its trace."""
+    """Characters of an event that are never shed, without its trace."""
     if isinstance(event, StepRecord):
         return len(event.code) + sum(map(len, event.names))
     if isinstance(event, ArtifactDeclared):
@@ -139,7 +139,7 @@ def _lengths(versions: Mapping[str, str]) -> int:
 
 
 def with_room(record: StepRecord, room: int) -> StepRecord:
-    """The record, with its trace if that is small or there is room for it. room: bytes."""
+    """The record. A trace that is neither small nor fits is replaced by an untold one. room: bytes."""
     if record.trace is None or record.trace.size <= max(room, SMALL_TRACE):
         return record
     return replace(record, trace=untold(record.trace))

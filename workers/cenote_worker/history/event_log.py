@@ -1,13 +1,12 @@
-"""A history in a file of its own: each event is in it before anybody hears of it, for whoever goes on with it.
+"""A history in its own file, for a successor process: each event is in the file before it is announced.
 
-A platform's runtimes have one each. A database per runtime would cost each of them a thread, and each step a
-millisecond; nobody looks anything up in here, a successor reads it from its beginning.
+Each runtime of a platform has one. A database per runtime would cost each of them a thread, and each step a
+millisecond; no lookups are needed here, a successor reads the file from its beginning.
 
     magic, id | length, sum, position, event | length, sum, position, event | ...
 
-An entry of a position that is there already stands for the earlier one: so results are shed. What was added survives
-the death of this process at any instant; a machine that loses its power may lose the last entries with it, which
-`flush` waits for.
+An entry whose position exists already replaces the earlier one: this is how results are shed. What was added survives
+the death of this process at any instant; a power failure may lose the last entries, unless `flush` has returned.
 """
 
 from __future__ import annotations
@@ -43,40 +42,40 @@ _FIRST: Final = struct.Struct("<8s32s")
 _ENTRY: Final = struct.Struct("<QQQ")
 
 MAX_WAITING: Final = 16 * 2**20
-"""Bytes of events that wait for room on the disk. With more of them the file is given up."""
+"""Bytes of events that wait for room on the disk. Beyond that the file is given up."""
 
 DAMAGED: Final = ".damaged"
-"""Behind the name of a file that was set aside."""
+"""Suffix of a file that was set aside."""
 
 _log = logging.getLogger("cenote.history")
 
 
 class EventLog:
-    """The EventSink of a History. One writer at a time: it holds a kernel lock, which is gone with its process.
+    """The EventSink of a History. One writer at a time: it holds a kernel lock, which ends with its process.
 
-    What a file has no room for waits, and is tried again with whatever comes next, and at `flush`. A file for which
-    too much waits is not written to any more: a history with a gap would be no history. `flush` says so.
+    Entries that do not fit on the disk wait, and are tried again with the next entry and at `flush`. When too much
+    waits, the file is given up for good: a history must not have gaps. `flush` then raises.
     """
 
     def __init__(self, path: Path) -> None:
-        """Makes what is missing. Raises HistoryTakenError while somebody writes it, HistoryUnavailableError."""
+        """Makes a missing file. Raises HistoryTakenError while it has a writer, HistoryUnavailableError."""
         self._path = path
         self._file = _opened(path)
         self._end = 0
-        """Of what is whole in it."""
+        """The end of the complete entries in the file."""
         self._lock = threading.Lock()
-        """Over what follows: `flush` comes from other threads than events do."""
+        """Guards the attributes below: `flush` is called on other threads than events."""
         self._waiting = bytearray()
-        """What is to come behind that."""
+        """What is to be written after that."""
         self._failure: HistoryUnavailableError | None = None
-        """Why something waits, or no more is written."""
+        """Why something waits, or why the file was given up."""
         self._given_up = False
 
     def read(self) -> tuple[str, list[Event]]:
         """The id of the history, and its events; once, before anything is added.
 
-        What its last writer did not come to the end of is cut off. Raises MalformedValueError for a damaged file,
-        NewerHistoryError for one with anything that this version does not know, HistoryUnavailableError.
+        An incomplete entry at the end is cut off. Raises MalformedValueError for a damaged file, NewerHistoryError
+        for one with anything that this version does not know, HistoryUnavailableError.
         """
         with _explained(self._path):
             data = memoryview(self._path.read_bytes())
@@ -95,7 +94,7 @@ class EventLog:
             return id.decode("ascii", "replace"), list(events.values())
 
     def set_aside(self) -> str:
-        """Begins another file, and leaves this one beside it. The id of the history that begins."""
+        """Begins another file, and leaves this one beside it. Gives the id of the new history."""
         with _explained(self._path):
             self._path.rename(self._path.with_name(self._path.name + DAMAGED))
         self.close()
@@ -115,14 +114,14 @@ class EventLog:
         raise MalformedValueError("it is no history")
 
     def _event(self, data: bytes) -> Event:
-        """One whose sum is right. So what is wrong with it was written like that, by a version that knows more."""
+        """Parses an entry with a valid checksum. If it cannot be parsed, a newer version has written it."""
         try:
             return to_event(data)
         except MalformedValueError as error:
             raise NewerHistoryError(str(self._path), f"{_FORMAT} with {error}", _FORMAT) from None
 
     def _append(self, data: bytes | bytearray) -> None:
-        """All of it, or nothing. Raises OSError."""
+        """Appends all of it, or nothing. Raises OSError."""
         if self._failure is not None:
             self._cut(self._end)
         written = os.write(self._file, data)
@@ -145,7 +144,7 @@ class EventLog:
                 self._write()
 
     def _write(self) -> None:
-        """What waits. What cannot be written waits on."""
+        """Writes what waits. What cannot be written goes on waiting."""
         try:
             self._append(self._waiting)
         except OSError as error:
@@ -170,7 +169,7 @@ class EventLog:
         self.add(position, record)
 
     def flush(self) -> None:
-        """Waits until everything so far is on disk. Raises HistoryUnavailableError when something is not written."""
+        """Waits until everything so far is on disk. Raises HistoryUnavailableError when that is not possible."""
         with self._lock:
             if self._waiting:
                 self._write()
@@ -181,7 +180,7 @@ class EventLog:
                     os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Writes what waits, if that can be now. Closing twice is fine."""
+        """Writes what waits, if that is possible now. Closing twice is fine."""
         with self._lock:
             if self._waiting:
                 self._write()
@@ -197,7 +196,7 @@ class EventLog:
 def _entries(data: memoryview) -> Iterator[tuple[int, bytes, int]]:
     """Position and event of each that is whole, and where the next one begins. Raises MalformedValueError.
 
-    One that is cut off is the last: its writer was killed, or the disk was full.
+    An incomplete entry ends the iteration: its writer was killed, or the disk was full.
     """
     at = _FIRST.size
     while at + _ENTRY.size <= len(data):
@@ -207,7 +206,7 @@ def _entries(data: memoryview) -> Iterator[tuple[int, bytes, int]]:
             return
         event = bytes(data[at + _ENTRY.size : behind])
         if total != _sum(position, event):
-            # The file had grown when the machine lost its power, and had no content yet.
+            # At the power failure the file had grown, but its content was not written yet.
             if not any(data[at:]):
                 return
             raise MalformedValueError(
@@ -244,7 +243,7 @@ def _explained(path: Path) -> Iterator[None]:
 def open_log(path: Path) -> History:
     """The history in a file, going on there; see EventLog for errors.
 
-    A file that is damaged is set aside, and another begun: whoever reads that misses steps, and is told so.
+    A damaged file is set aside and a new one begun; readers of the new one are told that steps are missing.
     """
     keep = EventLog(path)
     try:

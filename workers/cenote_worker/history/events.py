@@ -1,4 +1,4 @@
-"""The events that a history consists of, with the names of their authors and the effects of host functions.
+"""The events of a history, the names of their authors and the effects of host functions.
 
 A history is read from its beginning, and only added to.
 """
@@ -26,9 +26,9 @@ class HeadMoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesInjected:
-    """One injection: the names that it binds, private ones behind their author's.
+    """One injection: the names that it binds, private ones prefixed with their author's name.
 
-    content: see StepRecord. replaces: what an earlier one of the same kind has put in under its name is gone with it.
+    content: see StepRecord. replaces: it removes the values of an earlier injection of the same kind and name.
     """
 
     names: tuple[str, ...]
@@ -36,17 +36,17 @@ class ValuesInjected:
     replaces: bool = False
 
     def supersedes(self, other: ValuesInjected) -> bool:
-        """Whether whoever makes both needs to make only this one."""
+        """Whether repeating this one makes repeating `other` unnecessary."""
         return bool(other.names) and set(other.names) <= set(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialNames:
-    """What the state before the first step holds now: each fresh jail begins with these names.
+    """What the state before the first step now contains: each fresh jail begins with these names.
 
-    files: what clients have written into the working directory by then, which no fresh jail has: the digest of each
-    content by path, empty where that is not kept. values: the injections that those names come from, in their order;
-    without those of which an older version of Cenote has told nothing.
+    files: what clients wrote into the working directory before the first step, which no fresh jail has: the digest
+    of each content by path, empty where the content is not kept. values: the injections that made those names, in
+    order, without those that an older version of Cenote did not record.
     """
 
     names: tuple[str, ...] = ()
@@ -56,9 +56,9 @@ class InitialNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStored:
-    """A content that a client has written into a file: steps name it by its digest, however often it is written.
+    """A content that a client has written into a file, stored once: steps refer to it by digest.
 
-    data: None in a copy that only plans with it.
+    data: None in a copy that is used for planning only.
     """
 
     digest: str
@@ -67,9 +67,9 @@ class FileStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueStored:
-    """What a client has put in, so that it can be put in again: steps name it by its digest.
+    """The values of an injection, so that they can be injected again: steps refer to them by digest.
 
-    data: as `hosted.kept_injection` writes it; None in a copy that only plans with it.
+    data: in the format of `runtime.injection_log`; None in a copy that is used for planning only.
     """
 
     digest: str
@@ -78,17 +78,17 @@ class ValueStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueDropped:
-    """What was put in under this content was never kept here, and nobody holds it any more: its steps are without."""
+    """The values with this content were never stored here and are gone elsewhere too: their steps have none."""
 
     content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariablesDescribed:
-    """What the namespace said of its variables in the state after a step.
+    """Descriptions of the namespace's variables in the state after a step.
 
-    variables: those of which something else was said in an earlier state of the same line, or nothing. gone: names of
-    those that were there then.
+    variables: those that are new or described differently than in an earlier state of the same line. gone: names of
+    variables that existed then and do not now.
     """
 
     step: int
@@ -98,7 +98,7 @@ class VariablesDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactDeclared:
-    """A named unit of code, text or data is watched over, or no more (dropped). What was declared before is replaced.
+    """A named unit of code, text or data is tracked, or no longer (dropped). Replaces an earlier declaration.
 
     step: the head then. kind: such as `module`. depends_on: names of other units, besides what can be seen.
     """
@@ -113,10 +113,10 @@ class ArtifactDeclared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanTest:
-    """What came of one test when it ran last. outcome: `passed`, `failed`, `error`.
+    """The outcome of one test's last run. outcome: `passed`, `failed`, `error`.
 
     error_type, message, file, span, traceback: of what it raised; span is line, column, end line, end column, or ().
-    used: what it used, with versions. unsteady: why it may come out different with the same. step: the head then.
+    used: what it used, with versions. unsteady: why it may end otherwise with the same input. step: the head then.
     """
 
     name: str
@@ -134,7 +134,7 @@ class RanTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteOutcome:
-    """All tests of a suite hold now as they came out here. step: the head then.
+    """The current outcomes of all tests of a suite. step: the head then.
 
     units: declared units that the tests use, with the versions that they had.
     """
@@ -171,7 +171,7 @@ MAX_AUTHOR = 100
 
 
 def check_author(author: object) -> None:
-    """Raises UsageError unless the name can stand in a sentence."""
+    """Raises UsageError unless the name can be used in a sentence."""
     if not isinstance(author, str) or not author.strip() or not author.isprintable():
         raise UsageError(f"an author is a printable text that is not empty, not {author!r:.100}")
     if len(author) > MAX_AUTHOR:

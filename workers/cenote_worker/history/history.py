@@ -1,6 +1,6 @@
-"""The history of one runtime in memory: each event is added as it happens, and questions are answered from it.
+"""The history of one runtime in memory: each event is added as it happens, and queries are answered from it.
 
-A long history has tens of thousands of containers, none of them garbage. While one is read or asked, Python's
+A long history has tens of thousands of containers, none of them garbage. While one is read or queried, Python's
 collector of cyclic garbage is off.
 """
 
@@ -49,7 +49,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import Dependencies, StepTree
 
 _MANY: Final = 1_000
-"""Steps. Fewer make no work for the collector that would be felt."""
+"""Steps. With fewer, the collector's work is not noticeable."""
 
 _MUCH: Final = 50_000
 """Containers, of one or two thousand steps."""
@@ -66,8 +66,8 @@ def no_collections(steps: int) -> Iterator[None]:
 
 @contextmanager
 def one_collection() -> Iterator[None]:
-    """The same where all of it stays, for whoever reads a history. If it was much, the collector goes through it once
-    at the end, which is how it hears of it: it would do so soon, in the middle of a question.
+    """The same for reading a history, all of which stays. After a large one the collector runs once, at the end:
+    otherwise it would run soon, in the middle of a query.
     """
     with collector_off(stays=False):
         yield
@@ -79,38 +79,38 @@ MAX_RESULTS: Final = 64 * 2**20
 """Bytes of all steps' results; beyond it those of the oldest steps are shed."""
 
 MAX_DESCRIBED: Final = 500
-"""Variables of one description that are noted: more than people and models look at."""
+"""Variables of one description that are recorded: more than people and models look at."""
 
 MAX_SAID: Final = 300
-"""Characters of what is noted of one. Jails choose these texts, and are asked behind each step."""
+"""Characters recorded of one variable. Jails choose these texts, and are asked after each step."""
 
 MAX_NOTED: Final = 64 * 2**20
-"""Characters of all that is noted of variables. Then no more is, for this history."""
+"""Characters of all recorded descriptions of variables. Beyond that this history records no more."""
 
 MAX_DESCRIPTIONS: Final = 10
-"""Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
+"""Descriptions of one step's state that are recorded: a client that asks all the time gets little that is new."""
 
 _Beside = TypeVar("_Beside")
 _Companion = TypeVar("_Companion", bound="HistoryObserver")
 
 
 class HistoryObserver(Protocol):
-    """Works out ahead, of a history, what questions will need."""
+    """Computes in advance what queries of a history will need."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """There are further steps, on whatever line; or none, but units were declared.
+        """The history has further steps, on any line; or none, but units were declared.
 
-        In any order, and from several threads.
+        Called in any order, and from several threads.
         """
 
 
 class EventSink(Protocol):
-    """Where events are kept beyond this process. To add never blocks or raises."""
+    """A place where events outlive this process. `add` never blocks or raises."""
 
     def add(self, position: int, event: Event) -> None: ...
 
     def shed(self, position: int, record: StepRecord) -> None:
-        """What is kept there of a step shrinks to this."""
+        """Replaces the record of a step with this smaller one."""
 
     def flush(self) -> None: ...
 
@@ -120,11 +120,11 @@ class EventSink(Protocol):
 class History:
     """Safe to use from several threads. What has been read of it stays true: it is only added to.
 
-    Questions take no lock of this: they read what is never changed, and those that add wait for no question.
+    Queries take no lock: they read what is never changed, and additions never wait for a query.
     """
 
     def __init__(self, keep: EventSink | None = None, id: str = "", *, room: int = MAX_RESULTS) -> None:
-        """id: tells this history from any other. room: bytes of results."""
+        """id: unique to this history. room: bytes of results."""
         self.id = id or uuid.uuid4().hex
         self.tree = StepTree()
         self.dependencies = Dependencies(self.tree, threading.Lock())
@@ -135,17 +135,17 @@ class History:
         self.begun_values: tuple[ValuesInjected, ...] = ()
         """See InitialNames."""
         self.files: dict[str, bytes | None] = {}
-        """What clients have written into files, by digest; see FileStored."""
+        """Contents that clients have written into files, by digest; see FileStored."""
         self.values: dict[str, bytes | None] = {}
-        """What they have put in, by digest; see ValueStored."""
+        """Values that clients have injected, by digest; see ValueStored."""
         self.injections: list[int] = []
-        """Numbers of the steps that have put something in."""
+        """Numbers of the injection steps."""
         self._put_in: dict[str, list[int]] = {}
-        """The same by what they have put in, as far as it may still be had."""
+        """The same by content, where the values may still be available."""
         self.units: Mapping[str, ArtifactDeclared] = {}
-        """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
+        """The tracked units by name, the latest declared last. Replaced and never changed, as `suites`."""
         self.suites: Mapping[str, SuiteOutcome] = {}
-        """What came of each suite's tests last."""
+        """The latest outcomes of each suite's tests."""
         self._keep = keep
         self._room = room
         self._room_for_traces = MAX_TRACES
@@ -155,18 +155,18 @@ class History:
         self._room_for_values = MAX_ALL_PUT_IN
         self._room_for_beginnings = MAX_BEGINNINGS
         self._begun_at = -1
-        """Position of the event that tells what the state before the first step holds; -1 for none."""
+        """Position of the event about the state before the first step; -1 for none."""
         self._elsewhere: set[str] = set()
-        """Contents of injections that are not among the values."""
+        """Contents of injections whose values are not in `values`."""
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._beside: dict[type, object] = {}
         self._companions: tuple[HistoryObserver, ...] = ()
         self._untold: list[StepRecord] = []
-        """Steps that the companions have not heard of: see `prepare`."""
+        """Steps that the companions have not processed yet: see `prepare`."""
         self._described: dict[int, list[VariablesDescribed]] = {}
         self._infos: dict[str, VariableInfo] = {}
-        """What was said last of each variable, on the line to `_infos_of`."""
+        """The latest description of each variable, on the line to `_infos_of`."""
         self._infos_of = 0
         self._shedding: deque[tuple[int, int]] = deque()
         """Steps with results, oldest first: their positions and sizes."""
@@ -174,19 +174,19 @@ class History:
     # -- adding --
 
     def check_room(self, code: str) -> None:
-        """Whether a cell of this code can be recorded. Raises RejectedError."""
+        """Checks that a cell of this code can be recorded. Raises RejectedError."""
         check_room(len(code), self._room_for_words)
 
     def check_beginning(self, names: Iterable[str]) -> None:
-        """Whether something of these names can be changed before the first step. Raises RejectedError."""
+        """Checks that these names can be changed before the first step. Raises RejectedError."""
         if self._keep is not None:
             held = beginning(InitialNames(names=self.begun, files=self.begun_files, values=self.begun_values))
             check_beginnings(held + 2 * sum(map(len, names)), self._room_for_beginnings)
 
     def ended(self, record: StepRecord, **came_to: Any) -> StepRecord:
-        """A step has ended; it began where the head was. Gives it as it is kept.
+        """A step has ended; it began at the head. Gives the record that is kept.
 
-        came_to: fields of the record that are known only now: to copy it once more for them costs each cell 5 µs.
+        came_to: fields of the record that are known only now; setting them here saves each cell a copy of 5 µs.
         """
         with self._lock:
             whole = replace(record, parent=self.tree.head, **came_to)
@@ -195,7 +195,7 @@ class History:
         return kept
 
     def moved(self, head: int, reason: str) -> None:
-        """The live state is that after another step. Raises KeyError for one that is not there."""
+        """The live state is now that after another step. Raises KeyError for an unknown step."""
         with self._lock:
             if head != self.tree.head:
                 self.tree.depth(head)
@@ -207,7 +207,7 @@ class History:
         files: Mapping[str, str] | None = None,
         values: Iterable[ValuesInjected] | None = None,
     ) -> None:
-        """What the state before the first step holds. files, values: see InitialNames; None: as before."""
+        """Sets what the state before the first step contains. files, values: see InitialNames; None: unchanged."""
         with self._lock:
             begun = InitialNames(
                 names=tuple(names),
@@ -218,7 +218,7 @@ class History:
                 self._append(begun)
 
     def keep_file(self, data: bytes | None) -> str:
-        """Keeps what a client has written into a file, unless it is None or too much. Gives its digest, or ""."""
+        """Keeps what a client wrote into a file, unless it is None or too large. Gives its digest, or ""."""
         if data is None or len(data) > MAX_FILE:
             return ""
         digest = content_version(data)
@@ -230,7 +230,7 @@ class History:
         return digest
 
     def keep_value(self, digest: str, data: bytes) -> None:
-        """Keeps what a client has put in, unless that is too much."""
+        """Keeps the values of an injection, if there is room for them."""
         with self._lock:
             if digest not in self.values and len(data) <= self._room_for_values:
                 self._append(ValueStored(digest=digest, data=data))
@@ -240,23 +240,23 @@ class History:
         return size <= self._room_for_values
 
     def value_gone(self, content: str) -> None:
-        """Nobody holds any more what was put in under this content, and nothing of it is kept here."""
+        """The values with this content are gone: they are kept neither here nor elsewhere."""
         with self._lock:
             if content in self._elsewhere:
                 self._append(ValueDropped(content=content))
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is written down beyond this process."""
+        """Whether the history outlives this process."""
         return self._keep is not None
 
     @property
     def values_elsewhere(self) -> frozenset[str]:
-        """Contents of injections that are not kept here, and were not said to be gone."""
+        """Contents of injections that are not kept here, and were not reported gone."""
         return frozenset(self._elsewhere)
 
     def described(self, variables: Sequence[VariableInfo]) -> None:
-        """What the live namespace says of its variables."""
+        """Records the live namespace's description of its variables."""
         with self._lock:
             if self._room_for_notes < 0:
                 return
@@ -269,7 +269,7 @@ class History:
             described = self.said(self.tree.head)
             if described and (len(described) >= MAX_DESCRIPTIONS or not (news or gone)):
                 return
-            # Without news too, once: that everything is as it was said before is said of this step as well.
+            # Once even without changes: it says that the earlier descriptions hold for this step, too.
             self._append(VariablesDescribed(step=self.tree.head, variables=news, gone=gone))
 
     def _continues(self) -> bool:
@@ -277,7 +277,7 @@ class History:
         return self.tree.ancestor(self._infos_of, self.tree.head) == self._infos_of
 
     def declared(self, units: Iterable[ArtifactDeclared]) -> None:
-        """These units are watched over from now on, or no more. Raises RejectedError: there is no room for them."""
+        """These units are tracked from now on, or no longer. Raises RejectedError when there is no room for them."""
         units = tuple(units)
         self.prepare()
         with self._lock:
@@ -287,13 +287,13 @@ class History:
             self._tell(())
 
     def tested(self, found: SuiteOutcome) -> None:
-        """Tests of a suite were run, or found to hold still. Raises RejectedError, as `declared`."""
+        """Tests of a suite were run, or their outcomes found still valid. Raises RejectedError, as `declared`."""
         with self._lock:
             check_room(told(found), self._room_for_words)
             self._append(found)
 
     def read(self, events: Iterable[Event]) -> None:
-        """Events that were kept elsewhere, in their order. Raises MalformedValueError for those that do not fit."""
+        """Adds stored events, in order. Raises MalformedValueError for events that do not fit."""
         read: list[StepRecord] = []
         self.prepare()
         with self._lock, one_collection():
@@ -310,7 +310,7 @@ class History:
                 self._tell(read)
 
     def begin_as(self, other: History) -> None:
-        """What has happened in another runtime until now is what this one begins with, before anything of its own."""
+        """Begins with the events of another runtime's history up to now, before any own event."""
         with self._lock:
             for position in range(other.size):
                 self._append(other.event(position))
@@ -324,10 +324,10 @@ class History:
             self._untold.append(event)
 
     def prepare(self) -> None:
-        """Has worked out what questions will need of the steps that have come since.
+        """Computes what queries will need of the steps added since the last call.
 
-        For whoever has time: the thread that adds a step has not, since somebody waits for its result, and for the
-        interpreter's lock. Without such a call the next question pays for it.
+        Not for the thread that adds a step: its caller waits for the result, and for the interpreter's lock.
+        Without such a call the next query does this work.
         """
         self.dependencies.catch_up()
         if self._untold:
@@ -352,7 +352,7 @@ class History:
         elif isinstance(event, InitialNames):
             self.begun, self.begun_files, self.begun_values = event.names, event.files, event.values
             self._room_for_beginnings -= beginning(event)
-            if self._begun_at >= 0:  # what it told is told anew, or not true any more
+            if self._begun_at >= 0:  # the new event replaces it, or it is outdated
                 self._events[self._begun_at] = InitialNames()
             self._begun_at = len(self._events)
             for each in event.values:
@@ -389,7 +389,7 @@ class History:
 
     def _lose(self, content: str) -> None:
         self._elsewhere.discard(content)
-        for number in self._put_in.pop(content, ()):  # which may be one of very many
+        for number in self._put_in.pop(content, ()):  # one of possibly very many
             self.tree.replace(replace(self.tree.get(number), content=""))
 
     def _declare(self, unit: ArtifactDeclared) -> None:
@@ -415,29 +415,29 @@ class History:
         if self._keep is not None:
             self._keep.shed(position, shed)
 
-    # -- what it is kept in --
+    # -- the sink --
 
     def flush(self) -> None:
-        """Waits until everything so far is kept, if it is kept anywhere. Raises what has kept it from being so."""
+        """Waits until the sink, if any, has stored everything so far. Raises the error that prevents it."""
         if self._keep is not None:
             self._keep.flush()
 
     def close(self) -> None:
-        """Nothing more is kept. What was is complete; closing twice is fine."""
+        """Stores nothing more. What is stored is complete. Closing twice is fine."""
         if self._keep is not None:
             self._keep.close()
 
     # -- reading --
 
     def beside(self, kind: type[_Beside]) -> _Beside:
-        """The one object of this class that goes with this history: what is worked out of it, and worth keeping."""
+        """The one object of this class that belongs to this history: derived data worth keeping."""
         self.prepare()
-        found = self._beside.setdefault(kind, kind())  # which is one step: no lock is needed
+        found = self._beside.setdefault(kind, kind())  # `setdefault` is atomic: no lock is needed
         assert isinstance(found, kind)
         return found
 
     def accompany(self, *kinds: type[_Companion]) -> None:
-        """The objects of these classes beside this history hear of all steps, of those that are there at once."""
+        """Attaches objects of these classes: each receives all steps, the existing ones at once."""
         companions = [self.beside(kind) for kind in kinds]
         if all(each in self._companions for each in companions):
             return
@@ -455,11 +455,11 @@ class History:
         return len(self._events)
 
     def event(self, position: int) -> Event:
-        """0 is the first. Raises IndexError."""
+        """The event at a position, from 0. Raises IndexError."""
         return self._events[position]
 
     def said(self, step: int) -> Sequence[VariablesDescribed]:
-        """What the namespace said of its variables after a step, in the order in which it was asked."""
+        """Descriptions of the namespace's variables after a step, in the order in which they were taken."""
         return self._described.get(step, ())
 
 

@@ -1,4 +1,4 @@
-"""What the running step asks outside its jail, noted as it passes."""
+"""Records the host calls of the running step as they pass."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from cenote_worker.supervisor.channels.host_calls import HostAnswer, HostCall
 from cenote_worker.transport.content import Content
 
 MAX_CALLS: Final = 1_000
-"""Calls kept of one step. Beyond them only their number is."""
+"""Calls recorded of one step. Further ones are only counted."""
 
 MAX_KEPT: Final = 4 * 2**20
-"""Bytes of arguments and replies kept of one step, besides the limit for each, which is that of a packet."""
+"""Bytes of arguments and replies recorded of one step. Each is also limited to the size of a packet."""
 
 MAX_DIGESTED: Final = 16 * 2**20
-"""Bytes of arguments that are compared by digest: 15 ms on the thread that serves all jails of a process."""
+"""Largest arguments compared by digest, in bytes: 15 ms on the thread that serves all jails of a process."""
 
 
 MAX_LOOKED_AT: Final = 64 * 2**20
-"""Bytes of arguments of one step that are compared so: a jail can pass the same memory in call after call."""
+"""Bytes of arguments digested per step: a jail can pass the same memory in call after call."""
 
 
 class ArgumentDigests:
-    """Of the arguments of one step's calls, in the order in which they are made: the same for a second run."""
+    """Digests of the arguments of one step's calls, in call order: a second run gives the same ones."""
 
     def __init__(self) -> None:
         self._room = MAX_LOOKED_AT
 
     def of(self, arguments: Content) -> str:
-        """Equal for equal ones. Empty for what is too large, and when too much was looked at already."""
+        """Equal for equal arguments. Empty for arguments that are too large, and when the step's limit is reached."""
         if arguments.size > min(MAX_DIGESTED, self._room):
             return ""
         self._room -= arguments.size
@@ -55,13 +55,13 @@ class HostCallNotes:
         self._digests = ArgumentDigests()
 
     def offered(self, hosts: Iterable[jail_pb2.HostTarget]) -> None:
-        """What calls to these do to the world."""
+        """Records the declared effects of calls to these targets."""
         effects = {host.address or host.name: EFFECT_NAMES.get(host.effect, "external") for host in hosts}
         with self._lock:
             self._effects |= effects
 
     def effect_of(self, target: str) -> HostEffect:
-        """As its client has declared it: `external` unless it has said otherwise."""
+        """The effect that the client has declared; `external` by default."""
         with self._lock:
             return self._effects.get(target, "external")
 
@@ -92,8 +92,8 @@ class HostCallNotes:
                 self._calls[call_id] = replace(noted, reply=self._kept(answer), parts=answer.count)
 
     def take(self) -> tuple[tuple[HostCallRecord, ...], int]:
-        """The calls of a step that ends now, and how many more there were."""
-        if not self._calls:  # made by the worker that has just answered, so there is nobody to race with
+        """The recorded calls of a step that ends now, and the number of further ones."""
+        if not self._calls:  # the worker that makes calls has just answered, so there is no race
             return (), 0
         with self._lock:
             calls, dropped = tuple(self._calls.values()), self._dropped
@@ -110,7 +110,7 @@ class HostCallNotes:
 
 
 def digest_of(arguments: Content) -> str:
-    """Of encoded arguments: equal for equal ones."""
+    """A digest of encoded arguments: equal for equal ones."""
     digest = hashlib.blake2b(arguments.count.to_bytes(8, "little"), digest_size=16)
     digest.update(arguments.memory.map() if arguments.memory is not None else arguments.inline or b"")
     return digest.hexdigest()

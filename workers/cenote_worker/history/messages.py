@@ -1,4 +1,4 @@
-"""Events as messages and back: the one form in which they are stored and in which they travel."""
+"""Converts events to messages and back: they are stored and sent in this form."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _KIND_NAMES: Final = {number: kind for kind, number in _KINDS.items()}
 _STATUS_NAMES: Final = {number: status for status, number in _STATUSES.items()}
 
 MAX_EXCERPT: Final = 4 * 2**20
-"""Bytes of an excerpt, or one event: what a server sends before it turns to other clients."""
+"""Bytes of an excerpt, unless one event is larger: a server sends this much before it serves other clients."""
 
 
 def from_event(event: Event) -> bytes:
@@ -158,7 +158,7 @@ def from_event(event: Event) -> bytes:
 
 
 def to_event(data: bytes) -> Event:
-    """Raises MalformedValueError for what this version of Cenote does not write."""
+    """The event of a message. Raises MalformedValueError for a message that this version of Cenote does not write."""
     try:
         return _to_event(history_pb2.HistoryEvent.FromString(data))
     except DecodeError:
@@ -203,7 +203,7 @@ def _to_put_in(message: history_pb2.StateBegunWith) -> ValuesInjected:
 
 
 def from_history(history: History, after: int) -> runtime_pb2.History:
-    """The events of a history from a position on, as many as one message should have."""
+    """The events of a history from a position on, as many as fit one message."""
     message, size, position = make(runtime_pb2.History, id=history.id), 0, min(after, history.size)
     while position < history.size and size < MAX_EXCERPT:
         event = from_event(_without_data(history.event(position)))
@@ -215,7 +215,7 @@ def from_history(history: History, after: int) -> runtime_pb2.History:
 
 
 def _without_data(event: Event) -> Event:
-    """As clients hear of it: they plan with digests, and what is in the files they have written themselves."""
+    """The event as sent to clients: digests suffice for planning, and they wrote the contents themselves."""
     return replace(event, data=None) if isinstance(event, FileStored | ValueStored) else event
 
 

@@ -1,4 +1,4 @@
-"""One step as the record keeps it: what was asked, by whom, what came of it, what it read and wrote."""
+"""One step as recorded: the request, its author, its result, what it read and wrote."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cenote_worker.execution.results import CellUsage, ErrorInfo, HostFailure, M
 from cenote_worker.execution.trace import StepTrace
 
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded", "process"]
-"""Code; values put in by a client; a name that a client deleted; a file that it wrote, or removed; all that was done
-before, of which the record was lost with another process: the number is that of the last such step; a process beside
-the namespace, of which it is not known which files it has read and written."""
+"""cell: code. injection: values from a client. deletion: a name that a client deleted. upload, removal: a file that a
+client wrote or removed. unrecorded: all earlier steps, whose record was lost with another process; it has the number
+of the last of them. process: a process beside the namespace; the files that it read and wrote are not known."""
 
 StepStatus = Literal["ok", "failed", "rolled_back", "lost", "refused"]
 """failed: what it had done by then stays. rolled_back: the state is as it was before. lost: the jail is gone.
@@ -22,17 +22,18 @@ StepOutcome = Literal["executed", "reused"]
 HostEffect = Literal["pure", "idempotent", "external"]
 
 START: Final = 0
-"""Names the state before any step: the values that were put in before the first one."""
+"""Stands for the state before any step: the values that were injected before the first one."""
 
 UNTRACED: Final = "the step was not traced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCallRecord:
-    """A call that a step made outside its jail.
+    """A host call of a step.
 
     digest: of the encoded arguments, empty when they are too large to be compared. arguments, reply: the bytes of a
-    Content, None where they are too large to be kept, or pass by reference. parts: of the reply, see Content.count.
+    Content, None where they are too large to be kept, or are passed by reference. parts: see Content.count, of the
+    reply.
     error: what it raised. Without reply and error its outcome is unknown.
     """
 
@@ -47,12 +48,12 @@ class HostCallRecord:
 
     @property
     def answered(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether its outcome is known."""
         return self.reply is not None or self.error is not None
 
     @property
     def size(self) -> int:
-        """In bytes: of what can be large."""
+        """Bytes of its large fields."""
         return len(self.arguments or b"") + len(self.reply or b"")
 
 
@@ -60,16 +61,16 @@ class HostCallRecord:
 class StepRecord:
     """One step. Equal numbers are equal steps, within one runtime and for ever.
 
-    parent: the step in whose state it began; START before the first. origin: the step that it stands for in a patched
+    parent: the step in whose state it began; START before the first. origin: the step that it replaces in a patched
     history, 0 for none. outcome: reused where it has the result of its origin and did not run.
-    code: of a cell, as it was given; of a process, its command. names: what an injection or deletion is about; paths.
-    content: of an upload, the digest under which its history keeps what was written; of an injection, what its values
-    are known by to that history, or to whoever holds them; empty where they cannot be had any more.
+    code: of a cell, as given; of a process, its command. names: of an injection or deletion; or paths.
+    content: of an upload, the digest under which the history keeps the file's content; of an injection, the key of
+    its values in the history or in the runtime that holds them; empty where they are lost.
     author: empty for the owner. private: its names are the author's own. cause: the model call that asked for it.
     stdout, stderr, value, outputs, error, reply: as in ExecutionResult, bounded; shed: they were dropped later.
-    trace: None when nothing is known of what it read and wrote. dropped_calls: host calls that are not recorded.
-    started: seconds since the epoch. duration: seconds. timeout: seconds that a cell was given; 0 for no limit.
-    atomic: what a cell did would have been undone, had it failed.
+    trace: None when it is not known what it read and wrote. dropped_calls: number of host calls not recorded.
+    started: seconds since the epoch. duration: seconds. timeout: seconds allowed for a cell; 0 for no limit.
+    atomic: a failure of the cell would have undone its effects.
     """
 
     number: int
@@ -102,13 +103,13 @@ class StepRecord:
 
     @property
     def stays(self) -> bool:
-        """Whether what it did is part of the states that come after it."""
+        """Whether its effects are part of the states after it."""
         return self.status in ("ok", "failed")
 
     @property
     def repeatable(self) -> bool:
-        """Whether it can be done again, by whoever runs the common namespace: code that was run there, a file or a
-        name that was removed, a file that was written or values that were put in with a content that is kept.
+        """Whether it can be repeated in the common namespace: code that ran there, the removal of a file or a name,
+        an upload or an injection whose content is kept.
         """
         if self.kind == "removal":
             return True
@@ -123,29 +124,29 @@ class StepRecord:
 
     @property
     def by_hand(self) -> bool:
-        """Whether a client has done it without code: the same whenever it is done again."""
+        """Whether a client did it without code: repeating it has the same effect."""
         return self.kind in ("injection", "deletion") or self.changes_file
 
     @property
     def tells_calls(self) -> bool:
-        """Whether all that it has called outside is recorded, each call so that it is known again."""
+        """Whether all its host calls are recorded, each so that it can be recognised in a second run."""
         return not self.dropped_calls and all(call.digest for call in self.host_calls)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Why it may have read and written more than its trace lists; empty when the trace is all there is."""
+        """Why it may have read and written more than its trace lists; empty when the trace is complete."""
         return (UNTRACED,) if self.trace is None else self.trace.unknown
 
     @property
     def size(self) -> int:
-        """Roughly, in bytes: of what is shed when a history gets too large."""
+        """Approximate bytes of what is shed when a history gets too large."""
         shown = sum([len(part) for bundle in self.outputs for part in bundle.values()])
         error = len(self.error.traceback) + len(self.error.message) if self.error else 0
         texts = len(self.stdout) + len(self.stderr) + len(self.value or "") + len(self.reply or "")
         return shown + error + texts + sum([call.size for call in self.host_calls])
 
     def without_results(self) -> Self:
-        """The same step, with its results shed, and what its host calls gave: that they were made is still known."""
+        """The same step without its results and the replies of its host calls; the calls themselves stay recorded."""
         error = replace(self.error, message="", traceback="") if self.error is not None else None
         calls = tuple(replace(call, arguments=None, reply=None) for call in self.host_calls)
         return replace(

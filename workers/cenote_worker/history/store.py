@@ -1,7 +1,7 @@
 """A history in a database: a SQLite file, or PostgreSQL by URL. One database may keep the histories of many runtimes.
 
-An event is kept as the message that it travels as; the other tables are what questions are answered from without
-reading every event. A file that is being written is locked: the kernel gives the lock back however its holder ends.
+An event is stored as the message that is sent to clients; the other tables are for queries that should not read every
+event. A file that is being written is locked: the kernel releases the lock however its holder ends.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from cenote_worker.history.tree import located, written
 from cenote_worker.process.file_systems import check_path
 
 VERSION: Final = 3
-"""Of the tables, and of the messages in them. Since 2 there are events of files that clients have written, since 3 of
-values that they have put in; what was written before is read as it is."""
+"""Version of the tables and of the messages in them. Version 2 added events of files that clients have written, 3
+those of values that they have injected; older data is read as it is."""
 
 METADATA: Final = MetaData()
 
@@ -69,7 +69,7 @@ HISTORIES: Final = Table(
     Column("id", String(64), nullable=False),
     Column("writer", String(64), nullable=False),
 )
-"""writer: who claimed it last. Whoever claimed it before is refused from then on."""
+"""writer: the process that claimed it last. Earlier writers are refused from then on."""
 
 EVENTS: Final = Table(
     "history_events",
@@ -102,17 +102,17 @@ LOCATIONS: Final = Table(
     Column("number", BigInteger, primary_key=True),
     Column("written", Integer, primary_key=True),
 )
-"""What each step read (0) and wrote (1). A location is a symbol, a file or hidden state; see
+"""The locations that each step read (0) and wrote (1): symbols, files, hidden state; see
 cenote_worker.execution.trace."""
 
 
 class WriterLock:
-    """Beside the database, not on it: SQLite has locks of its own there."""
+    """A lock on a file beside the database, since SQLite has its own locks on the database."""
 
     def __init__(self, database: Path) -> None:
         """Makes the database's folder, and the database private to its owner.
 
-        Raises HistoryTakenError when somebody holds it, HistoryUnavailableError.
+        Raises HistoryTakenError when another process holds the lock, HistoryUnavailableError.
         """
         try:
             database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class WriterLock:
             raise HistoryTakenError(str(database)) from None
 
     def check_file(self) -> None:
-        """Whether the database still lies under its name: SQLite goes on writing into one that was removed.
+        """Checks that the database file still has its name: SQLite goes on writing into one that was removed.
 
         Raises HistoryUnavailableError.
         """
@@ -159,26 +159,26 @@ _PAGE: Final = 1_000
 _BUSY_SECONDS: Final = 5.0
 
 _SERVER: Final = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 30_000}
-"""For libpq. A server that is stopped, or behind a line that is cut, is an error within half a minute."""
+"""For libpq. A server that is stopped, or cannot be reached, is an error within half a minute."""
 
 _STATEMENT: Final = 30_000
-"""Milliseconds that a server may take for one statement, waiting for others' locks included."""
+"""Milliseconds that a server may take for one statement, including waits for locks."""
 
 _ONE_CLAIM: Final = 0x63656E6F7465
-"""Of the lock under which tables are made: two who make them at once would both fail."""
+"""Key of the lock under which tables are made: two processes that make them at once would both fail."""
 
 _KEY: Final = 500
-"""Characters of a location in the index. PostgreSQL's entries end at 2,700 bytes; a file's path may be longer."""
+"""Characters of a location in the index. PostgreSQL's entries have at most 2,700 bytes; a path may be longer."""
 
 
 class HistoryStore:
-    """The history of one runtime. One thread at a time; whoever opens it last is its only writer."""
+    """The history of one runtime. For one thread at a time. The last process to open it is its only writer."""
 
     def __init__(self, place: str | Path, runtime: str) -> None:
         """place: the path of a SQLite file, made if need be, or a URL of SQLAlchemy. runtime: whose history.
 
         Raises HistoryUnavailableError for what cannot be opened or is no database, NewerHistoryError,
-        HistoryTakenError for a file whose history is being written by somebody, UsageError for a bad URL.
+        HistoryTakenError for a file whose history another process writes, UsageError for a bad URL.
         """
         self.runtime = runtime
         self._url = _url(place)
@@ -195,11 +195,11 @@ class HistoryStore:
 
     @property
     def place(self) -> str:
-        """For people: without a password."""
+        """The place, for messages: without a password."""
         return self._url.database or "" if self._lock else self._url.render_as_string()
 
     def events(self) -> Iterator[Event]:
-        """All of them, from the first on. Raises HistoryUnavailableError for a database that was damaged."""
+        """All events, from the first on. Raises HistoryUnavailableError for a damaged database."""
         position = 0
         while page := self._page(position):
             for found, data in page:
@@ -229,7 +229,7 @@ class HistoryStore:
         until: float | None = None,
         location: Location | None = None,
     ) -> list[int]:
-        """Numbers of the steps that fit, in the order in which they ended. location: read or written."""
+        """Numbers of the steps that match, in the order in which they ended. location: read or written."""
         query = select(STEPS.c.number).where(STEPS.c.runtime == self.runtime).order_by(STEPS.c.position)
         if author is not None:
             query = query.where(STEPS.c.author == author)
@@ -246,14 +246,14 @@ class HistoryStore:
             return list(connection.execute(query).scalars())
 
     def size(self) -> int:
-        """How many events there are."""
+        """Number of events."""
         query = select(func.max(EVENTS.c.position)).where(EVENTS.c.runtime == self.runtime)
         with self._explained(), self._engine.connect() as connection:
             last = connection.execute(query).scalar()
         return 0 if last is None else int(last) + 1
 
     def write(self, added: Sequence[tuple[int, Event]], shed: Sequence[tuple[int, StepRecord]] = ()) -> None:
-        """All of it, or nothing. Raises HistoryTakenError once another writer has opened it."""
+        """Writes all of it, or nothing. Raises HistoryTakenError once another writer has opened it."""
         steps = [(position, each) for position, each in added if isinstance(each, StepRecord)]
         with self._explained(), self._transaction() as connection:
             self._check_still_ours(connection)
@@ -280,7 +280,7 @@ class HistoryStore:
     # -- the database --
 
     def _claim(self) -> str:
-        """Makes this the writer. Gives the id of the history."""
+        """Makes this process the writer. Gives the id of the history."""
         with self._transaction() as connection:
             if self._lock is None:
                 self._wait_for_others(connection)
@@ -315,7 +315,7 @@ class HistoryStore:
             connection.execute(select(func.pg_advisory_xact_lock(_ONE_CLAIM)))
 
     def _check_still_ours(self, connection: Connection) -> None:
-        """An update, not a question: it takes the lock that keeps another from claiming it in the middle."""
+        """An update, not a query: its lock keeps another process from claiming the history in the middle."""
         ours = (HISTORIES.c.runtime == self.runtime) & (HISTORIES.c.writer == self._writer)
         if connection.execute(update(HISTORIES).where(ours).values(writer=self._writer)).rowcount != 1:
             raise HistoryTakenError(self.place)
@@ -366,7 +366,7 @@ class HistoryStore:
 
 
 def _key(location: Location) -> str:
-    """The location itself, but for those that no index takes: very long ones, and names with a NUL in them."""
+    """The location itself, or a substitute for one that no index takes: a very long one, or one with a NUL."""
     if len(location) <= _KEY and "\0" not in location:
         return location
     digest = hashlib.sha256(location.encode()).hexdigest()
@@ -397,7 +397,7 @@ def _url(place: str | Path) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
-        # A server has a hundred connections for all: a runtime that writes nothing must not hold one of them.
+        # A server has a hundred connections in all: an idle runtime must not hold one.
         terms = _SERVER if url.drivername in ("postgresql+psycopg", "postgresql+psycopg2") else {}
         given = {name: value for name, value in terms.items() if name not in url.query}
         return create_engine(url, poolclass=NullPool, connect_args=given)

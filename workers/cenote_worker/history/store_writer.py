@@ -1,4 +1,4 @@
-"""Events on their way into a store: written behind the cells, so that none waits for a disk."""
+"""Writes events into a store in the background, so that no cell waits for a disk."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.history.store import HistoryStore
 
 MAX_WAITING: Final = 10_000
-"""Events that wait for the store. With more of them it is given up: a disk must not stop cells."""
+"""Events that wait for the store. Beyond that the store is given up: a disk must not stop cells."""
 
 PATIENCE: Final = 30.0
-"""Seconds that whoever flushes or closes waits for a store that does not answer, such as a server that hangs."""
+"""Seconds that `flush` and `close` wait for a store that does not answer, such as a server that hangs."""
 
 _AGAIN: Final = 2.0
-"""Seconds until a store that has failed is tried again, unless somebody asks before."""
+"""Seconds until a failed store is tried again, unless `flush` or `close` is called before."""
 
 _BATCH: Final = 500
 """Events of one transaction."""
 
 _LINGER: Final = 0.05
-"""Seconds that an event waits for others of its transaction, which costs a millisecond however few it has."""
+"""Seconds that an event waits for others to share its transaction, which costs a millisecond for any number."""
 
 _log = logging.getLogger("cenote.history")
 
@@ -50,10 +50,11 @@ _Item = _Added | _Shed
 
 
 class WriteBehind:
-    """The EventSink of a History that a store keeps. The store is this one's from now on.
+    """The EventSink of a History with a store. It owns the store.
 
-    What a store fails to write waits in its order, and is tried again: a disk may have room again, a server be back.
-    A store is given up that is another's now, or for which too much waits: a history with a gap would be no history.
+    Events that the store fails to write wait in order and are tried again: a disk may have room again, a server be
+    back. A store that another writer has claimed, or for which too much waits, is given up: a history must not have
+    gaps.
     """
 
     def __init__(self, store: HistoryStore, patience: float = PATIENCE) -> None:
@@ -62,15 +63,15 @@ class WriteBehind:
         self._patience = patience
         self._changed = threading.Condition()
         self._waiting: deque[_Item] = deque()
-        """Oldest first. What is being written stays here until it is."""
+        """Oldest first. An item stays here until it is written."""
         self._written = 0
-        """Of all items that there ever were."""
+        """Number of items written so far."""
         self._wanted = 0
-        """As many are to be written without lingering."""
+        """Number of items that are to be written without lingering, counted as `_written`."""
         self._begun = self._failed = 0
         """Numbers of the last attempt to write, and of the last one that failed."""
         self._failure: CenoteError | None = None
-        """Of the last attempt, if it failed."""
+        """The error of the last attempt, if it failed."""
         self._given_up = self._closed = False
         self._thread = threading.Thread(target=self._run, name="cenote-history", daemon=True)
         self._thread.start()
@@ -82,7 +83,7 @@ class WriteBehind:
         self._put(_Shed(position, record))
 
     def flush(self) -> None:
-        """Waits until everything so far is written. Raises what has kept it from being so."""
+        """Waits until everything so far is written. Raises the error that prevents it."""
         with self._changed:
             wanted, asked = self._written + len(self._waiting), self._begun
             self._wanted = wanted
@@ -107,7 +108,7 @@ class WriteBehind:
             self._closed = True
             self._changed.notify_all()
         self._thread.join(self._patience)
-        if self._thread.is_alive():  # in a call that does not end: the store is its own until then
+        if self._thread.is_alive():  # the thread is in a call that does not end: it owns the store until then
             self._failure = self._no_answer()
         else:
             self._store.close()
@@ -139,13 +140,13 @@ class WriteBehind:
             try:
                 # A transaction that failed may have been carried out.
                 self._write(batch, self._store.size() if again else 0)
-            except Exception as error:  # noqa: BLE001  (whatever it is, whoever flushes must not wait for ever)
+            except Exception as error:  # noqa: BLE001  (any error: `flush` must not wait for ever)
                 self._has_failed(error)
             else:
                 self._has_written(len(batch), again)
 
     def _next(self) -> list[_Item]:
-        """What is to be written now; nothing when this is to end."""
+        """The items to be written now; none when the thread shall end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             self._changed.wait_for(
@@ -184,7 +185,7 @@ class WriteBehind:
                 if self._failure is None:
                     _log.warning("steps wait to be written to their history: %s", failure)
                 self._failure = failure
-                self._given_up = self._closed  # nobody will try again
+                self._given_up = self._closed  # there will be no retry
             self._failed, self._wanted = self._begun, 0
             self._changed.notify_all()
 

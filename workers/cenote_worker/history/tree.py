@@ -1,7 +1,6 @@
-"""The steps of a runtime as a tree, as in git, and which step each of them took what it read from. Pure.
+"""The steps of a runtime as a tree, as in git, and for each step the steps that wrote what it read. Pure.
 
-Nothing is overwritten: the head moves. Dependencies are worked out as steps are added, so that questions need no
-search.
+Nothing is overwritten: the head moves. Dependencies are computed as steps are added, so that queries need no search.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cenote_worker.history.step import START, StepRecord
 class StepTree:
     """Steps by number, in the order in which they ended. A path from the start to a step is called a line.
 
-    Numbers grow along no line in particular: a step of an author that waits is numbered before it runs.
+    Numbers need not grow along a line: a waiting author's step is numbered before it runs.
     """
 
     def __init__(self) -> None:
@@ -29,7 +28,7 @@ class StepTree:
         """The step whose state is live."""
 
     def add(self, record: StepRecord) -> None:
-        """Raises ValueError for a number that is taken, or a parent that is not there."""
+        """Raises ValueError for a number that is taken, or an unknown parent."""
         if record.number in self._depths or record.number < START:
             raise ValueError(f"there is a step {record.number} already")
         if record.parent not in self._depths:
@@ -42,20 +41,20 @@ class StepTree:
             self.head = START
 
     def replace(self, record: StepRecord) -> None:
-        """The same step, with less of its results."""
+        """Replaces a step by the same step with fewer results."""
         self._records[record.number] = record
 
     def move(self, head: int) -> None:
-        """Raises KeyError for a step that is not there."""
+        """Moves the head. Raises KeyError for an unknown step."""
         self._depths[head]
         self.head = head
 
     def get(self, number: int) -> StepRecord:
-        """Raises KeyError for a step that is not there, the start among them."""
+        """Raises KeyError for an unknown step, and for the start."""
         return self._records[number]
 
     def first(self, number: int) -> int:
-        """The step that it stands for in the end, through whatever patches; itself where it stands for none."""
+        """The step that it replaces in the end, through any number of patches; itself where it replaces none."""
         while number in self._records and (origin := self._records[number].origin):
             number = origin
         return number
@@ -84,7 +83,7 @@ class StepTree:
         return list(self.back(end))[::-1]
 
     def back(self, end: int) -> Iterator[StepRecord]:
-        """The same from its end, for those who need not go all the way. Raises KeyError."""
+        """The same in reverse, lazily, for callers that need only the end of it. Raises KeyError."""
         self._depths[end]
         while end != START:
             record = self._records[end]
@@ -101,7 +100,7 @@ class StepTree:
         return one
 
     def between(self, ancestor: int, end: int) -> list[StepRecord]:
-        """The line from behind an ancestor to a step."""
+        """The line from after an ancestor to a step."""
         found: list[StepRecord] = []
         while end != ancestor:
             record = self._records[end]
@@ -120,9 +119,9 @@ class DependencyLock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """seen: the steps that wrote what this one read last, by location. shadow: the last step before it of which not
-    everything is known, START for none: it may have written what `seen` has from earlier steps, or what it lacks.
-    A step that is known to have read nothing has none.
+    """seen: by location read, the step that wrote it last. shadow: the last earlier step with an incomplete trace,
+    START for none: it may have written what `seen` has from steps before it, or what `seen` lacks.
+    A step that is known to have read nothing has no shadow.
     """
 
     seen: Mapping[Location, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -130,26 +129,26 @@ class Inputs:
 
 
 class Dependencies:
-    """Of a tree. Locations are those of `located`. Whoever adds steps, one at a time, waits for nobody."""
+    """Dependencies in a tree. Locations are those of `located`. `add` is for one thread at a time; it never waits."""
 
     def __init__(self, tree: StepTree, turn: DependencyLock) -> None:
-        """turn: held by whoever works out what waits."""
+        """turn: held by the thread that processes the waiting steps."""
         self._tree = tree
         self._turn = turn
         self._waiting: deque[StepRecord] = deque()
-        """In their order."""
+        """Steps not processed yet, in order."""
         self._inputs: dict[int, Inputs] = {}
         self._at = START
         self._writers: dict[Location, int] = {}
-        """Of the line to the step `_at`: who wrote each location last."""
+        """On the line to the step `_at`: the last step that wrote each location."""
         self._shadow = START
 
     def add(self, record: StepRecord) -> None:
-        """A step that the tree has got."""
+        """Adds a step that the tree already has."""
         self._waiting.append(record)
 
     def catch_up(self) -> None:
-        """What waits, as far as it takes no walk. Waits for nobody: who has the turn works it out as well."""
+        """Processes waiting steps that need no walk. Never waits: a thread that has the turn processes them."""
         if self._waiting and self._turn.acquire(blocking=False):
             try:
                 while self._waiting and self._waiting[0].parent == self._at:
@@ -194,16 +193,16 @@ class Dependencies:
 
 
 def located(record: StepRecord, location: Location) -> Location:
-    """The location, with the author where the step's names are the author's own."""
+    """The location, with the author if the step's names are private."""
     if record.private and kind_of(location) == "name":
         return name(f"{record.author}/{key_of(location)}")
     return location
 
 
 def looked_at(record: StepRecord) -> Collection[Location]:
-    """What a step is known to have read, as it names it itself.
+    """The locations that a step is known to have read, in its own names.
 
-    What it has changed in place too: by another name, it need not have read that one.
+    Includes names changed in place: a step may change an object by another name without reading this one.
     """
     if record.trace is None:
         return ()
@@ -217,9 +216,9 @@ def changed(record: StepRecord) -> frozenset[Location]:
 
 
 def written(record: StepRecord) -> Iterable[Location]:
-    """What a step is known to have written."""
+    """The locations that a step is known to have written."""
     if record.trace is None:
         return ()
-    if not record.private:  # thousands of times in some questions
+    if not record.private:  # thousands of times in some queries
         return [location for location in record.trace.writes if location != ANYTHING]
     return [located(record, location) for location in record.trace.writes if location != ANYTHING]

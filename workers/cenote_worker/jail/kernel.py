@@ -1,4 +1,4 @@
-"""Runs cells, one after the other, in one namespace, or in one of each author."""
+"""Runs cells, one after the other, in one namespace, or in one namespace per author."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = ["CellOutcome", "Kernel", "KernelLimits", "OutputSink"]
 __builtins__ = BUILTINS
 
 _MOST_UNRAISABLE = 20
-"""Exceptions of destructors and callbacks that are shown of one cell. The collector may call one for each object."""
+"""Exceptions of destructors and callbacks shown per cell. The collector may call one for each object."""
 
 _now = time.perf_counter
 _T = TypeVar("_T")
@@ -53,7 +53,8 @@ _T = TypeVar("_T")
 class Kernel:
     """A namespace and the means to run cells in it.
 
-    Several authors may take turns: `enter` says whose turn it is, and all else is about that one's namespace.
+    Several authors may take turns: `enter` sets the current author, and all other methods act on that author's
+    namespace.
 
     There is one per process: it becomes `sys.modules["__main__"]`, owns `sys.stdout`, `sys.stderr` and SIGINT, and
     adds `show`, `display` and `reply` to the builtins. Make it and call it in the main thread.
@@ -69,12 +70,12 @@ class Kernel:
         guarded: bool = False,
         checking: bool = False,
     ) -> None:
-        """watching: what cells do is looked at without traces, too: a copy of the state costs more.
+        """watching: cells are observed even without traces, which makes a copy of the state cost more.
         guarded: the process is the kernel's alone, see `BetweenCells.guard`.
         checking: cells that are certain to fail run nothing, see `CellCheck`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
-        self.namespace["__builtins__"] = builtins  # else the first cell would bind more than its own names
+        self.namespace["__builtins__"] = builtins  # else the first cell would bind it
         sys.modules["__main__"] = self.module
         self._limits = limits
         self._pid = getpid()
@@ -83,7 +84,7 @@ class Kernel:
         self._interrupts.install()
         stdout, stderr = CellStream(self._output, "stdout"), CellStream(self._output, "stderr")
         self.streams = {"stdout": stdout, "stderr": stderr}
-        """What cells print to, by the names that these have in `sys`."""
+        """The streams that cells print to, by their names in `sys`."""
         self._process = ProcessState(stdout, stderr, self._interrupts)
         self._compiler = CellCompiler(limits.cell_sources)
         self._check = CellCheck(self._compiler) if checking else None
@@ -112,7 +113,7 @@ class Kernel:
             sys.unraisablehook = self._show_unraisable
 
     def enter(self, author: str, private: bool) -> None:
-        """What comes next is this author's, in the common namespace or in their own. Never raises."""
+        """Switches to this author, in the common namespace or in the author's own. Never raises."""
         if self._turn == (author, private):
             return
         if self._rebindings is None:
@@ -126,25 +127,25 @@ class Kernel:
         self._runner.move(self.namespace, coming.context)
         self._magics.namespace = self.namespace
         self._notes = self._seats.move(leaving, coming)
-        self.look_anew()  # at another directory, environment and import path
+        self.look_anew()  # the directory, environment and import path are different now
 
     def is_turn_of(self, author: str, private: bool) -> bool:
-        """Whether what is here is this author's already."""
+        """Whether this author has the turn already."""
         return self._turn == (author, private)
 
     def settle(self) -> None:
-        """Values were brought in, or a name was deleted, from outside."""
+        """Called after values were brought in, or a name was deleted, from outside."""
         self._settle(0)
         if self._tracking is not None:
             self._tracking.forget()
 
     def _settle(self, step: int) -> None:
-        """Common names may have been bound: others will be told by whom."""
+        """Records rebindings of common names, so that other authors get notices of them."""
         used, self._used = self._used, ()
         if self._rebindings is not None:
             author, private = self._turn
             if private and "shared" not in used:
-                used = ()  # its names are others than the common ones
+                used = ()  # its names are not the common ones
             with suppress(MemoryError):  # then the next turn finds out
                 self._rebindings.settle(author, step, used)
 
@@ -156,9 +157,9 @@ class Kernel:
         after_interrupt: bool = False,
         foresee: Callable[[Cell], None] | None = None,
     ) -> CellOutcome:
-        """Runs one cell to its end, whatever that is. Never raises; leaves the process in a forked child.
+        """Runs one cell to its end, whatever the outcome. Never raises; ends the process if it is a forked child.
 
-        after_interrupt: see `InterruptHandler.begin_cell`. foresee: called with what is about to run.
+        after_interrupt: see `InterruptHandler.begin_cell`. foresee: called with the compiled cell before it runs.
         """
         started = _now()
         self._begin()
@@ -183,24 +184,24 @@ class Kernel:
         )
 
     def run_again(self, code: str, step: int) -> StepTrace | None:
-        """As `run_cell`, in a process that goes on from before a cell that has run: nothing is put out. None if the
-        cell fails, which it did not then."""
+        """Like `run_cell`, in a process that continues from before a cell that has run; output is discarded. Returns
+        None if the cell fails, which it did not do the first time."""
         with self._output.silenced():
             outcome = self.run_cell(code, step)
         return outcome.trace if outcome.success else None
 
     def look_ahead(self) -> None:
-        """Nothing is under way: looks at what was brought in, which the next cell would have to do otherwise."""
+        """Called when the kernel is idle: looks at what was brought in, so that the next cell need not."""
         if self._tracking is not None:
             self._runner.context.run(self._tracking.look_ahead)
 
     def look_anew(self) -> None:
-        """Something else than a cell may have changed the state of the process."""
+        """Called when something other than a cell may have changed the state of the process."""
         if self._tracking is not None:
             self._tracking.tracker.look_anew()
 
     def describe(self) -> list[VariableInfo]:
-        """The user's variables in the order of their making; no modules, no names with an underscore."""
+        """The user's variables in order of creation; no modules, no names with an underscore."""
         return describe_variables(self.namespace)
 
     def describe_one(self, name: str) -> VariableInfo:
@@ -216,7 +217,7 @@ class Kernel:
         return self._compiler.definition(function)
 
     def revive(self) -> None:
-        """In a process that goes on where the one that was the kernel had been copied."""
+        """Called in a process that replaces the one in which the kernel was copied."""
         self._pid = getpid()
         self._interrupts.forget()
         self._runner.renew()
@@ -224,21 +225,21 @@ class Kernel:
 
     @property
     def tracker(self) -> Tracker | None:
-        """Of the common namespace; None without traces."""
+        """The tracker of the common namespace; None without traces."""
         return self._tracking.tracker if self._tracking is not None and self._gives_traces else None
 
     def before_fork(self) -> None:
-        """The process is about to be copied, with nothing under way."""
+        """Called when the process is about to be copied, while the kernel is idle."""
         if self._tracking is not None:
             self._tracking.tracker.before_fork()
 
     def forget(self, names: list[str]) -> None:
-        """These have been bound by something else than a cell."""
+        """Called when something other than a cell has bound these names."""
         if self._tracking is not None:
             self._tracking.tracker.forget(names)
 
     def in_context(self, work: Callable[[], _T]) -> _T:
-        """Does something where context variables are as the cells have left them."""
+        """Runs `work` with the context variables as the cells have left them."""
         return self._runner.context.run(work)
 
     @property
@@ -263,7 +264,7 @@ class Kernel:
         self._compiler.take_over(sources)
 
     def private_authors(self) -> list[str]:
-        """Those who have names of their own."""
+        """Authors who have a namespace of their own."""
         return self._seats.private_authors()
 
     @contextmanager
@@ -278,8 +279,8 @@ class Kernel:
     # -- one cell --
 
     def _bound_only(self) -> frozenset[str] | None:
-        """Of the last cell. With several authors each turn leaves something behind, and so does a warning: a module
-        that has shown one does not show it again.
+        """Names bound by the last cell, if it did nothing else. None with several authors, since each turn leaves
+        something behind, and after a warning: a module that has shown one does not show it again.
         """
         if (
             self._tracking is None
@@ -290,7 +291,8 @@ class Kernel:
         return self._tracking.bound_only
 
     def _uses(self) -> CellUses | None:
-        """Likewise. A warning that is shown once is shown once by cells that are run again, too."""
+        """Likewise, but also after a warning: one that is shown once is shown once by cells that are run again,
+        too."""
         return None if self._tracking is None or self._rebindings is not None else self._tracking.uses
 
     def _begin(self) -> None:
@@ -327,9 +329,9 @@ class Kernel:
         return (value if error is None else None), error
 
     def _told_briefly(self, raised: BaseException, filename: str) -> ErrorInfo:
-        """Of what came in the middle of the end of a cell."""
+        """Describes an error that was raised while a cell was ending."""
         while self.between_cells.is_open:
-            with suppress(BaseException):  # a signal's handler raises once for each that had come
+            with suppress(BaseException):  # a signal's handler raises once for each pending signal
                 self._close()
         try:
             return self._explain(raised, filename) or brief(raised)
@@ -378,7 +380,7 @@ class Kernel:
             return brief(raised)
 
     def _finish(self) -> None:
-        """What the end of a cell brings to light: figures, and the ends of `%%time` and `%%capture`."""
+        """Runs what the end of a cell triggers: figures, and the ends of `%%time` and `%%capture`."""
         self._runner.context.run(self._displays.show_figures)
         self._magics.end_cell()
 
@@ -394,7 +396,7 @@ class Kernel:
             return  # the reader of the output is gone; the outcome may still find its way
 
     def _leave_child(self, raised: BaseException | None) -> None:
-        """Ends a process that a cell has forked: it must never come back to serve as the kernel."""
+        """Ends a process that a cell has forked: it must never return and act as the kernel."""
         status = 0
         try:
             if isinstance(raised, SystemExit):
@@ -409,7 +411,8 @@ class Kernel:
     # -- helpers --
 
     def _install_helpers(self) -> None:
-        """Adds to the builtins, not to the namespace: they are no variables, and a user may have the names."""
+        """Adds to the builtins, not to the namespace: helpers are not variables, and a user may have the same
+        names."""
         helpers = {
             "show": show,
             "display": self._displays.display,
@@ -426,7 +429,7 @@ class Kernel:
         sys.breakpointhook = refuse_debugger
         threading.excepthook = self._show_thread_failure
         if "" not in sys.path:
-            sys.path.insert(0, "")  # modules in the working directory, wherever that is by then
+            sys.path.insert(0, "")  # modules in the working directory, wherever that is later
         LibraryHooks(self._displays, self._magics).install()
         matplotlib_backend.on_show(self._displays.show_figures)
         matplotlib_figures.select_backend()
@@ -443,7 +446,7 @@ class Kernel:
         self._output.write("stderr", f"Exception in thread {name}:\n{error}\n")
 
     def _show_unraisable(self, failure: sys.UnraisableHookArgs, /) -> None:
-        """Of a destructor or a callback, which Python can raise to no caller."""
+        """Shows an exception of a destructor or a callback, which Python cannot raise to a caller."""
         if failure.exc_value is None:
             return
         self._unraisable += 1
@@ -458,7 +461,7 @@ class Kernel:
             self._output.write("stderr", f"{what}{where}:\n{error}\n")
 
     def _show_late(self, signal: str, error: BaseException | None) -> None:
-        """What became of a signal that came between the cells. See `DeferredSignals.open`."""
+        """Shows the outcome of a signal that came between cells. See `DeferredSignals.open`."""
         if error is None:
             self._note(
                 f"{signal} came before this cell, and no function handles it: it would have ended the process"
@@ -470,7 +473,8 @@ class Kernel:
         )
 
     def show_stray(self, error: BaseException) -> None:
-        """What was raised in the kernel's own code between two cells, by somebody else: a thread can do that."""
+        """Shows an exception raised in the kernel's own code between two cells by other code: a thread can do
+        that."""
         text = self._failures.explain(error, "")
         self._output.write("stderr", f"Exception that reached no cell:\n{text}\n")
 

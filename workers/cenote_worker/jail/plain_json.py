@@ -1,7 +1,7 @@
-"""JSON for what runs beside cells: its own encoder and decoder, whatever a cell has put in the place of `json`'s.
+"""JSON for code that runs beside cells: its own encoder and decoder, independent of a cell's changes to `json`.
 
-Programs replace `json.dumps` or `JSONEncoder.default`, and tests put mocks in their place, for as long as they like.
-The functions in C that are used here look nothing up in `json`, but for the class of an error.
+Programs replace `json.dumps` or `JSONEncoder.default`, and tests replace them by mocks. The C functions used here
+look nothing up in `json`, except the class of an error.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _scan_strictly: Final = _scanner(_refuse_constant)
 
 
 def dumps(value: object, *, ascii_only: bool = True) -> str:
-    """Raises TypeError for what is no plain data, ValueError for what holds itself."""
+    """Raises TypeError for what is not plain data, ValueError for circular references."""
     spelled = c_encode_basestring_ascii if ascii_only else c_encode_basestring
     encode = c_make_encoder({}, _refused, spelled, None, ": ", ", ", False, False, True)
     return "".join(encode(value, 0))
 
 
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
-    """Raises ValueError for what is no JSON, RecursionError for what is too deep. strict: no NaN either."""
+    """Raises ValueError for what is not JSON, RecursionError for what is too deep. strict: no NaN either."""
     text = (data if isinstance(data, str) else data.decode()).strip(_SPACE)
     try:
         value, end = (_scan_strictly if strict else _scan)(text, 0)

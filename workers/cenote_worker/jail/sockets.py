@@ -1,4 +1,5 @@
-"""Sockets for what runs beside cells, which may have replaced those of `socket`: to keep a test offline, say."""
+"""Sockets for code that runs beside cells. A cell may have replaced those of `socket`: to keep a test offline,
+say."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _MADE_ANEW: Final = frozenset(("__new__", "__dict__", "__weakref__", "__module__
 
 
 class _Own(socket.socket):
-    """With methods of its own, whatever becomes of those of the class that programs know."""
+    """A class with its own methods, independent of changes to `socket.socket`."""
 
     __slots__ = ()
 
@@ -27,11 +28,11 @@ for _key, _method in {**vars(_socket.socket), **vars(socket.socket)}.items():
 
 
 def socket_of(descriptor: int) -> socket.socket:
-    """Raises OSError if it is of something else."""
+    """Raises OSError if the descriptor is no socket."""
     return _Own(fileno=descriptor)
 
 
 def pair(kind: int) -> tuple[socket.socket, socket.socket]:
-    """Two local ones, connected to each other."""
+    """Two local sockets, connected to each other."""
     here, there = _pair(_LOCAL, kind, 0)
     return _Own(fileno=here.detach()), _Own(fileno=there.detach())

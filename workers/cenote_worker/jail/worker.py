@@ -1,7 +1,7 @@
 """The process that holds a namespace: takes one request at a time from its supervisor and answers it.
 
-Requests are read by the main thread between cells; while a cell runs nothing is read, so that user code owns the
-process. Interrupts and status questions go to the warden, a process of its own.
+Requests are read by the main thread between cells; while a cell runs nothing is read, so that user code has the
+process to itself. Interrupts and status questions go to the warden, a separate process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __builtins__ = BUILTINS
 _processor_time = time.process_time
 
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
-"""Requests before which the state is copied, if it has changed since that was done last."""
+"""Requests before which the state is copied, if it has changed since the last copy."""
 
 _CHANGES = frozenset({"execute", "inject", "delete", "restore", "carry", "forget", "load"})
 _FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE, jail_pb2.FileRequest.NOTE)
@@ -70,10 +70,10 @@ _CROWDED = "the kernel has too many descriptors of this user's jails under way; 
 
 def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
-    # As at Python's prompt: programs with a parser of arguments take what the process was started with for their own.
+    # As at Python's prompt: programs with an argument parser would take the worker's arguments for their own.
     sys.argv = [""]
     sock = socket_of(frames_fd)
-    # A broken pipe means that the supervisor is gone, and with it everybody who could want something.
+    # A broken pipe means that the supervisor is gone, so no client remains.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         beginning, kept_files = Beginning.told(settings), WorkdirSnapshots(settings)
         if settings.borrower >= 0:
@@ -89,7 +89,7 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
 
 
 def _bring_files(kept: WorkdirSnapshots, beginning: Beginning) -> tuple[str, ...]:
-    """Gives what of them is not as it was. Raises ValueError."""
+    """Returns which files could not be restored. Raises ValueError."""
     if not beginning.is_parked:
         return kept.restore(beginning.files)
     kept.learn(beginning.files)
@@ -97,7 +97,7 @@ def _bring_files(kept: WorkdirSnapshots, beginning: Beginning) -> tuple[str, ...
 
 
 class Worker:
-    """The namespace and what may be asked of it."""
+    """The namespace and the requests about it."""
 
     def __init__(
         self,
@@ -108,10 +108,10 @@ class Worker:
     ) -> None:
         self._sock = sock
         self._beginning = beginning
-        # Out of gVisor no descriptor can be passed.
+        # gVisor does not let descriptors be passed out.
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
-        os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
+        os.chdir(settings.workdir)  # the kernel takes it as every author's first directory
         self._gives_traces = settings.policy.tracking
         self._kernel = Kernel(
             self._sink,
@@ -144,22 +144,23 @@ class Worker:
         self._bound_only: frozenset[str] | None = None
         self._cell: ReplayableCell | None = None
         self._looks_ahead = False
-        """Whether something was brought in that no cell has met yet."""
+        """Whether something was brought in that no cell has used yet."""
         self._is_new = False
-        """Whether this process has come of a copy, and has not answered anything."""
+        """Whether this process has come from a copy, and has not answered a request yet."""
         self._taken_over = 0
-        """The number of the request by which this process has become what an image is of, until that is answered."""
+        """The id of the request that turned this process into an image's, until that is answered."""
 
     def say_ready(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
 
     def go_on(self, amiss: tuple[str, ...]) -> None:
-        """From what this runtime began with. amiss: what of its files is not as it was. Raises ValueError."""
+        """Continues from the runtime's initial state. amiss: which of its files were not restored. Raises
+        ValueError."""
         self._copies.go_on_from(self._beginning, amiss)
         self._revive()
 
     def lend(self, borrower: int) -> None:
-        """See `Snapshots.borrow`. borrower: descriptor of the line to whoever asked. Raises ValueError, OSError."""
+        """See `Snapshots.borrow`. borrower: descriptor of the socket to the borrower. Raises ValueError, OSError."""
         self._copies.go_on_from(self._beginning, ())
         with socket_of(borrower) as line:
             self._carrying.give(line, self._beginning.files)
@@ -194,12 +195,12 @@ class Worker:
             return self._copies.rest(self._is_idle)
         except Exception as stray:
             self._copies.may_differ()
-            self._copies.changed()  # so it is tried once more before the next cell
+            self._copies.changed()  # so it is tried again before the next cell
             self._kernel.show_stray(stray)
             return False
 
     def _is_asked(self) -> bool:
-        """Waits for a request. Any thread of the user's can have an exception raised here; nothing is read yet."""
+        """Waits for a request. Any user thread can have an exception raised here; nothing is read yet."""
         try:
             return not self._is_idle(-1)
         except BaseException as stray:
@@ -207,13 +208,13 @@ class Worker:
             return False
 
     def _is_idle(self, patience: int = 0) -> bool:
-        """Whether the next request is not there yet, nor comes within so many milliseconds; -1 for any time."""
+        """Whether no request is there yet, or comes within that many milliseconds; -1 waits without limit."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(patience)
 
     def _copied(self, firmly: bool) -> bool:
-        """Copies the state if it has changed. True in a process that goes on from the copy."""
+        """Copies the state if it has changed. True in a process that continues from the copy."""
         if self._copies.take(firmly=firmly):
             self._revive()
             return True
@@ -221,7 +222,7 @@ class Worker:
         return False
 
     def _kept_descriptors(self) -> tuple[int, ...]:
-        """What a copy needs of the pipes and sockets of this process."""
+        """The pipes and sockets of this process that a copy needs."""
         hosts = () if self._values.hosts is None else (self._values.hosts.sock.fileno(),)
         return 0, 1, 2, self._sock.fileno(), *hosts
 
@@ -243,8 +244,8 @@ class Worker:
         self._is_new = True
 
     def _adopt(self, step: int, bindings: bytes) -> tuple[str, ...]:
-        """This process is a fork of a copy, and is to be at a later step, which has bound some names, or which cells
-        lead to. Gives what is not as it was, a line each."""
+        """In a fork of a copy: moves to a later step, which has bound some names, or which rerunning cells leads to.
+        Returns what differs, a line each."""
         if is_told_by_cells(bindings):
             self._kernel.revive()
             with nothing_printed():
@@ -276,7 +277,7 @@ class Worker:
         if _is_note(request):
             self._bound_only = frozenset()  # nothing but files can have changed
         elif request.WhichOneof("body") != "execute":
-            self._kernel.look_anew()  # whatever was pickled or described may have run code of the user's
+            self._kernel.look_anew()  # pickling or describing may have run user code
         if _changes_something(request):
             number = request.execute.step or request.state or None
             passing = _is_undone(request, frame.reply)
@@ -294,8 +295,8 @@ class Worker:
         try:
             self._sink.send_reply(frame, attached)
         except OSError as error:
-            # Descriptors under way are counted per user, and the jails of a zygote may all run as one: another of
-            # them can use the count up. That must not cost this one its namespace.
+            # Descriptors in flight are counted per user, and the jails of a zygote may all run as one user: another
+            # jail can use the count up. That must not cost this one its namespace.
             if error.errno != errno.ETOOMANYREFS:
                 raise
             refusal = jail_pb2.WorkerFrame()
@@ -361,10 +362,10 @@ class Worker:
         return None
 
     def _snapshot(self, label: str) -> int:
-        """The state was copied, or could not be, before this was asked for."""
+        """The state was copied, or could not be, before this call."""
         if reason := self._copies.unkept():
             raise RequestRefused(jail_pb2.Refusal.FAILED, message=reason)
-        if label:  # a state that has one keeps it
+        if label:  # a labelled state is kept
             self._copies.label(label)
         return self._copies.step
 
@@ -377,7 +378,7 @@ class Worker:
         # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
         code = content.only_part().decode("utf-8", "surrogatepass")
         content.close()
-        # A copy that somebody has asked for is kept whatever it costs the cell.
+        # A copy that a client has asked for is kept whatever it costs the cell.
         foresee = None if request.atomic else self._foresight.see
         self._foresight.begin_cell()
         called, began = self._calls_made, _processor_time()
@@ -447,7 +448,7 @@ class Worker:
         return severed_names(self._kernel.namespace, copies.severed, copies.severed_pipes, is_image=True)
 
     def _become(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
-        """This process ends, and another one answers; unless that is refused."""
+        """Replaces this process by another one, which answers; unless that is refused."""
         memory = Content.delivered(request.restore.memories[0], descriptors)
         self._quiet()
         try:
@@ -492,7 +493,7 @@ class Worker:
                 self._carrying.load(request.load.modules)
 
     def _lend(self, descriptors: list[int]) -> None:
-        """To another jail of this runtime, where no copy of this state can be made."""
+        """Lends this state to another jail of this runtime, where it cannot be copied."""
         with (
             socket_of(descriptors.pop(0)) as line,
             self._refusing("it cannot be lent"),
@@ -502,7 +503,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
-        """A user's class may raise anything while it is looked at or rebuilt."""
+        """A user's class may raise any error while it is inspected or rebuilt."""
         try:
             yield
         except NotKept as error:
@@ -537,12 +538,12 @@ def _changes_something(request: jail_pb2.Request) -> bool:
 
 
 def _is_asked_for(request: jail_pb2.Request) -> bool:
-    """Whether the copy before it was asked for."""
+    """Whether the client asked for the copy before it."""
     return request.WhichOneof("body") == "snapshot" or request.execute.atomic
 
 
 def _is_note(request: jail_pb2.Request) -> bool:
-    """Whether it says that something beside the namespace may have changed files."""
+    """Whether it says that something other than a cell may have changed files."""
     return request.WhichOneof("body") == "file" and request.file.operation == jail_pb2.FileRequest.NOTE
 
 
@@ -555,8 +556,8 @@ def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Locati
 
 @contextlib.contextmanager
 def _lender(carry: jail_pb2.Carry, descriptors: list[int], from_copies: Borrow) -> Iterator[Borrow]:
-    """Where parts of a former state come from: a copy of this process, or another jail, which hears the end of its
-    line if nothing is borrowed after all."""
+    """The source of parts of a former state: a copy of this process, or another jail, whose socket is closed if
+    nothing is borrowed."""
     if not carry.from_another:
         yield from_copies
         return
@@ -565,7 +566,7 @@ def _lender(carry: jail_pb2.Carry, descriptors: list[int], from_copies: Borrow) 
 
 
 def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
-    """Whether the cell has failed, and will be taken back."""
+    """Whether the cell has failed, and will be undone."""
     return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
 
 

@@ -1,4 +1,4 @@
-"""What a node has to know of a runtime to serve it, kept beside the runtime's jail."""
+"""What a node has to know of a runtime to serve it, stored beside the runtime's jail."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cenote_worker.runtime.state.storage import NO_STORAGE, RuntimeStorage
 from cenote_worker.wire import policies
 
 KEY: Final = "runtime/{}/assignment"
-"""In the keeper; goes with everything else under `runtime/ID/`."""
+"""The key in the descriptor store; dropped with everything else under `runtime/ID/`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """policy: a serialised Policy. lease: seconds that the runtime outlives its last client, 0 for ever.
 
-    keeping: what of it is stored, and where. keys: what capabilities for it are checked with.
+    keeping: which of its states are stored, and where. keys: for checking capabilities for it.
     """
 
     runtime: str
@@ -35,7 +35,7 @@ class Assignment:
     keys: tuple[RuntimeKey, ...] = field(default=(), repr=False)
 
     def sandbox(self) -> SandboxPolicy:
-        """Raises UsageError for what is no policy."""
+        """Raises UsageError for an invalid policy."""
         return policies.to_policy(runtime_pb2.Policy.FromString(self.policy))
 
     def record(self) -> bytes:

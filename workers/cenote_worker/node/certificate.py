@@ -1,6 +1,6 @@
-"""The certificate of a node: its key is made here, the gateway signs, and the keeper has both for the node's hosts.
+"""The certificate of a node: its key is made here, the gateway signs, and the node's hosts find both in the store.
 
-One for all processes of a node, which have all jails of the node in common anyway: a host that takes another's place
+There is one for all processes of a node, which share all jails of the node anyway: a host that replaces another
 serves at once, also while the gateway is away. Neither touches a disk, and the key never leaves the machine.
 """
 
@@ -16,10 +16,10 @@ from cenote_security.errors import UnavailableError
 from cenote_worker.descriptor_store.client import DescriptorStoreClient
 
 KEY: Final = "certificate"
-"""In the keeper."""
+"""The key in the descriptor store."""
 
 LOOK_EVERY: Final = timedelta(seconds=2)
-"""What hosts show is this much older than what the keeper has, at the most."""
+"""The certificate that hosts use is at most this much older than the stored one."""
 
 
 def _now() -> datetime:
@@ -27,7 +27,7 @@ def _now() -> datetime:
 
 
 class NodeCertificate:
-    """The node's agent has it. Thread-safe."""
+    """Used by the node's agent. Thread-safe."""
 
     def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
         self._keeper = keeper
@@ -40,9 +40,10 @@ class NodeCertificate:
             self._there.set()
 
     def request(self, authority: bytes) -> bytes:
-        """What is to be signed now; nothing while there is a certificate of this authority and half of its time left.
+        """The request to be signed now; empty while there is a certificate of this authority and half of its time
+        left.
 
-        It is to be asked every now and then: a keeper that is a new one gets back what the former one held.
+        Call it regularly: it puts the certificate again when the descriptor store was replaced.
         """
         with self._lock:
             if self._material is not None and self._material.authority == authority:
@@ -54,28 +55,28 @@ class NodeCertificate:
             return self._asked.request
 
     def take(self, certificate: bytes, authority: bytes) -> None:
-        """What was signed, and by whom. Raises UsageError for a certificate of another key than the one asked for."""
+        """Takes the signed certificate, and its authority. Raises UsageError for a certificate of another key."""
         with self._lock:
             if self._asked is None:
-                return  # somebody else was faster
+                return  # another caller was faster
             self._material = TlsMaterial(own=self._asked.answered(certificate), authority=authority)
             self._keeper.put(KEY, self._material.record())
             self._asked = None
         self._there.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether there is one within that time, unless nobody is to wait any more."""
+        """Whether there is one within that time. False as soon as the node ends."""
         return self._there.wait(seconds) and self._material is not None
 
     def give_up(self) -> None:
-        """The node ends: nobody waits for one any more."""
+        """The node ends: threads that wait for a certificate return."""
         self._there.set()
 
 
 class HostCertificate:
-    """The same, as the node's hosts find it. Thread-safe.
+    """The same, for the node's hosts. Thread-safe.
 
-    It is wanted for each connection, before anybody has said who he is, and looked for once in some seconds.
+    It is needed for each connection, before the client is authenticated, and is looked up once in some seconds.
     """
 
     def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
@@ -87,7 +88,7 @@ class HostCertificate:
     def __call__(self) -> TlsMaterial:
         """Raises UnavailableError where there is none."""
         now = self._clock()
-        # A clock that was set back is no reason to wait until it is where it was.
+        # After the clock was set back, this must not wait until the former time.
         if self._looked is None or not timedelta() <= now - self._looked < LOOK_EVERY:
             self._look()
             self._looked = now
@@ -99,7 +100,7 @@ class HostCertificate:
         try:
             self._material = _kept(self._keeper) or self._material
         except UnavailableError:
-            return  # a keeper that has ended is replaced, and filled again, within seconds
+            return  # a store that has ended is replaced, and filled again, within seconds
 
 
 def _kept(keeper: DescriptorStoreClient) -> TlsMaterial | None:

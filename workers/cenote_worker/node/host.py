@@ -1,6 +1,6 @@
-"""A process of a node that serves runtimes: supervises their jails, speaks with their clients.
+"""A process of a node that serves runtimes: supervises their jails, and answers their clients.
 
-It holds nothing that its node's keeper does not hold too, so another host goes on where this one is killed.
+Everything it has is in its node's descriptor store too, so another host continues when this one is killed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOOK_EVERY: Final = 0.02
 T = TypeVar("T")
 
 QUOTAS: Final = "quotas"
-"""In a node's folder, where its processes count together."""
+"""The file in a node's folder where its processes count together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,8 @@ class _Bound:
 class RuntimeHost:
     """Thread-safe. Ends with its process, which its runtimes outlive.
 
-    folder: of the node's keeper. room: see ValueStore. start_ends: starts jails, in the process that has the zygote.
-    key: of what may be done with references by whoever has no runtime here. secured, patcher: see RuntimeServer.
+    folder: of the node's descriptor store. room: see ValueStore. start_ends: starts jails, in the zygote's process.
+    key: for capabilities on references of clients without a runtime here. secured, patcher: see RuntimeServer.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RuntimeHost:
     ) -> None:
         self._keeper = DescriptorStoreClient(folder, RETURN_SECONDS)
         self._refilled = DescriptorStoreClient(folder)
-        """For what is put again when there is another keeper."""
+        """For entries that are put again after the store was replaced."""
         self._start_ends = start_ends
         self._lock = threading.Lock()
         self._bound: dict[str, _Bound] = {}
@@ -114,7 +114,7 @@ class RuntimeHost:
         self._quotas = MachineQuotas(folder / QUOTAS, self._trail.counts)
         self._quotas.states = self._states_of
         self._stores: dict[str, str] = {}
-        """Of states, by tenant."""
+        """The store of states, by tenant."""
         self.references = NodeReferences(self._keeper, node, room, elsewhere, quotas=self._quotas)
         rights = CapabilityRights(self._keys)
         self._server = RuntimeServer(rights, self.references, listen, secured, patcher=patcher)
@@ -122,15 +122,15 @@ class RuntimeHost:
         self.doors = self._server.start()
 
     def bind(self, assignment: Assignment, *, begins: bool) -> None:
-        """Serves a runtime from now on: what another host has left of it, else what is stored, else a fresh one.
+        """Serves a runtime from now on: what another host has left of it, else the stored state, else a fresh one.
 
-        begins: whether it may be one that nobody has used yet. Raises NameExistsError when it is served here already,
-        UnavailableError when another host still has it, UnknownRuntimeError when it had a state and that is nowhere.
+        begins: whether it may be a new one. Raises NameExistsError when it is served here already, UnavailableError
+        when another host still has it, UnknownRuntimeError when it had a state that cannot be found.
         """
         name, relay = assignment.runtime, HostRelay()
         with self._reserved(name):
             self._stores[assignment.tenant] = assignment.keeping.store
-            # First: whatever comes of it can be found, and ended.
+            # First: whatever becomes of it, it can be found, and ended.
             self._keeper.put(KEY.format(name), assignment.record())
             hosted, kept = self._taken_up(assignment, relay, begins=begins)
             self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
@@ -151,8 +151,8 @@ class RuntimeHost:
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
         """Serves runtimes that begin with a state of one that is served here: all of them, or none is left.
 
-        What each is comes before anything of it, so that a host that is killed meanwhile leaves nothing that cannot
-        be found and ended. Raises UnknownRuntimeError, what `copied` raises, UnavailableError.
+        The assignment of each is put before anything else, so that a host that is killed meanwhile leaves nothing
+        that cannot be found and ended. Raises UnknownRuntimeError, what `copied` raises, UnavailableError.
         """
         source = self._find(parent).hosted
         with ExitStack() as undone, ExitStack() as held:
@@ -167,7 +167,7 @@ class RuntimeHost:
             self._branch(copy, assignment, undone)
 
     def _branch(self, copy: StateCopy, assignment: Assignment, undone: ExitStack) -> None:
-        """undone: takes what makes it not have been."""
+        """undone: gets the callbacks that undo it."""
         name, relay, keeping = assignment.runtime, HostRelay(), assignment.keeping
         self._keeper.put(KEY.format(name), assignment.record())
         undone.callback(self._keeper.drop, KEY.format(name))
@@ -244,18 +244,18 @@ class RuntimeHost:
         return hosted, kept
 
     def _clear(self, name: str) -> None:
-        """What lies about of a runtime that nobody can go on with: its jail ends with that."""
+        """Drops the entries of a runtime that no host can continue: its jail ends with that."""
         for key in self._keeper.keys(f"runtime/{name}/"):
             self._keeper.drop(key)
 
     def _take_up(self, name: str, relay: HostRelay) -> None:
-        """What its former process held: it was killed and gives nothing back."""
+        """Takes up the references of its former process, which was killed and released none."""
         for held in self.references.held_by(holders_of(name)):
             if not relay.take_up(held):
                 self.references.release(held.reference, held.tenant, holder=held.holder)
 
     def _begun(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, StoredHandoverLog]:
-        """One without a jail: a fresh one, or one that is there in the store alone."""
+        """A runtime without a jail: a fresh one, or one that exists in the store only."""
         name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
         with ExitStack() as opened:
             opened.callback(self._keeper.drop, KEY.format(name))
@@ -269,7 +269,7 @@ class RuntimeHost:
         return hosted, kept
 
     def _room(self, tenant: str, size: int) -> AbstractContextManager[None]:
-        """For more bytes of a tenant's states."""
+        """Room for more bytes of a tenant's states."""
         return self._quotas.room(tenant, size, self.references.stored)
 
     def _states_of(self, tenant: str) -> int:
@@ -279,21 +279,21 @@ class RuntimeHost:
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         self._leave(runtime).hosted.close()
-        with suppress(UnavailableError):  # then nothing is kept
+        with suppress(UnavailableError):  # then nothing is stored
             self._keeper.drop(KEY.format(runtime))
 
     def end_idle(self, runtime: str, seconds: float) -> bool:
-        """Ends it if it has had no client for so long. Whether it did. Raises UnknownRuntimeError."""
+        """Ends it if it has had no client for that long. Returns whether it did. Raises UnknownRuntimeError."""
         idle = self._server.remove_idle(runtime, seconds)
         if idle:
             self.end(runtime)
         return idle
 
     def rest(self, runtime: str, seconds: float = -1.0) -> bool:
-        """Has it sleep if nobody has called it for so long. Whether it does.
+        """Puts it to sleep if it was not called for that long. Returns whether it sleeps.
 
-        How long that takes is in the hands of the code in its jail: who has to go on does not wait for it. Raises
-        UnknownRuntimeError, and what Refill.rest raises.
+        The code in its jail decides how long that takes: callers that have other work must not wait for it. Raises
+        UnknownRuntimeError, and what StateSource.rest raises.
         """
         bound = self._find(runtime)
         if self._server.quiet(runtime) <= seconds or bound.hosted.patches.busy:
@@ -304,7 +304,7 @@ class RuntimeHost:
     def end_asleep(self, runtime: str) -> bool:
         """Leaves one that sleeps to its store: a durable one without clients needs nothing else.
 
-        Whether it is served here no more. Raises UnknownRuntimeError.
+        Returns whether it is no longer served here. Raises UnknownRuntimeError.
         """
         bound = self._find(runtime)
         if bound.hosted.running or not bound.assignment.keeping.durable:
@@ -312,7 +312,7 @@ class RuntimeHost:
         return self.end_idle(runtime, 0.0)
 
     def release(self, runtime: str) -> None:
-        """Leaves a durable runtime that sleeps to its store, whoever is attached: they are told to look for it
+        """Leaves a durable runtime that sleeps to its store, even with clients attached: they have to look for it
         elsewhere.
 
         Raises UnknownRuntimeError; UnavailableError for one that does not sleep any more: then it goes on here.
@@ -326,13 +326,13 @@ class RuntimeHost:
         return self._fact(self._find(runtime))
 
     def facts(self) -> list[ServedRuntimeStatus]:
-        """Of all runtimes that are served here."""
+        """The status of all runtimes that are served here."""
         with self._lock:
             bound = list(self._bound.values())
         return [self._fact(one) for one in bound]
 
     def deeds(self, written: Mapping[str, int]) -> EventBatch:
-        """What was done here, for the record. written: by source, up to where all is on record."""
+        """The events of this host, for the record. written: by source, up to where all is recorded."""
         facts, counts = self.facts(), self._trail.counts
         asleep = sum(fact.hibernated for fact in facts)
         counts.set(RUNTIMES, len(facts) - asleep, "ready")
@@ -364,13 +364,13 @@ class RuntimeHost:
         )
 
     def _refill(self, bound: _Bound) -> None:
-        """The keeper is a new one, and empty."""
+        """Puts everything again: the descriptor store is a new one, and empty."""
         bound.kept.refill()
         self._refilled.put(KEY.format(bound.assignment.runtime), bound.assignment.record())
 
 
 def _in_time(take: Callable[[], T]) -> T:
-    """What a former process may have held until a moment ago: it is waited for."""
+    """Waits for something that a former process may have locked until a moment ago."""
     until = time.monotonic() + END_PATIENCE
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The machine that a node lives on: its folder there, which it is named for, the ends of processes, the processors.
+"""The machine that a node runs on: its folder there, which gives its name, the ends of processes, the processors.
 
-Ray gives each raylet a name of its own, also one that is started where another has died. What the dead one's node
-had is still there, in the keeper: jails and values. So a node is not a raylet. Its name is its folder's, and an agent
-that comes up beside the folder of a node that nothing carries any more carries that one on.
+Ray gives each raylet a name of its own, also one that is started where another has died. The jails and values of the
+dead one's node are still there, in the descriptor store. So a node is not a raylet. Its name is its folder's, and an
+agent that starts beside the folder of a node without a living raylet continues that node.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CARRIER: Final = "raylet"
 _LOCK: Final = "nodes.lock"
 
 SHORT: Final = 8
-"""Characters of a raylet's id that tell those of one cluster apart."""
+"""Characters of a raylet's id that distinguish those of one cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """The raylet that a node is carried by. began: in the kernel's count of ticks, so that no other process is taken
-    for it. space: its pid namespace, in which alone its pid means anything.
+    """The raylet that carries a node. began: in the kernel's count of ticks, so that no other process is mistaken for
+    it. space: its pid namespace; its pid means nothing elsewhere.
     """
 
     raylet: str
@@ -58,7 +58,7 @@ class Carrier:
 
     @property
     def dead(self) -> bool:
-        """Surely: one that cannot be seen from here may live."""
+        """True only if certain: a raylet that cannot be seen from here may live."""
         return self.space == _space() and _began(self.pid) != self.began
 
 
@@ -67,7 +67,7 @@ def node_of(folder: Path) -> str:
 
 
 def settle(root: Path, carrier: Carrier) -> Path:
-    """The folder of the node that a raylet carries: still, or from now on. root: of one platform, on this machine.
+    """The folder of the node that a raylet carries, already or from now on. root: of one platform, on this machine.
 
     Raises UsageError when the root is not this user's alone.
     """
@@ -82,7 +82,7 @@ def settle(root: Path, carrier: Carrier) -> Path:
 
 
 def clear(root: Path) -> None:
-    """Ends what nodes of this machine have left that nobody carries any more: their jails, values and folders."""
+    """Ends what is left of this machine's nodes without a living raylet: their jails, values and folders."""
     with suppress(FileNotFoundError), _alone(root):
         for folder in root.glob(f"{PREFIX}*"):
             carrier = Carrier.read(folder)
@@ -104,7 +104,7 @@ def vacate(folder: Path, *, with_root: bool) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """While no other agent of this machine chooses."""
+    """Locks out other agents of this machine."""
     root.mkdir(mode=0o700, exist_ok=True)
     check_private(root)
     lock = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -116,7 +116,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _is_kept(folder: Path) -> bool:
-    """Whether its keeper is there still."""
+    """Whether its descriptor store still runs."""
     client = DescriptorStoreClient(folder)
     try:
         client.keys("runtime/")
@@ -128,7 +128,7 @@ def _is_kept(folder: Path) -> bool:
 
 
 def _began(pid: int) -> str:
-    """When a process began; empty when it has ended, buried or not."""
+    """When a process began; empty when it has ended, reaped or not."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[19] if fields[0] not in "ZX" else ""
@@ -141,12 +141,12 @@ def _space() -> str:
 
 @contextmanager
 def awaited_end(pids: Collection[int], patience: float) -> Iterator[None]:
-    """Have them killed inside. Behind it they are gone, or those many seconds have passed."""
+    """Processes are killed inside. On leaving they are gone, or that many seconds have passed."""
     with ExitStack() as opened:
         waited_for = []
         for pid in pids:
             with suppress(ProcessLookupError):  # it is gone already
-                waited_for.append(os.pidfd_open(pid))  # now: its number may be another's later
+                waited_for.append(os.pidfd_open(pid))  # now: its pid may be reused later
                 opened.callback(os.close, waited_for[-1])
         yield
         until = time.monotonic() + patience
@@ -155,10 +155,10 @@ def awaited_end(pids: Collection[int], patience: float) -> Iterator[None]:
 
 
 def processors() -> int:
-    """That this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def idle_seconds() -> float:
-    """For how long they had nothing to do since the machine's start, all of them together."""
+    """Idle time of all processors together since the machine's start."""
     return float(Path("/proc/uptime").read_text().split()[1])

@@ -1,6 +1,6 @@
 """A node of a platform: its hosts, and which of them serves which runtime.
 
-Runtimes are put to sleep on threads apart from all else: how long that takes is in the hands of the code in a jail.
+Runtimes are put to sleep on separate threads: the code in a jail decides how long that takes.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.tenancy.shared_quota import Limits
 
 Hibernate = Callable[[], None]
-"""Puts one runtime to sleep if it still may be. Raises nothing."""
+"""Puts one runtime to sleep if that is still permitted. Raises nothing."""
 
 
 class HibernationThreads:
-    """Those of each tenant on a thread of its own, one after the other: nobody's keep those of others awake."""
+    """One thread per tenant, which puts its runtimes to sleep one by one, so that no tenant delays others."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._busy: set[str] = set()
 
     def begin(self, due: Mapping[str, Sequence[Hibernate]]) -> None:
-        """By tenant. Does not wait; those of a tenant that is still at it are left for the next time."""
+        """due: by tenant. Does not wait; a tenant whose thread still runs is skipped until the next time."""
         for tenant, rests in due.items():
             with self._lock:
                 if tenant in self._busy:
@@ -55,7 +55,7 @@ class HibernationThreads:
         )
         try:
             thread.start()
-        except RuntimeError:  # the machine has no room for one more thread just now
+        except RuntimeError:  # the machine has no room for one more thread now
             self._over(tenant)
 
     def _carry_out(self, tenant: str, rests: Sequence[Hibernate]) -> None:
@@ -71,27 +71,27 @@ class HibernationThreads:
 
 
 SPARE_SECONDS: Final = 60.0
-"""For how long a jail that was started waits for the host that wanted it: a moment, unless that was killed."""
+"""For how long a started jail waits for the host that requested it: a moment, unless that was killed."""
 
 ARRIVAL: Final = 15.0
-"""Seconds for a client to come that was told where its runtime is: until then it does not end for want of clients."""
+"""Seconds for a client to reach a runtime after it was located: until then the runtime is not ended as idle."""
 
 QUIET: Final = 0.5
 """Seconds without a runtime that is bound, and with a processor to spare, before a further host is started: that
-takes more than a processor-second, which whoever makes many runtimes at once, or works with them, would wait for."""
+takes more than a processor-second, for which a client that makes or uses many runtimes would wait."""
 
 TO_SPARE: Final = 0.5
 """Of a processor: of two, a client that sends one small cell after the other leaves as much, several do not."""
 
 LONGEST_UNREST: Final = 10.0
-"""Seconds that a further host is put off for at most."""
+"""Seconds by which the start of a further host is delayed at most."""
 
 PATIENCE: Final = 30.0
 """Seconds that a runtime waits for a host, when there is none."""
 
 
 HIRE_SECONDS: Final = 10.0
-"""For hosts that were asked for to come, when a node ends: killed on their way, they might leave something."""
+"""Seconds for requested hosts to come, when a node ends: killed on their way, they might leave something."""
 
 
 class Host(Protocol):
@@ -130,7 +130,7 @@ class NodeStatus:
 
 
 class ClusterNode:
-    """Thread-safe. hire: asks for a further host, which is announced with `joined` or `not_hired`; must not block.
+    """Thread-safe. hire: requests a further host, which is announced with `joined` or `not_hired`; must not block.
     Raises RuntimeError where the machine has no thread left for it.
     """
 
@@ -155,21 +155,21 @@ class ClusterNode:
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._turns: dict[str, threading.Lock] = {}
-        """Of one runtime: who binds it, and who asks where it is, come one after the other."""
+        """Per runtime: binding it and locating it happen one after the other."""
         self._clock = clock
         self._idle = idle
         self._binding = 0
-        """How many runtimes are being bound."""
+        """Number of runtimes that are being bound."""
         self._bound = -QUIET
         """When one was bound last."""
         self._resting = HibernationThreads()
         self._told: dict[str, float] = {}
-        """When somebody was told last where a runtime is."""
+        """When a client last located each runtime."""
 
     # -- hosts --
 
     def joined(self, host: Host, *, expected: bool) -> None:
-        """A host is there, fresh or from before this node's agent was started again."""
+        """A host runs, new or from before this node's agent was started again."""
         serving = {one.runtime for one in host.facts()}
         with self._news:
             if expected:
@@ -179,30 +179,30 @@ class ClusterNode:
             self._news.notify_all()
 
     def not_hired(self) -> None:
-        """A host that was asked for will not come."""
+        """A requested host will not come."""
         with self._news:
             self._placement.came()
             self._news.notify_all()
 
     def left(self, host: HostId) -> None:
-        """A host does not answer: it is dismissed, and what it served is served by others from now on."""
+        """A host does not answer: it is dismissed, and other hosts serve its runtimes from now on."""
         with self._news:
             gone = self._hosts.pop(host, None)
             orphans = self._placement.left(host)
             self._hire_one()
             self._news.notify_all()
         if gone is not None:
-            gone.dismiss()  # one that only seemed to be dead would keep its runtimes to itself for ever
-        # On a thread: whoever found out may hold the turn of one of them.
+            gone.dismiss()  # one that only seemed to be dead would block its runtimes for ever
+        # On a thread: the caller may have the turn of one of them.
         threading.Thread(target=self._adopt, args=(orphans,), name="cenote-orphans", daemon=True).start()
 
     def get_ready(self) -> None:
-        """Sees to it that there is a host for the next runtime."""
+        """Requests a host for the next runtime, if none is free."""
         with self._news:
             self._hire_one()
 
     def await_quiet(self) -> bool:
-        """Returns when a host may be started: at once where there is none. False when none is wanted any more."""
+        """Returns when a host may be started: at once where there is none. False when none is needed any more."""
         with self._news:
             seen, idle = self._clock(), self._idle()
             until = seen + LONGEST_UNREST
@@ -216,31 +216,31 @@ class ClusterNode:
             return self._placement.most > 0
 
     def any_address(self) -> str:
-        """For components, of any host: each has all values of the node. Raises UnavailableError."""
+        """The components' address of any host: each has all values of the node. Raises UnavailableError."""
         with self._news:
             self._wait_for_host()
             return next(iter(self._hosts.values())).doors.components
 
     def find_orphans(self) -> None:
-        """After a start: serves what is kept and has no host."""
+        """After a start: serves the stored runtimes without a host."""
         kept = self.kept()
         with self._lock:
             orphans = {runtime for runtime in kept if self._placement.host_of(runtime) is None}
         self._adopt(orphans)
 
     def kept(self) -> set[str]:
-        """All runtimes that are here, whether or not they have a host by now."""
+        """All runtimes of this node, with a host or without."""
         return {key.split("/")[1] for key in self._keeper.keys("runtime/") if key.endswith("/assignment")}
 
     def _adopt(self, orphans: Iterable[str]) -> None:
         for runtime in orphans:
-            with suppress(CenoteError):  # whoever asks for it is told why
+            with suppress(CenoteError):  # the next client that locates it gets the reason
                 self.locate(runtime)
 
     # -- runtimes --
 
     def create(self, assignment: Assignment) -> Endpoints:
-        """Where it is served; asked again, the same. Raises UnavailableError when no host comes."""
+        """Returns where it is served; a repeated call the same. Raises UnavailableError when no host comes."""
         with self._turn(assignment.runtime):
             return (self._serving(assignment.runtime) or self._bind(assignment, begins=True)).doors
 
@@ -249,7 +249,7 @@ class ClusterNode:
 
         Raises UnknownRuntimeError, UnavailableError, and what its host raises.
         """
-        self._end_all(branches)  # of whoever asked before, and was killed
+        self._end_all(branches)  # from an earlier call, whose caller was killed
         with self._turn(parent):
             host = self._host_of(parent)
         with self._lock:
@@ -285,7 +285,7 @@ class ClusterNode:
         with self._turn(runtime):
             kept = self._keeper.get(KEY.format(runtime))  # now: a host that is killed has dropped some of it
             while True:
-                # Whoever serves it comes first: a keeper that has just replaced another does not know it yet.
+                # The serving host comes first: a store that has just replaced another does not have it yet.
                 host = self._serving(runtime) or self._bind(_read(kept, runtime), begins=True)
                 try:
                     host.end(runtime)
@@ -302,14 +302,14 @@ class ClusterNode:
             self._forget(runtime)
 
     def rest(self, runtime: str) -> None:
-        """Has a runtime sleep. Raises as `release`. Who asks meanwhile where it is does not wait for that."""
+        """Puts a runtime to sleep. Raises as `release`. Calls that locate it meanwhile do not wait for that."""
         with self._turn(runtime):
             host = self._host_of(runtime)
         with self._living(host, runtime):
             host.rest(runtime)
 
     def _host_of(self, runtime: str) -> Host:
-        """For whoever has its turn."""
+        """The host that serves it. The caller has the runtime's turn."""
         return self._serving(runtime) or self._bind(self._assignment(runtime), begins=False)
 
     @contextmanager
@@ -322,7 +322,7 @@ class ClusterNode:
             raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
 
     def _end_idle(self, runtime: str, lease: float) -> None:
-        """Ends a runtime that still has no client, now that nobody is told where it is."""
+        """Ends a runtime that still has no client, while none can locate it."""
         with self._turn(runtime):
             host = self._serving(runtime)
             if self._clock() - self._told.get(runtime, -math.inf) < ARRIVAL:
@@ -331,7 +331,7 @@ class ClusterNode:
                 self._forget(runtime)
 
     def _hibernate(self, runtime: str, seconds: float) -> None:
-        """The same of one that nobody has called for so long, once its state is stored. Raises nothing."""
+        """Puts a runtime to sleep that was not called for that long, once its state is stored. Raises nothing."""
         with suppress(CenoteError, HostGone):  # it is in use, or has something that would be lost
             host = self._serving(runtime)
             if host is None or not host.rest(runtime, seconds):
@@ -355,7 +355,7 @@ class ClusterNode:
         return _read(self._keeper.get(KEY.format(runtime)), runtime)
 
     def runtime(self, runtime: str) -> ServedRuntimeStatus:
-        """How it is. Raises UnknownRuntimeError; UnavailableError while it has no host."""
+        """Its status. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         while True:
             with self._turn(runtime):
                 host = self._host_of(runtime)
@@ -365,7 +365,7 @@ class ClusterNode:
                 self.left(host.id)
 
     def runtimes(self) -> list[ServedRuntimeStatus]:
-        """Of those that have a host."""
+        """The status of those that have a host."""
         found: list[ServedRuntimeStatus] = []
         with self._lock:
             hosts = list(self._hosts.values())
@@ -377,7 +377,7 @@ class ClusterNode:
         return found
 
     def dissolve(self) -> None:
-        """Ends all runtimes, and hires nobody any more: whoever was asked for by then is there, or will not come."""
+        """Ends all runtimes, and requests no more hosts; waits for requested ones, which come or will not come."""
         with self._news:
             self._placement.most = 0
             self._news.notify_all()
@@ -387,8 +387,8 @@ class ClusterNode:
                 self.end(one.runtime)
 
     def sweep(self) -> None:
-        """Ends runtimes whose clients have been gone for too long, begins to have those sleep that nobody calls; lets
-        go of what nobody holds or fetches.
+        """Ends runtimes whose clients have been gone for too long, begins to put unused ones to sleep, and drops
+        values that are neither held nor fetched.
         """
         due: dict[str, list[Hibernate]] = {}
         for one in self.runtimes():
@@ -417,7 +417,7 @@ class ClusterNode:
     # -- for the platform's record, and its quotas --
 
     def deeds(self, written: Mapping[str, int]) -> list[EventBatch]:
-        """What was done in each host. written: by source, up to where all is on record."""
+        """The events of each host. written: by source, up to where all is recorded."""
         found: list[EventBatch] = []
         with self._lock:
             hosts = list(self._hosts.values())
@@ -429,7 +429,7 @@ class ClusterNode:
         return found
 
     def limit(self, limits: Mapping[str, Limits]) -> None:
-        """What these tenants may use up on this node, from now on."""
+        """Sets what these tenants may use on this node, from now on."""
         self._quotas.limit(limits)
 
     # -- binding --
@@ -439,7 +439,7 @@ class ClusterNode:
             return self._turns.setdefault(runtime, threading.Lock())
 
     def _bind(self, assignment: Assignment, *, begins: bool) -> Host:
-        """begins: see RuntimeHost.bind. So is one that is to be ended: whatever is left of it is found, then."""
+        """begins: see RuntimeHost.bind. True also for one to be ended, so that all that is left of it is found."""
         with self._lock:
             self._binding += 1
         try:
@@ -475,7 +475,7 @@ class ClusterNode:
         coming = self._placement.expects
         self._hire_one()
         self._news.wait_for(lambda: self._hosts or self._placement.hopeless, PATIENCE)
-        if coming and self._placement.hopeless:  # that one was asked for in other times
+        if coming and self._placement.hopeless:  # that host was requested before this call
             self._hire_one()
             self._news.wait_for(lambda: self._hosts or self._placement.hopeless, PATIENCE)
         if not self._hosts:
@@ -486,7 +486,7 @@ class ClusterNode:
             self._placement.expect()
             try:
                 self._hire()
-            except RuntimeError:  # the machine has no room for one more thread just now
+            except RuntimeError:  # the machine has no room for one more thread now
                 self._placement.came()
 
 

@@ -20,24 +20,24 @@ class Placement:
     _expected: int = 0
 
     def joined(self, host: HostId, runtimes: set[str] | None = None) -> None:
-        """A host is there, with what it serves already."""
+        """A host has come, with the runtimes that it serves already."""
         self._hosts[host] = set(runtimes or ())
 
     def expect(self) -> None:
-        """A host was asked for."""
+        """A host was requested."""
         self._expected += 1
 
     def came(self) -> None:
-        """A host that was asked for is there, or will not come."""
+        """A requested host has come, or will not come."""
         self._expected -= 1
 
     def left(self, host: HostId) -> set[str]:
-        """A host has died; the runtimes that have to be served by others."""
+        """A host has died; returns the runtimes that other hosts have to serve."""
         return self._hosts.pop(host, set())
 
     @property
     def wants_more(self) -> bool:
-        """Whether no host is without a runtime, or about to be there, while there may be more of them."""
+        """Whether no host is free, or about to come, while more hosts are permitted."""
         free = sum(not runtimes for runtimes in self._hosts.values()) + self._expected
         return not free and len(self._hosts) < self.most
 
@@ -60,7 +60,7 @@ class Placement:
         return sum(map(len, self._hosts.values()))
 
     def place(self, runtime: str) -> HostId | None:
-        """The host with the least to do, which has the runtime from now on. None when there is no host."""
+        """The host with the fewest runtimes, which has this one from now on. None when there is no host."""
         if not self._hosts:
             return None
         host = min(self._hosts, key=lambda one: len(self._hosts[one]))
@@ -68,7 +68,7 @@ class Placement:
         return host
 
     def settle(self, runtime: str, host: HostId) -> None:
-        """This host has the runtime from now on, if it is there."""
+        """This host has the runtime from now on, if it still exists."""
         if host in self._hosts:
             self._hosts[host].add(runtime)
 
@@ -76,7 +76,7 @@ class Placement:
         return next((host for host, runtimes in self._hosts.items() if runtime in runtimes), None)
 
     def remove(self, runtime: str) -> HostId | None:
-        """The host that had it."""
+        """Returns the host that had it."""
         host = self.host_of(runtime)
         if host is not None:
             self._hosts[host].discard(runtime)

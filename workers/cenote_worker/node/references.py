@@ -1,7 +1,7 @@
-"""Shared values in the keeper of a node: they outlive whoever shared them, and whoever serves them.
+"""Shared values in the descriptor store of a node: they outlive the processes that shared them or serve them.
 
 A value is one entry with its sealed memory; each lease on it is an entry of its own, so that processes of the node
-need not agree on anything to hold or release one. The node's agent sweeps away what nobody holds.
+need not agree on anything to hold or release one. The node's agent sweeps values without a holder.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.transport.content import Content
 
 COPY: Final = "copy"
-"""The holder of a value that was brought from another node, for whoever needs it here next."""
+"""The holder of a value that was fetched from another node, for its next user here."""
 
 COPY_SECONDS: Final = 60.0
-"""For how long a copy is kept that nobody uses."""
+"""Seconds for which an unused copy is stored."""
 
 
 AT_ONCE: Final = 0.01
-"""Seconds for which whoever serves all others waits for the keeper: a hundred times what it takes."""
+"""Seconds for which a process that serves all clients waits for the store: a hundred times what it takes."""
 
 
 class ValueFetcher(Protocol):
-    """Brings values from other nodes."""
+    """Fetches values from other nodes."""
 
     def __call__(self, reference: str, tenant: str) -> None:
-        """Has `adopt` called with a value that another node keeps. Raises UnknownReferenceError, UnavailableError."""
+        """Calls `adopt` with a value that another node has. Raises UnknownReferenceError, UnavailableError."""
 
 
 class NodeReferences:
-    """A SharedValueStore over the keeper. room: see ValueStore.
+    """A SharedValueStore over the descriptor store. room: see ValueStore.
 
-    elsewhere: None for this node's values alone. quotas: what each tenant may have of them, in memory or on disk.
+    elsewhere: None for this node's values alone. quotas: each tenant's limits for them, in memory or on disk.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class NodeReferences:
         quotas: MachineQuotas | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """clock: of leases, one for all processes of the machine, which no change of its time ends or prolongs.
-        wall: that time, for people.
+        """clock: of leases, one for all processes of the machine; a change of the machine's time neither ends nor
+        prolongs them. wall: that time, for people.
         """
         self._values = ValueStore(keeper, room)
         self._at_once = ValueStore(DescriptorStoreClient(keeper.folder, answer=AT_ONCE), room)
@@ -80,7 +80,7 @@ class NodeReferences:
         self, content: Content, info: VariableInfo, origin: ReferenceOrigin, *, holder: str, lease: float
     ) -> ReferenceRecord:
         try:
-            # 128 bits that nobody meets by trying; the node and the size, so that finding it takes no directory.
+            # 128 bits that cannot be guessed; the node and the size, so that finding it takes no directory.
             reference = f"ref_{secrets.token_hex(16)}_{content.size:x}_{self._node}"
             record = _encoded(info, origin, content, self._wall())
             self._keep(reference, origin.tenant, record, content, holder, lease)
@@ -97,7 +97,7 @@ class NodeReferences:
         return _content(self._found(reference, tenant, self._values.use))
 
     def content_here(self, reference: str, tenant: str) -> Content | None:
-        """Over a line on which nobody waits for a keeper that is being replaced, or hangs."""
+        """Over a connection that does not wait for a store that is being replaced, or hangs."""
         if not self._is_own(reference):
             return None
         try:
@@ -107,19 +107,19 @@ class NodeReferences:
         return None if kept is None else _content(kept)
 
     def sealed(self, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """The record and the value, for another node. Raises UnknownReferenceError for what is not kept here."""
+        """The record and the value, for another node. Raises UnknownReferenceError for a value that is not here."""
         kept = _known(reference, self._values.use(_name(reference, tenant)))
         return kept.record, _content(kept)
 
     def keeps(self, reference: str) -> bool:
-        """Whether it is here, whoever's it is."""
+        """Whether it is here, for any tenant."""
         return any(name.endswith(f"/{reference}") for name in self._values.names())
 
     def adopt(self, reference: str, tenant: str, record: bytes, content: Content) -> None:
-        """Keeps a value of another node here too, for a while. Takes the content over.
+        """Stores a value of another node here too, for a while. Takes the content over.
 
-        Raises UnavailableError where neither memory nor disk has room for it, QuotaExceededError when its tenant has
-        as much as it may have.
+        Raises UnavailableError where neither memory nor disk has room for it, QuotaExceededError when its tenant is
+        at its limit.
         """
         try:
             self._keep(reference, tenant, record, content, COPY, COPY_SECONDS)
@@ -145,7 +145,7 @@ class NodeReferences:
         self._drop_unheld(name)
 
     def held_by(self, holders: str) -> Iterator[HeldReference]:
-        """Whatever is held by holders whose names begin so."""
+        """The references of all holders whose names begin with this."""
         for name, holder in self._leases.of(holders):
             tenant, _, reference = name.partition("/")
             yield HeldReference(reference=reference, tenant=tenant, holder=holder)
@@ -161,7 +161,7 @@ class NodeReferences:
         return records
 
     def used(self) -> tuple[int, int]:
-        """How many values the node keeps, and their bytes, in memory or on disk."""
+        """Number of values on this node, and their bytes, in memory or on disk."""
         sizes = list(map(value_size, self._values.names()))
         return len(sizes), sum(sizes)
 
@@ -169,7 +169,7 @@ class NodeReferences:
         return sum(map(value_size, self._values.names(tenant)))
 
     def sweep(self) -> None:
-        """Lets go of what nobody holds any more. For the node's agent, from time to time."""
+        """Drops values without a holder. The node's agent calls it from time to time."""
         names = self._values.names()
         held = self._leases.sweep(set(names))
         for name in names:
@@ -179,7 +179,7 @@ class NodeReferences:
     # -- entries --
 
     def _found(self, reference: str, tenant: str, find: Callable[[str], StoredEntry | None]) -> StoredEntry:
-        """Here or, for another node's, from there: once, while anybody here uses it."""
+        """The entry here, or fetched from another node: once, as long as it is in use here."""
         name, elsewhere = _name(reference, tenant), None if self._is_own(reference) else self._elsewhere
         kept = find(name)
         if kept is None and elsewhere is not None:
@@ -191,13 +191,13 @@ class NodeReferences:
         return known
 
     def _is_own(self, reference: str) -> bool:
-        """What is no name of a reference is nobody else's."""
+        """A malformed reference counts as this node's."""
         return not reference.startswith("ref_") or _node_of(reference) == self._node
 
     def _keep(
         self, reference: str, tenant: str, record: bytes, content: Content, holder: str, lease: float
     ) -> None:
-        """Behind its first lease, so that no sweep comes between them."""
+        """Puts the value after its first lease, so that no sweep comes between them."""
         name = _name(reference, tenant)
         with self._quota(tenant, content.size):
             check_count(len(self._values.names(tenant)))
@@ -246,7 +246,7 @@ def _name(reference: str, tenant: str) -> str:
 
 
 def _node_of(reference: str) -> str:
-    """Where it was shared."""
+    """The node where it was shared."""
     return reference.rpartition("_")[2]
 
 
@@ -268,12 +268,12 @@ def _encoded(info: VariableInfo, origin: ReferenceOrigin, content: Content, crea
 
 
 def view_of(content: Content) -> memoryview:
-    """All bytes of a kept value."""
+    """All bytes of a stored value."""
     return content.memory.map() if content.memory is not None else memoryview(content.inline or b"")
 
 
 def size_in(record: bytes) -> int:
-    """Bytes of the value that it is kept with."""
+    """Bytes of the record's value."""
     return int(json.loads(record)["size"])
 
 

@@ -1,4 +1,4 @@
-"""Jails on their way from the process that has the zygote to the host that asked for one, through the keeper."""
+"""Jails on their way from the zygote's process to the host that requested one, through the descriptor store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE: Final = "spare/"
 
 
 def put_spare(keeper: DescriptorStoreClient, ends: JailEnds) -> str:
-    """Leaves a jail in the keeper, and gives the key by which it is fetched."""
+    """Puts a jail into the descriptor store, and returns the key by which it is fetched."""
     key = f"{_PLACE}{time.monotonic():.0f}/{secrets.token_hex(8)}"
     try:
         keeper.put(key, ends.record(), ends.descriptors())

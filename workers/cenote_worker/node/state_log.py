@@ -1,6 +1,6 @@
-"""What is said in a log of work that is done again and again: once when it begins to fail, once when it works again.
+"""A log of work that is repeated: one message when it begins to fail, one when it works again.
 
-A look every two seconds at a cluster that is away would fill a disk with one traceback.
+A traceback every two seconds while a cluster is away would fill a disk.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _VARYING: Final = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, or its kind. Ray and gRPC go on for pages."""
+    """The first line of an error's text, or its kind. Texts of Ray and gRPC are pages long."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class StateLog:
-    """Of one kind of work. what: of it as a sentence when it fails, such as "no certificates could be signed"."""
+    """The log of one kind of work. what: a sentence for its failure, such as "no certificates could be signed"."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:
         self._log = log
@@ -27,7 +27,7 @@ class StateLog:
         self._said = ""
 
     def failed(self, error: BaseException, *, expected: bool) -> None:
-        """expected: an error of ours, whose text says all; of others the log has a traceback."""
+        """expected: an error of Cenote, whose text is enough; for others the log has a traceback."""
         state = _VARYING.sub("#", f"{type(error).__qualname__}: {error}")
         if state == self._said:
             return

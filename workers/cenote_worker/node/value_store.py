@@ -1,9 +1,9 @@
-"""Shared values as the keeper of a node has them: in memory, and those that are not used on disk; and leases on them.
+"""Shared values in the descriptor store of a node: in memory, or unused ones on disk; and leases on them.
 
-Either way a value is an entry with a descriptor. Which entries are in memory is said by their keys, when a value was
-last used by the times of its memory file: so the processes of a node agree without telling each other anything.
-Leases are entries beside the values, one each, for the same reason. Files on disk have no name, and last as long as
-any process has a descriptor of them.
+Either way a value is an entry with a descriptor. The keys of entries say which are in memory, and the times of its
+memory file say when a value was last used: so the processes of a node agree without any messages. Leases are entries
+beside the values, one each, for the same reason. Files on disk have no name, and last as long as any process has a
+descriptor of them.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class ReferenceLeases:
         self._keeper.drop(_key(name, holder))
 
     def ends(self, name: str) -> Iterator[float]:
-        """When those that still count end."""
+        """When the leases that still count end."""
         for key in self._keeper.keys(_key(name, "")):
             kept = self._keeper.get(key)
             if kept is not None and float(kept.record) > self._clock():
                 yield float(kept.record)
 
     def of(self, holders: str) -> list[tuple[str, str]]:
-        """What holders whose names begin so have leases on, and which of them."""
+        """The leases of holders whose names begin with this: the value's name, and the holder."""
         held = map(_parts, self._keeper.keys(LEASES))
         return [(name, holder) for name, holder in held if holder.startswith(holders)]
 
     def sweep(self, values: set[str]) -> set[str]:
-        """Drops those that are over, and such on none of `values`. The values that are held.
+        """Drops expired leases, and those on none of `values`. Returns the values that are held.
 
-        A value is put behind its first lease, so a lease on nothing goes only when it was that at the last sweep too.
+        A value is put after its first lease, so a lease on nothing goes only when it was that at the last sweep too.
         """
         now, held, loose = self._clock(), set[str](), set[str]()
         for key in self._keeper.keys(LEASES):
@@ -97,7 +97,7 @@ _MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _PART_OF_FREE: Final = 2
-"""One value takes at most this part of what is free: the rest of the machine works on that disk too."""
+"""One value takes at most this part of the free space: the rest of the machine uses that disk too."""
 
 
 class ValueDisk:
@@ -107,7 +107,7 @@ class ValueDisk:
         self._folder = folder
 
     def write(self, memory: SealedMemory) -> SealedMemory:
-        """A copy of a value, to be read only. Raises UnavailableError where the disk has no room for it."""
+        """A read-only copy of a value. Raises UnavailableError where the disk has no room for it."""
         self._check(memory.size)
         try:
             return self._written(memory)
@@ -119,7 +119,7 @@ class ValueDisk:
     def _written(self, memory: SealedMemory) -> SealedMemory:
         with TemporaryFile(dir=self._folder) as file:
             if memory.size:
-                # Now, so that a full disk is told to whoever asks, and not when the kernel writes the pages.
+                # Now, so that the caller gets the error of a full disk, instead of the kernel on writing the pages.
                 os.posix_fallocate(file.fileno(), 0, memory.size)
                 copy_bytes(memory.fileno(), 0, memory.size, file.fileno())
             os.fchmod(file.fileno(), 0o400)
@@ -144,9 +144,9 @@ class ValueDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InMemory:
-    """A value that could go to disk. used: when it last was, in nanoseconds of one clock.
+    """A value that could go to disk. used: when it was used last, in nanoseconds of one clock.
 
-    held: whether a runtime has it too. Its memory would not become free, and be written besides.
+    held: whether a runtime has it too. Then writing it to disk would free no memory.
     """
 
     name: str
@@ -156,7 +156,7 @@ class InMemory:
 
 
 def evicted(values: Iterable[InMemory], lacking: int) -> Sequence[InMemory] | None:
-    """Those that go to disk, least recently used first, so that `lacking` bytes become free.
+    """The values that go to disk, least recently used first, so that `lacking` bytes become free.
 
     None when all that could go are not enough: then none of them has to.
     """
@@ -172,11 +172,11 @@ def evicted(values: Iterable[InMemory], lacking: int) -> Sequence[InMemory] | No
 
 VALUES: Final = "value/"
 SPILLED: Final = "spilled/"
-"""Where entries are whose values are on disk. A value that moves is in both places for a moment, never in none."""
+"""The place of entries whose values are on disk. A value that moves is in both places for a moment, never in none."""
 
 RUNTIMES: Final = "runtime/"
 INJECTION: Final = "/injection/"
-"""Where runtimes have what was injected into them."""
+"""The place of a runtime's injections."""
 
 
 class ValueStore:
@@ -188,21 +188,21 @@ class ValueStore:
         self._disk = ValueDisk(keeper.folder)
 
     def put(self, name: str, record: bytes, memory: SealedMemory) -> None:
-        """The caller keeps its memory. Raises UnavailableError where neither memory nor disk has room for it."""
+        """The caller still owns its memory. Raises UnavailableError where neither memory nor disk has room for it."""
         _note_use(memory.fileno())
         with _turn(self._keeper.folder):
             if self._make_room(memory.size):
                 self._keeper.put(VALUES + name, record, [memory.fileno()])
-            else:  # what is in memory is in use: there it would be in nobody's way
+            else:  # what is in memory is in use; on disk, this value disturbs none of it
                 self._put_on_disk(name, record, memory)
 
     def get(self, name: str) -> StoredEntry | None:
-        """Whoever gets it owns the descriptor."""
+        """The caller owns the descriptor."""
         # In this order: one that moves to disk meanwhile is there before it is gone here.
         return self._keeper.get(VALUES + name) or self._keeper.get(SPILLED + name)
 
     def use(self, name: str) -> StoredEntry | None:
-        """The same, and a note that somebody uses it."""
+        """The same, and a note that it was used."""
         kept = self.get(name)
         if kept is not None:
             _note_use(kept.descriptors[0])
@@ -223,7 +223,7 @@ class ValueStore:
     # -- room --
 
     def _make_room(self, size: int) -> bool:
-        """Whether memory has room for so much now. Raises UnavailableError when the disk is full."""
+        """Whether memory has this much room now. Raises UnavailableError when the disk is full."""
         if size > self._room:
             return False
         lacking = self._used() + size - self._room
@@ -236,7 +236,7 @@ class ValueStore:
 
     def _spill(self, name: str) -> None:
         kept = self._keeper.get(VALUES + name)
-        if kept is None:  # nobody needs it any more
+        if kept is None:  # it was dropped meanwhile
             return
         with SealedMemory(kept.descriptors[0], value_size(name)) as memory:
             self._put_on_disk(name, kept.record, memory)
@@ -266,7 +266,7 @@ class ValueStore:
             )
 
     def _held_by_runtimes(self) -> set[tuple[int, int]]:
-        """The memory that injections of this node's runtimes have: kept for the jails to come, and mapped now."""
+        """The memory of the injections of this node's runtimes: stored for later jails, and mapped now."""
         held = set()
         for key in self._keeper.keys(RUNTIMES):
             kept = self._keeper.get(key) if INJECTION in key else None
@@ -279,13 +279,13 @@ class ValueStore:
 
 
 def value_size(name: str) -> int:
-    """By the reference that it is known by."""
+    """Bytes of the value, from its reference."""
     return int(name.split("_")[-2], 16)
 
 
 def _note_use(descriptor: int) -> None:
-    now = time.time_ns()  # the kernel's own idea of now is some milliseconds old
-    with suppress(OSError):  # without the right to: then it is as old as its memory
+    now = time.time_ns()  # the kernel's own time is some milliseconds old
+    with suppress(OSError):  # without permission the value counts as old as its memory
         os.utime(descriptor, ns=(now, now))
 
 
@@ -296,7 +296,7 @@ def _half_of_memory() -> int:
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """One at a time, of all threads of all processes of the node: whoever has the lock on the keeper's folder."""
+    """One at a time, among all threads of all processes of the node: takes the lock on the store's folder."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

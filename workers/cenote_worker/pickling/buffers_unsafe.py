@@ -1,6 +1,6 @@
-"""Pickles whose large buffers lie beside the stream: how they are laid out, the same on both sides of the wall.
+"""Pickles whose large buffers are beside the stream: their layout, the same on both sides of the wall.
 
-Who may open one is decided by who calls `loads`: a jail, or a caller who asked for the risk by name.
+The caller of `loads` decides to take the risk: a jail, or a client that requested it by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from cenote_worker.transport.content import Content
 
 OUT_OF_BAND = 16 * 1024
-"""Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+"""Bytes. Smaller buffers cost less inside the stream than as a separate part."""
 
 _NEWER: Final = "numpy._core."
 
@@ -22,7 +22,7 @@ KeepInBand = Callable[[pickle.PickleBuffer], bool]
 
 
 def dumps(pickle_to: Callable[[io.BytesIO, KeepInBand], None]) -> Content:
-    """What `pickle_to(stream, buffer_callback)` wrote, and the buffers it set aside: copied once, here."""
+    """What `pickle_to(stream, buffer_callback)` wrote, and the buffers that it set aside: copied once, here."""
     large: list[memoryview] = []
     stream = io.BytesIO()
 
@@ -31,7 +31,7 @@ def dumps(pickle_to: Callable[[io.BytesIO, KeepInBand], None]) -> Content:
 
 
 def setting_aside(large: list[memoryview]) -> KeepInBand:
-    """Has large buffers put there, instead of into the stream."""
+    """A callback that appends large buffers to the list, instead of writing them to the stream."""
 
     def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -61,7 +61,7 @@ def loads(content: Content) -> object:
 class _OlderNumpy(pickle.Unpickler):
     """For arrays that numpy 2 has pickled, where numpy is 1: a module of the former has another name in the latter.
 
-    The other way round numpy itself knows the old names.
+    In the other direction numpy itself knows the old names.
     """
 
     def find_class(self, module: str, name: str) -> Any:

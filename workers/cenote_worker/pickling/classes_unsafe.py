@@ -1,14 +1,13 @@
 """Classes, type aliases and type parameters by value, on both sides of the wall.
 
-cloudpickle makes a class by calling its metaclass, and leaves out its slots and what an enum's members have of
-their own. Here nothing of the user's runs while a class is made: no metaclass, `__init_subclass__` or `__new__` of
-an enum. Each of these has done its work already, and what it has left is in the attributes, which come with the
-class.
+cloudpickle makes a class by calling its metaclass, and leaves out its slots and the own attributes of an enum's
+members. Here no user code runs while a class is made: no metaclass, `__init_subclass__` or `__new__` of an enum. Each
+of these has already done its work, and the result is in the attributes, which come with the class.
+pickle stores aliases and parameters as names, to be looked up where they were defined; in another process of the same
 
-pickle stores aliases and parameters as names, to be looked up where they were defined; in another process of the
-same program nothing has that name yet, or another type has it. What is worked out later stays so: an alias comes
-with the function that does it, as long as its value was not asked for. In the body of a class, that function finds
-names in the class's own table, which goes as the table of the class that is made there.
+program that name may be missing, or belong to another type. Lazy values stay lazy: an alias comes with the function
+that computes its value, as long as the value was not requested. In the body of a class, that function finds names in
+the class's own table, which becomes the table of the class that is made there.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ __builtins__ = BUILTINS
 _cloudpickle: Final = cloudpickle.cloudpickle
 _MAKERS: Final = (_cloudpickle._make_skeleton_class, _cloudpickle._make_skeleton_enum)
 _NUMBER: Final = -2
-"""Which argument of these is the number that cloudpickle knows a class by."""
+"""Index of the argument that is cloudpickle's number of a class."""
 
 _DRAWN: Final = re.compile(r"[0-9a-f]{32}").fullmatch
-"""Of such a number: whether cloudpickle has drawn it. Others say what the class is, as those of records do."""
+"""Whether cloudpickle has drawn such a number at random. Others identify the class, such as those of records."""
 
 _OF_INSTANCES: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _OF_A_MEMBER: Final = frozenset(("__objclass__",))
-"""What an enum sets on each member itself, and a new one has otherwise."""
+"""Attributes that an enum sets on each member itself, with other values in a new one."""
 
 _OF_AN_ENUM: Final = frozenset(
     ("_generate_next_value_", "_member_names_", "_member_map_", "_member_type_", "_value2member_map_")
 )
-"""What an enum works out from its members."""
+"""Attributes that an enum computes from its members."""
 
 _FIRST_OF_AN_ENUM: Final = frozenset(("_new_member_", "_use_args_"))
 _OF_NEW_MEMBERS: Final = frozenset(("_new_member_", "__new_member__"))
@@ -62,13 +61,13 @@ _RAW: Final[Mapping[type, Any]] = {
     bytes: bytes.__bytes__,
     tuple: tuple,
 }
-"""How to have the plain value of a member of an enum that is one of these as well."""
+"""How to get the plain value of an enum's member that is also of one of these types."""
 
 _modules = sys.modules
 
 
 def reduced_class(cls: Any, reduced: Any, *, numbered: bool) -> Any:
-    """How to pickle a class, given how cloudpickle reduces it; anything that does not go by value is left as it is.
+    """How to pickle a class, given how cloudpickle reduces it; what is not pickled by value is left as it is.
 
     numbered: two pickles give the same class, by the number that cloudpickle has drawn for it. Without it, equal
     states have equal bytes. A number that was not drawn comes along in any case.
@@ -89,7 +88,7 @@ def reduced_class(cls: Any, reduced: Any, *, numbered: bool) -> Any:
     if isinstance(cls, enum.EnumMeta):
         return _reduced_enum(cls, body, number, attributes)
     bases = arguments[2]
-    if _maker(type(cls)):  # with the other bases, `NamedTuple` would make another class out of it
+    if _maker(type(cls)):  # with the original bases, `NamedTuple` would make another class
         bases = cls.__bases__
         body |= {key: table[key] for key in ("__orig_bases__",) if key in table}
     if isinstance(table.get("__dict__"), property):
@@ -114,21 +113,21 @@ def make_class(
 
 
 def fill_class(cls: Any, state: tuple[dict[str, Any], dict[str, dict[str, Any]]]) -> None:
-    """Its attributes, in their order, and what the members of an enum have of their own, by name."""
+    """Sets its attributes, in order, and the own attributes of an enum's members, by name."""
     attributes, members = state
     kind: Any = _library_type(type(cls))
     if isinstance(cls, enum.EnumMeta):
         for key in _OF_NEW_MEMBERS & vars(cls).keys() - attributes.keys():
             type.__delattr__(cls, key)
     else:
-        # A base class of a library may have set some when it was made, which come in their order with the others.
+        # A library's base class may have set some at creation; they are set again, in order with the others.
         for key in attributes.keys() & vars(cls).keys():
             if key[:2] != "__":
                 kind.__delattr__(cls, key)
     for key, value in attributes.items():
         if key != "_abc_impl":
             kind.__setattr__(cls, key, value)
-    if "__firstlineno__" in attributes:  # which setting others has removed
+    if "__firstlineno__" in attributes:  # setting other attributes has removed it
         kind.__setattr__(cls, "__firstlineno__", attributes["__firstlineno__"])
     for registered in attributes.get("_abc_impl", ()):
         ABCMeta.register(cls, registered)
@@ -165,10 +164,10 @@ def make_enum(
     boundary: Any,
     number: str | None,
 ) -> type:
-    """An enum whose members have nothing but their names and values.
+    """An enum whose members only have their names and values.
 
-    before: names of attributes that come before those that every enum has. members: by name, the value and what the
-    type that it is made of takes, if there is one. Names that have the same value are one member.
+    before: names of attributes that come before those that every enum has. members: by name, the value and the
+    arguments of the mixed-in type, if there is one. Names with the same value are one member.
     """
     kind: Any = _library_type(metaclass)
     table = kind.__prepare__(name, bases)
@@ -207,8 +206,8 @@ def _numbered(cls: type, number: str | None) -> type:
 
 
 def _maker(metaclass: type) -> Any:
-    """What makes a class of this one without asking any code of the user's, or of a library, that knows better which
-    bases it has; None for one whose classes are more than their attributes."""
+    """The function that makes a class of this metaclass without running code of the user, or of a library, that might
+    change its bases; None for a metaclass whose classes are more than their attributes."""
     known = _library_type(metaclass)
     if known in (type, ABCMeta):
         return known.__new__
@@ -216,7 +215,7 @@ def _maker(metaclass: type) -> Any:
 
 
 def _library_type(metaclass: type) -> type:
-    """The first of its bases, or itself, that goes by reference."""
+    """The first of itself and its bases that is pickled by reference."""
     return next(each for each in metaclass.__mro__ if not goes_by_value(each))
 
 
@@ -232,7 +231,7 @@ def goes_by_value(cls: type) -> bool:
 
 @contextmanager
 def _quiet(bases: tuple[Any, ...]) -> Iterator[None]:
-    """Keeps base classes of the user's from hearing of a new one: they have heard of it when it was new."""
+    """Keeps the user's base classes from being notified of a class again: they were when it was first made."""
     heard = {base for each in bases for base in getattr(each, "__mro__", ())}
     told = [
         (base, vars(base)["__init_subclass__"])
@@ -253,7 +252,7 @@ def _hears_nothing(_cls: type, /, **_arguments: object) -> None:
 
 
 def _slots(cls: type) -> tuple[str, ...]:
-    """Those that its instances have; `__slots__` may be an iterator that has come to its end, or set afterwards."""
+    """The slots of its instances; `__slots__` itself may be an exhausted iterator, or set afterwards."""
     table = vars(cls)
     found = [
         key
@@ -269,12 +268,12 @@ def _is_of(descriptor: Any, cls: type) -> bool:
 
 
 def _is_inherited(key: str, cls: type) -> bool:
-    """Whether a base class has the same object, which cloudpickle takes for the one that the base class has."""
+    """Whether a base class has the same object, which cloudpickle takes for an inherited one."""
     return any(vars(base).get(key, cls) is vars(cls)[key] for base in cls.__bases__)
 
 
 def _in_order(attributes: Mapping[str, object], cls: type) -> dict[str, object]:
-    """As the class has them; without what `copyreg` has noted there for itself, and what makes room in instances."""
+    """Attributes in the order of the class, without `copyreg`'s own ones and the descriptors of slots."""
     table = vars(cls)
     order = {key: place for place, key in enumerate(table)}
     own = [
@@ -297,12 +296,12 @@ _PARAMETERS: Final = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
 LATE_TYPES: Final[tuple[Any, ...]] = (*_PARAMETERS, *((_ALIAS,) if _ALIAS is not None else ()))
 _OF_VARIABLES: Final = ("covariant", "contravariant", "infer_variance")
 _SLOTS_OF_INSTANCES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
-"""What a class has of its own in its table, such as `__dict__`, and which say what class that is."""
+"""Descriptors in a class's own table, such as `__dict__`, that are bound to that class."""
 
 
 def reduced_late_type(value: Any) -> tuple[Any, ...] | None:
-    """How to pickle it, as `reducer_override` gives it; None for any other object, and for what goes by reference, as
-    a module has it. Raises what working out the bound of a type parameter raises."""
+    """How to pickle it, as `reducer_override` gives it; None for any other object, and for one that a module has,
+    which is pickled by reference. Raises what computing the bound of a type parameter raises."""
     kind = type(value)
     if kind is types.CellType:
         cls = class_of_table(value)
@@ -334,7 +333,7 @@ def over_table(cls: type) -> types.CellType:
 
 
 def _table(cls: type) -> object:
-    """Python shows it through a proxy alone."""
+    """The class's own table: Python only shows it through a proxy."""
     return gc.get_referents(vars(cls))[0]
 
 
@@ -368,7 +367,7 @@ def _worked_out(held: types.CellType) -> object:
 
 
 def _content(alias: Any) -> tuple[Any, object]:
-    """The function that works its value out; once somebody has asked for it None, and the value.
+    """The function that computes its value; once the value was requested None, and the value.
 
     An alias refers to its parameters if it has any, to this function, and then to its value. One that was made by a
     call has no function; it refers to the value, and to the name of its module.
@@ -400,7 +399,7 @@ def _settings(parameter: Any) -> dict[str, Any]:
 
 
 def _is_imported(value: Any) -> bool:
-    """Whether it is a name of a module that goes by reference."""
+    """Whether it is a name in a module that is pickled by reference."""
     home = value.__module__
     if home == "__main__" or home in cloudpickle.list_registry_pickle_by_value():
         return False

@@ -1,4 +1,4 @@
-"""Code objects between processes: bytecode of one version of Python, read by another, does anything at all."""
+"""Code objects between processes: bytecode of one version of Python has undefined behaviour in another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HERE = sys.version_info[:2]
 
 
 class ForeignCodeError(TypeError):
-    """Functions and classes come from another version of Python than the one that is to run them."""
+    """Functions and classes come from another version of Python than the one that should run them."""
 
     def __init__(self, theirs: tuple[int, int]) -> None:
         super().__init__(theirs)
@@ -32,9 +32,9 @@ class ForeignCodeError(TypeError):
 def reduced_code(code: CodeType) -> tuple[Any, ...]:
     """A code object as any pickler may write it, for its own version of Python.
 
-    In place of cloudpickle's way, which from 3.1.3 on leaves out the file: by that, tracebacks and `inspect` find the
-    lines of a function, and the tracker whose it is. As there, tables are copied: who else holds one does not show in
-    what is written, so equal code has equal bytes.
+    Replaces cloudpickle's reduction, which from 3.1.3 on leaves out the file: tracebacks and `inspect` need it for
+    the lines of a function, and the tracker for its owner. As there, tables are copied: other references to one do
+    not affect what is written, so equal code has equal bytes.
     """
     return CodeType, (
         code.co_argcount,
@@ -63,7 +63,7 @@ def _copied(table: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_this_version(code: CodeType) -> tuple[Any, ...]:
-    """The same, which only this version of Python takes."""
+    """The same, accepted only by this version of Python."""
     make, arguments = reduced_code(code)
     return made_here, (_HERE, make, *arguments)
 

@@ -1,7 +1,7 @@
-"""PyTorch's tensors and optimizers on their way through a pickle, on both sides of the wall.
+"""Pickles PyTorch's tensors and optimizers, on both sides of the wall.
 
-PyTorch itself stores a tensor without its gradient, two that show the same memory as two that do not, and an
-optimizer without the hooks that were set on it. Its memory would go into the stream, too; here it lies beside it.
+PyTorch itself stores a tensor without its gradient, tensors that share memory as separate ones, and an optimizer
+without the hooks that were set on it. It also writes memory into the stream; here memory lies beside it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _SECOND_TIME: Final = (
     "been freed). Specify retain_graph=True if you need to backward through the graph a second time or if you need "
     "to access saved tensors after calling backward."
 )
-"""What PyTorch says, which programs may look for."""
+"""PyTorch's error text, which programs may look for."""
 
 _modules = sys.modules
 
 
 class TensorNotKeptError(TypeError):
-    """It would come back as something else; the text says as what."""
+    """The tensor would come back as something else; the text says as what."""
 
 
 def reduced_tensor(value: Any, *, whole: bool = True) -> tuple[Any, ...] | None:
     """How to pickle a plain tensor in memory, a parameter, its storage, or an optimizer, as `reducer_override` gives
     it; None for any other object.
 
-    whole: raise TensorNotKeptError for one that knows how it was computed, or has hooks, which cannot be stored.
-    Otherwise it is told as what it is by itself.
+    whole: raise TensorNotKeptError for one that has a computation graph or hooks, which cannot be stored. Otherwise
+    it is described without them.
     """
     torch: Any = _modules.get("torch")
     if torch is None or not hasattr(torch, "UntypedStorage"):  # half imported
@@ -60,7 +60,7 @@ def reduced_tensor(value: Any, *, whole: bool = True) -> tuple[Any, ...] | None:
 
 
 def remade_storage(data: Any) -> Any:
-    """Memory of its own, since PyTorch would not let what lies in somebody else's be resized."""
+    """A storage with its own memory, since PyTorch cannot resize one in borrowed memory."""
     storage = importlib.import_module("torch").UntypedStorage(len(memoryview(data).cast("B")))
     if storage.nbytes():
         memory_at(storage.data_ptr(), storage.nbytes(), storage)[:] = memoryview(data).cast("B")
@@ -93,14 +93,14 @@ def fill_tensor(value: Any, state: tuple[Any, dict[str, object] | None]) -> None
 
 
 def fill_optimizer(value: Any, attributes: dict[str, object]) -> None:
-    """Not as PyTorch does, which knows of some of the attributes only."""
+    """Sets all attributes, unlike PyTorch, which only knows some of them."""
     for key, attribute in attributes.items():
         vars(value)[key] = _wrapped_step(value) if key == "step" and attribute == _WRAPPED else attribute
     value._patch_step_function()
 
 
 def _wrapped_step(optimizer: Any) -> Any:
-    """As each schedule makes it for its optimizer, by a function within a function of PyTorch's."""
+    """The wrapper of `step` that each schedule makes for its optimizer, by a nested function of PyTorch."""
     schedules: Any = importlib.import_module("torch.optim.lr_scheduler")
     waiting = [schedules.LRScheduler.__init__.__code__]
     for code in waiting:
@@ -131,7 +131,7 @@ def _tensor(torch: Any, value: Any, *, whole: bool) -> tuple[Any, ...] | None:
     if whole and (value._backward_hooks or value._post_accumulate_grad_hooks):
         raise TensorNotKeptError("a tensor with hooks would come back without them")
     storage = value.untyped_storage()
-    if not storage.resizable():  # somebody else's memory, of which PyTorch makes a copy
+    if not storage.resizable():  # borrowed memory, of which PyTorch makes a copy
         if whole:
             raise TensorNotKeptError("a tensor over an array's memory would come back as a copy")
         return None
@@ -146,8 +146,8 @@ def _tensor(torch: Any, value: Any, *, whole: bool) -> tuple[Any, ...] | None:
 
 
 def is_used_up(node: Any) -> bool:
-    """Whether `backward` has gone through a graph, so that all that it still does is to say so: there is no way from
-    here to anything whose gradient it would change but through what it has given up."""
+    """Whether `backward` has gone through a graph, so that another call would only raise an error: every path from
+    here to a gradient that it would change leads through freed nodes."""
     waiting, seen, gone = [node], {node}, False
     while waiting:
         each = waiting.pop()
@@ -174,7 +174,7 @@ def _is_gone(node: Any, name: str) -> bool:
 
 
 def _result(torch: Any) -> Any:
-    """A function whose result is one that was computed, and that `backward` has gone through."""
+    """A function whose result is a computed tensor through which `backward` has gone."""
 
     class UsedUp(torch.autograd.Function):  # type: ignore[misc]  # known by this name, see _RESULT
         @staticmethod
@@ -189,7 +189,7 @@ def _result(torch: Any) -> Any:
 
 
 def _attributes(optimizer: Any) -> dict[str, object]:
-    """A schedule puts a wrapper around `step`, which sees that it is called first; that is made again."""
+    """The attributes without the wrapper that a schedule puts around `step` to check call order: it is made again."""
     found = dict(vars(optimizer))
     if hasattr(found.get("step"), _WRAPPED):
         found["step"] = _WRAPPED

@@ -1,1 +1,1 @@
-"""What both sides of the wall ask of their own process: builtins, threads, signals, modules, memory, metrics."""
+"""Helpers for the own process, for both sides of the wall: builtins, threads, signals, modules, memory, metrics."""

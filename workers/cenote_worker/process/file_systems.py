@@ -1,4 +1,4 @@
-"""What kind of file system a file is on, and what paths there can be."""
+"""The kind of file system of a file, and which paths are valid."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cenote_security.errors import UsageError
 
 
 def check_path(path: str) -> None:
-    """Raises UsageError for a path that no file of this machine can have, or none that this process can name."""
+    """Raises UsageError for a path that no file of this machine can have, or that this process cannot name."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
         encoding = sys.getfilesystemencoding()
-        # Taking the bytes of UTF-8 would name a file that a process with another locale does not find.
+        # Using the UTF-8 bytes would name a file that a process with another locale does not find.
         remedy = (
             "" if encoding == "utf-8" else "run Python with PYTHONUTF8=1 or a locale such as C.UTF-8, or "
         )
@@ -26,7 +26,7 @@ def check_path(path: str) -> None:
 
 
 def kind_of(device: int) -> str:
-    """The kernel's name of it; empty where that cannot be said. device: as `stat` tells of a file."""
+    """The kernel's name of a file system; empty if unknown. device: as in the `stat` of a file."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo") as mounts:
         for line in mounts:

@@ -1,9 +1,9 @@
 """Memory by its address: the bytes behind a library's pointer, the address of bytes, and the table of a set.
 
-A set's table says which slot each member has, where one was removed, and where the next `pop` begins. No public
-interface tells that, and all of it decides in which order a set yields what is added later. The layout is that of
-CPython's `PySetObject`, the same from 3.11 to 3.13; where a set of known content does not lie in memory as
-expected, nothing is read.
+A set's table shows which slot each member has, where one was removed, and where the next `pop` begins. No public
+interface gives that, and all of it determines the order in which a set yields later members. The layout is that of
+CPython's `PySetObject`, the same from 3.11 to 3.13; if a set of known content does not have it in memory, nothing is
+read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __builtins__ = BUILTINS
 
 
 def memory_at(address: int, size: int, owner: object) -> memoryview:
-    """A view, which keeps the owner of the memory."""
+    """A view, which keeps the owner of the memory alive."""
     if not size:
         return memoryview(b"")
     array = (ctypes.c_ubyte * size).from_address(address)
@@ -39,7 +39,7 @@ _FIELDS: Final = 6
 """Filled slots, members, the size less one, the table's address, the hash of a frozenset, where `pop` begins."""
 
 REMOVED: Final = -1
-"""In the place of the hash of a member that is not there any more."""
+"""In place of the hash of a removed member."""
 
 
 class Head(NamedTuple):
@@ -53,7 +53,7 @@ class Head(NamedTuple):
 
 
 def head_of(value: Any) -> Head:
-    """Of a set or frozenset."""
+    """The head of a set or frozenset."""
     words = memoryview(_string_at(id(value) + _HEAD, _FIELDS * _WORD)).cast("q")
     filled, used, mask, address, _, finger = words
     return Head(filled, used, mask, address, finger)

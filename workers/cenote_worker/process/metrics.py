@@ -1,7 +1,7 @@
-"""What happens, as numbers: a plain table of counters and histograms, and what each of them means.
+"""Metrics: a plain table of counters and histograms, and the meaning of each.
 
-No library of metrics is loaded here. Each process that hosts runtimes has such a table; the gateway adds up those of
-all machines, and the HTTP application writes them in the format of Prometheus.
+No metrics library is loaded here. Each process that hosts runtimes has such a table; the gateway adds up those of all
+machines, and the HTTP application writes them in the format of Prometheus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECONDS: Final = (
     60.0,
     300.0,
 )
-"""Upper ends of the ranges of a histogram of seconds; a further one has no end."""
+"""Upper bounds of the buckets of a histogram of seconds; a last bucket has no bound."""
 
 SHORT: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -54,7 +54,7 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """As queries have it; of a histogram without `_bucket`, `_sum` and `_count`."""
+        """The name in queries; of a histogram without `_bucket`, `_sum` and `_count`."""
         return f"cenote_{self.name}_total" if self.kind == "counter" else f"cenote_{self.name}"
 
 
@@ -168,7 +168,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """ranges: how many were in each, the one without an end last. sum: of all."""
+    """ranges: the count in each bucket, the unbounded one last. sum: of all values."""
 
     ranges: tuple[int, ...]
     sum: float
@@ -176,9 +176,9 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """Counts at a moment. gauges: what is so now, which is never added up over time.
+    """Counts at a moment. gauges: current values, never added up over time.
 
-    began: when the first of them was counted at the earliest, in seconds since the epoch.
+    began: the earliest time of the first count, in seconds since the epoch.
     """
 
     totals: Mapping[Key, float] = field(default_factory=dict)
@@ -225,9 +225,9 @@ class Counts:
             return MetricsSnapshot(dict(self._totals), distributions, dict(self._gauges), self.began)
 
     def take_in(self, now: MetricsSnapshot, before: MetricsSnapshot) -> None:
-        """Adds what a table of runtimes has counted between two moments.
+        """Adds what another table has counted between two moments.
 
-        It may be of another version of Cenote: what this one does not know is left out.
+        It may be of another version of Cenote: metrics unknown to this one are left out.
         """
         with self._lock:
             for key, total in now.totals.items():
@@ -247,7 +247,7 @@ class Counts:
 
 
 THIS_PROCESS: Final = Counts()
-"""Of runtimes that a process hosts for itself, without a platform."""
+"""Counts of runtimes that a process hosts for itself, without a platform."""
 
 
 def keys_of(metric: Metric) -> Iterator[tuple[str, ...]]:
@@ -266,4 +266,4 @@ def keys_of(metric: Metric) -> Iterator[tuple[str, ...]]:
 _RANGES: Final = {
     (metric.name, *labels): len(metric.buckets) + 1 for metric in OF_RUNTIMES for labels in keys_of(metric)
 }
-"""Of each series that runtimes can have."""
+"""The number of buckets of each series that runtimes can have."""

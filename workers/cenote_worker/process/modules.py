@@ -1,7 +1,7 @@
-"""Names of modules that are imported, remembered without touching each of them.
+"""Names of imported modules, remembered without touching each of them.
 
-Going through the names writes to every one (its count of references). Behind a zygote's preload they lie on six
-hundred pages, which would become each worker's own, and after a fork of it be copied again.
+Iterating over the names writes to every one (its reference count). After a zygote's preload they are on six hundred
+pages, which would become private to each worker, and be copied again after its forks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _is_being_imported(module: object) -> bool:
 
 
 class _First:
-    """What was imported at first. All other names come behind these: a module whose import is over is put there once
-    more.
+    """The modules imported first. All other names come after these in `sys.modules`: a module is inserted again at
+    the end of its import.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class _First:
     def look_again(self) -> None:
         self.names = frozenset(name for name, module in _modules.items() if not _is_being_imported(module))
         self.last = tuple(islice((name for name in reversed(_modules) if name in self.names), 8))
-        """Backwards. Where they stand like that, none of the first was imported again behind others."""
+        """The last ones, in reverse. While their order is the same, none of the first was imported again."""
 
 
 _FIRST: Final = _First()
 
 
 def settle() -> None:
-    """In a zygote, when it has imported all: what its forks find in it is known to each of them, without a look."""
+    """Call this in a zygote after its imports: its forks then know these modules without iterating over them."""
     _FIRST.look_again()
 
 
@@ -48,20 +48,20 @@ class KnownModules:
     """A set of names, which grows."""
 
     def __init__(self, names: Iterable[str] = (), *, first: bool = False) -> None:
-        """first: the first ones as well."""
+        """first: include the modules imported first."""
         self._first = first
         self._others = set(names)
 
     @classmethod
     def imported(cls) -> Self:
-        """All that there are."""
+        """The names of all imported modules."""
         return cls(_behind_the_first(), first=True)
 
     def add(self, names: Iterable[str]) -> None:
         self._others.update(names)
 
     def unknown(self) -> set[str]:
-        """Names of modules that are imported and not among these."""
+        """Names of imported modules that are not in this set."""
         return (_behind_the_first() if self._first else set(_modules)) - self._others
 
 

@@ -1,4 +1,4 @@
-"""How long others are waited for: in time in which they could do something."""
+"""Waits for other processes, counting only time in which they could run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 PIECE: Final = 0.5
-"""Seconds of one wait, and what a longer one counts as: while a machine stands still, nobody on it can answer."""
+"""Seconds of one wait; a longer one counts as this: while a machine is suspended, no process on it can answer."""
 
 _monotonic = time.monotonic
 
@@ -17,8 +17,8 @@ _monotonic = time.monotonic
 class PatientWait:
     """Seconds of waiting for another process of this machine, to be spent in pieces.
 
-    A deadline on the clock is past when a machine goes on that has stood still, as virtual ones do for half a minute,
-    and whoever would have answered at once is taken for hung: a jail is ended that has nothing.
+    A virtual machine may be suspended for half a minute. When it resumes, a deadline on the clock has passed, and a
+    process that would have answered at once is taken for hung: a healthy jail would be ended.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = _monotonic) -> None:
@@ -27,7 +27,7 @@ class PatientWait:
         self._seen = clock()
 
     def piece(self) -> float:
-        """Seconds to wait before the next look; 0 when enough were waited."""
+        """Seconds to wait before the next check; 0 when the time is used up."""
         now = self._clock()
         self._left -= min(now - self._seen, PIECE)
         self._seen = now
@@ -35,7 +35,7 @@ class PatientWait:
 
 
 def is_ready(sock: socket.socket, seconds: float, event: int = select.POLLIN) -> bool:
-    """Whether it can be read, or what else `event` of `poll` says, after so many seconds of waiting at the most."""
+    """Whether it is readable, or another `event` of `poll`, within so many seconds."""
     poll, wait = select.poll(), PatientWait(seconds)
     poll.register(sock, event)
     while piece := wait.piece():

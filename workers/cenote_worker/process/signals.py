@@ -1,8 +1,8 @@
 """Signals that a user's program gets between two cells: they wait for the next cell, and its handlers run there.
 
-A handler may raise, never end or end the process, and none of that may happen in the kernel's code. The main thread
-blocks them. A signal to the process goes to any thread that does not, and Python calls the handler in the main thread
-all the same: where there are other threads, the handlers are exchanged as well.
+A handler may raise, never return or end the process, and none of that may happen in the kernel's code. The main
+thread blocks them. A signal to the process goes to any thread that does not block it, but Python calls the handler in
+the main thread: where there are other threads, the handlers are replaced as well.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FAULTS: Final = frozenset(
     getattr(_signal, name)
     for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS")
 )
-"""They come of what the thread does itself: where they are blocked, the kernel ends the process."""
+"""The thread causes them itself: if they are blocked, the kernel ends the process."""
 
 _LIMITS: Final = frozenset((_signal.SIGXCPU, _signal.SIGXFSZ, _signal.SIGKILL, _signal.SIGSTOP))
-"""A policy's, and those that cannot be blocked."""
+"""Signals of the policy's limits, and those that cannot be blocked."""
 
 DEFERRED: Final = frozenset(_signal.valid_signals()) - _INTERRUPT - _FAULTS - _LIMITS
 
@@ -45,11 +45,11 @@ _FATAL: Final = DEFERRED - {_signal.SIGCHLD, _signal.SIGCONT, _signal.SIGURG, _s
 
 Handler = Callable[[int, FrameType | None], object]
 Late = Callable[[str, BaseException | None], None]
-"""Takes what a signal has come to: its name, and what its handler has raised; None if it had no handler."""
+"""Called with the outcome of a signal: its name, and what its handler raised; None if it had no handler."""
 
 
 class Deferred:
-    """In the place of a user's handler, between two cells. heard: where it notes that it was called."""
+    """Replaces a user's handler between two cells. heard: where it records that it was called."""
 
     __slots__ = ("_heard", "handler")
 
@@ -62,22 +62,22 @@ class Deferred:
 
 
 def handler_of(number: int) -> object:
-    """What the user's program has called for a signal, also between two cells."""
+    """The handler of the user's program for a signal, also between two cells."""
     found = _get_handler(number)
     return found.handler if type(found) is Deferred else found
 
 
 class DeferredSignals:
-    """Of one process. Cells run while it is open."""
+    """The deferred signals of one process. Cells run while it is open."""
 
     def __init__(self) -> None:
         self._mask: Collection[int] | None = None
-        """The user's, while it is closed."""
+        """The user's signal mask, while it is closed."""
         self._heard: dict[int, Handler] = {}
         self._exchanged: set[int] = set()
 
     def close(self) -> None:
-        """A handler may raise out of this, for what had come by then. Then it is to be called again."""
+        """A handler of a pending signal may raise out of this; then call it again."""
         if self._mask is None:
             self._mask = _set_mask(_BLOCK, ())
         _set_mask(_BLOCK, DEFERRED)
@@ -88,7 +88,7 @@ class DeferredSignals:
             self._exchange()
 
     def open(self, late: Late) -> None:
-        """Runs the handlers of what has come. Raises KeyboardInterrupt, when the cell is interrupted meanwhile."""
+        """Runs the handlers of pending signals. Raises KeyboardInterrupt when the cell is interrupted meanwhile."""
         if self._mask is None:
             return
         heard, self._heard = self._heard, {}
@@ -101,7 +101,7 @@ class DeferredSignals:
         _set_mask(_EXACTLY, mask)
 
     def _meet(self, number: int, late: Late) -> None:
-        """One that waits. The others wait on while Python runs its handler, at the end of the call."""
+        """Lets one pending signal through. The others wait while Python runs its handler, at the end of the call."""
         if number in _FATAL and _is_default(_get_handler(number)):
             if _take((number,), 0) is not None:
                 late(_name(number), None)
@@ -124,7 +124,7 @@ class DeferredSignals:
 
 
 def _run(number: int, handler: Callable[[], object], late: Late) -> None:
-    """Raises KeyboardInterrupt. What the handler raises is told when no further one can be called."""
+    """Raises KeyboardInterrupt. What the handler raises is reported when no further handler can be called."""
     raised: BaseException | None = None
     try:
         handler()

@@ -16,19 +16,19 @@ TASKS: Final = "/proc/self/task"
 """A folder for each."""
 
 _LINKS_OF_A_FOLDER: Final = 2
-"""Each folder in it is one more."""
+"""The link count of an empty folder; each subfolder adds one."""
 
 _stat = os.stat
 
 
 def thread_count() -> int:
-    """Python's, and those of libraries. Raises OSError."""
+    """The number of threads, of Python and of libraries. Raises OSError."""
     return _stat(TASKS).st_nlink - _LINKS_OF_A_FOLDER
 
 
 def begin_thread(name: str, work: Callable[[], None]) -> None:
-    """Raises UnavailableError where the machine has no room for one more; its caller sees to it that nobody waits for
-    what does not begin.
+    """Raises UnavailableError where the machine has no room for one more; the caller must then release what waits for
+    the work.
     """
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
@@ -37,7 +37,7 @@ def begin_thread(name: str, work: Callable[[], None]) -> None:
 
 
 class Backlog:
-    """For any threads. A producer stops above the limit, and goes on at half of it."""
+    """Safe to use from any thread. A producer stops above the limit, and goes on at half of it."""
 
     def __init__(self, limit: int) -> None:
         """limit: in the unit of the sizes, such as bytes."""
@@ -48,7 +48,7 @@ class Backlog:
 
     @property
     def stopped(self) -> bool:
-        """Whether the producer waits."""
+        """Whether the producer is stopped."""
         return self._stopped
 
     def add(self, size: int) -> bool:
@@ -61,7 +61,7 @@ class Backlog:
             return not self._stopped
 
     def take(self, size: int) -> bool:
-        """True when a stopped producer may go on: its caller then has to say so."""
+        """True when a stopped producer may go on: the caller must then notify it."""
         with self._lock:
             self._size -= size
             resumed = self._stopped and self._size <= self._limit // 2
@@ -69,7 +69,7 @@ class Backlog:
             return resumed
 
     def clear(self) -> bool:
-        """All was taken, or is not wanted any more. True as for `take`."""
+        """Empties the backlog: all was taken, or is not wanted any more. True as for `take`."""
         with self._lock:
             self._size = 0
             stopped, self._stopped = self._stopped, False

@@ -1,1 +1,1 @@
-"""What is written down of a runtime, for a process that continues with it, and for making a state again."""
+"""What is recorded of a runtime: for a successor process, and for rebuilding a state."""

@@ -25,20 +25,20 @@ from cenote_worker.transport.packets import Packet, receive_packet
 from cenote_worker.wire.results import from_result
 
 SO_PEEK_OFF: Final = 42
-"""Since Linux 3.4. Where the next look into a socket begins: behind the packet that was looked at and not yet taken.
+"""Since Linux 3.4. The offset of the next peek into a socket: after the packet that was peeked at and not yet taken.
 
-So the kernel itself remembers, through the death of the process, whether the packet that was written down last still
-stands in the socket. Comparing it with the next packet would not do: a program may print the same line twice.
+So the kernel remembers, even when the process dies, whether the packet that was journaled last is still in the
+socket. Comparing it with the next packet would not do: a program may print the same line twice.
 """
 
 _LOOK: Final = int(socket.MSG_PEEK)
-"""A number, since Python code combines the members of enumerations, which each packet would pay for."""
+"""A number: combining members of enumerations runs Python code, which would cost each packet time."""
 
 
 class JailJournal:
-    """See JournalPort and HostLog. Silent from the moment the runtime has a later jail, unless this one waits.
+    """See JournalPort and HostLog. Writes nothing once the runtime has a later jail, unless this one is set aside.
 
-    limit: bytes of one displayed object. gone: called when the jail has ended and everybody was told.
+    limit: bytes of one displayed object. gone: called when the jail has ended and all requests were answered.
     """
 
     def __init__(self, journal: Journal, number: int, limit: int, gone: Callable[[], None]) -> None:
@@ -49,11 +49,11 @@ class JailJournal:
         self._attach = False
 
     def begin(self, sock: socket.socket) -> None:
-        """For a fresh jail."""
+        """Begins with a fresh jail."""
         stood(sock, untaken=False)
 
     def take_up(self, sock: socket.socket, story: JailReplay) -> None:
-        """Goes on behind another process: what `story` tells of last is removed if it still stands in the socket."""
+        """Continues after another process: the last packet in `story` is removed if it is still in the socket."""
         if stood(sock, untaken=story.untaken):
             packet = receive_packet(sock)
             if packet is not None:
@@ -98,7 +98,7 @@ class JailJournal:
         self._write(JournalEntry(unsent=journal_pb2.Unsent()))
 
     def receive(self, sock: socket.socket) -> Packet | None:
-        """Looks at the packet, writes it down, takes it, and writes that down."""
+        """Peeks at the packet, journals it, takes it, and journals that it was taken."""
         seen = receive_packet(sock, _LOOK)
         if seen is not None:
             try:
@@ -113,9 +113,9 @@ class JailJournal:
         return taken
 
     def _attached(self, packet: Packet) -> list[bytes]:
-        """Copies of what travels with the packet of a request that somebody may ask for again.
+        """Copies of the attachments of a packet, for requests that a client may repeat.
 
-        Sizes are a jail's: what is too large is refused by whoever reads the packet, from the journal too.
+        The jail states the sizes: the reader of the packet, or of the journal, refuses what is too large.
         """
         if not self._attach:
             return []
@@ -123,7 +123,7 @@ class JailJournal:
 
     def printed(self, stream: StreamName, text: str) -> None:
         self._write(JournalEntry(printed=make(journal_pb2.Printed, is_stderr=stream == "stderr", text=text)))
-        self._journal.tidy(resting=False)  # what writes there without an end need send no packet
+        self._journal.tidy(resting=False)  # code that writes without end need not send a packet
 
     def interrupted(self, at: float, *, expired: bool) -> None:
         self._write(JournalEntry(interrupted=journal_pb2.Interrupted(at=at, expired=expired)))
@@ -156,7 +156,7 @@ class JailJournal:
     # -- HostLog --
 
     def receive_call(self, sock: socket.socket) -> Packet | None:
-        """A packet of the host channel: a call is written down while it still stands there."""
+        """A packet of the host channel: a call is journaled while it is still in the socket."""
         seen = receive_packet(sock, _LOOK)
         if seen is not None:
             seen.close()
@@ -168,7 +168,7 @@ class JailJournal:
     def _note_call(self, data: bytes) -> None:
         try:
             request = jail_pb2.HostRequest.FromString(data)
-        except DecodeError:  # whoever reads it next will refuse it
+        except DecodeError:  # its next reader will refuse it
             return
         if request.HasField("call"):
             self._write(JournalEntry(host_called=journal_pb2.HostCalled(id=request.call.id)))
@@ -178,14 +178,14 @@ class JailJournal:
 
 
 def stood(sock: socket.socket, *, untaken: bool) -> bool:
-    """Whether the packet that was written down last still stands in the socket. Looks begin at its front again."""
+    """Whether the packet that was journaled last is still in the socket. Resets the peek offset to 0."""
     looked_at = sock.getsockopt(socket.SOL_SOCKET, SO_PEEK_OFF)
     sock.setsockopt(socket.SOL_SOCKET, SO_PEEK_OFF, 0)
     return untaken and looked_at > 0
 
 
 def _bytes_of(descriptor: int, most: int) -> bytes:
-    """Of sealed memory, nothing else is ever read; what is not is refused by whoever reads the packet next."""
+    """The bytes of sealed memory; nothing else is ever read. The next reader of the packet refuses anything else."""
     try:
         with SealedMemory.receive(os.dup(descriptor), most) as memory:
             return bytes(memory.map())

@@ -1,9 +1,9 @@
 """The journal of one runtime: what a process that takes the runtime over has to know of it.
 
-It is an append-only file in memory: what is in it survives the process that wrote it, killed at whatever
-instruction. Each entry is its length and its bytes, written by one call at the end of the file. The kernel raises
-the size only over bytes that it has copied, so the size is the commit: an entry is there whole, or it reaches
-beyond the end. Among the entries are the outcomes of requests with a key.
+It is an append-only file in memory: its contents survive the process that wrote it, killed at any instruction. Each
+entry is its length and its bytes, written by one call at the end of the file. The kernel raises the size only over
+bytes that it has copied, so the size is the commit: an entry is complete, or it reaches beyond the end. Among the
+entries are the outcomes of requests with a key.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class JournalFile:
-    """Owns its descriptor. One process writes: it has a lock on the file that ends with it and with nothing else."""
+    """Owns its descriptor. One process writes: it holds a lock on the file that ends only with the process."""
 
     def __init__(self, descriptor: int) -> None:
-        """A file that another process has written; what it left unfinished is cut off.
+        """Opens a file that another process has written; an incomplete entry is cut off.
 
         Raises OSError while that process lives, or another has taken the file over.
         """
         self.descriptor = descriptor
-        # A lock of the process: one of the open file (flock) would be held by the keeper's copy too.
+        # A lock of the process: a lock of the open file (flock) would also be held by the descriptor store's copy.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.size = _complete(self.read())
         os.ftruncate(descriptor, self.size)
@@ -57,7 +57,7 @@ class JournalFile:
         return file
 
     def append(self, entry: journal_pb2.JournalEntry) -> None:
-        """Raises OSError when the machine has no memory for it; what was there is as it was."""
+        """Raises OSError when the machine has no memory for it; the file is then unchanged."""
         self._write(_encoded(entry))
 
     def _write(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ def _encoded(entry: journal_pb2.JournalEntry) -> bytes:
 
 
 def entries_of(data: bytes) -> Iterator[journal_pb2.JournalEntry]:
-    """The entries that are whole."""
+    """The complete entries."""
     end = 0
     while (start := end + _LENGTH.size) <= len(data):
         end = start + _LENGTH.unpack_from(data, end)[0]
@@ -90,7 +90,7 @@ def entries_of(data: bytes) -> Iterator[journal_pb2.JournalEntry]:
 
 
 def _complete(data: bytes) -> int:
-    """Bytes of all entries that are whole."""
+    """Bytes of all complete entries."""
     end = 0
     while end + _LENGTH.size <= len(data):
         following = end + _LENGTH.size + _LENGTH.unpack_from(data, end)[0]
@@ -101,7 +101,7 @@ def _complete(data: bytes) -> int:
 
 
 def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
-    """Only what changes something, or keeps it, has a key."""
+    """Only requests that change or store something have a key."""
     settled = make(journal_pb2.Settled, key=key)
     match outcome:
         case ExecutionResult():
@@ -178,13 +178,13 @@ def _given(settled: journal_pb2.Settled) -> Outcome:
 
 def _refusal(refused: frame_parser.RefusedReply) -> jail_pb2.Refusal:
     message = make(jail_pb2.Refusal, name=refused.name, message=refused.message, nearest=refused.nearest)
-    if refused.kind in jail_pb2.Refusal.Kind.values():  # it is a jail's word
+    if refused.kind in jail_pb2.Refusal.Kind.values():  # the jail chose the number
         message.kind = jail_pb2.Refusal.Kind.ValueType(refused.kind)
     return message
 
 
 def _carried_out(error: NotDurableError) -> Outcome:
-    """What the call gave that could not be made durable."""
+    """The outcome of the call that could not be made durable."""
     match error.outcome:
         case ExecutionResult() | Rollback() | Patched() | Built() as given:
             return given
@@ -194,14 +194,14 @@ def _carried_out(error: NotDurableError) -> Outcome:
 _log = logging.getLogger("cenote.journal")
 
 TIDY_SIZE: Final = 256 * 1024
-"""Bytes. A smaller journal is not worth writing anew: reading one of this size takes a few milliseconds."""
+"""Bytes. A smaller journal is not worth rewriting: reading one of this size takes a few milliseconds."""
 
 
 class Journal:
     """Safe to use from several threads.
 
-    limit: see JournalReplay. handed: called with the descriptor of each new file, which a successor shall find.
-    broken: called once when nothing can be written any more: a successor must not go by what is there.
+    limit: see JournalReplay. handed: called with the descriptor of each new file, to store it for a successor.
+    broken: called once when nothing can be written any more: a successor must not rely on the file.
     """
 
     def __init__(
@@ -214,22 +214,22 @@ class Journal:
         self._lock = threading.Lock()
         self._dead = False
         self._stays = file.size
-        """Bytes that writing it anew has left, or would leave at the most."""
+        """Bytes that the last rewrite left, or that a rewrite would leave at most."""
         story = self.story()
         self.jail = story.current.jail.jail
-        """Number of the jail that the runtime has; 0 for none."""
+        """Number of the runtime's current jail; 0 for none."""
         self._aside = story.aside.jail.jail if story.aside is not None else 0
-        """Of the one that waits, or did last."""
+        """Number of the jail that is set aside, or was last."""
         self._numbered = max(self.jail, self._aside)
 
     def hand(self) -> None:
-        """Hands the file over once more."""
+        """Calls `handed` again."""
         with self._lock:
             if not self._dead:
                 self._handed(self._file.descriptor)
 
     def story(self) -> JournalReplay:
-        """How the runtime stands."""
+        """The current state of the runtime, replayed from the journal."""
         with self._lock:
             return JournalReplay.of(entries_of(self._file.read()), self._limit)
 
@@ -238,7 +238,7 @@ class Journal:
             self._write(entry)
 
     def write_of(self, jail: int, entry: JournalEntry) -> None:
-        """What a jail's last words were is of no interest once there is a later one, unless it waits."""
+        """Writes an entry of a jail. Dropped once there is a later jail, unless this one is set aside."""
         with self._lock:
             if jail in (self.jail, self._aside):
                 entry.aside = jail != self.jail
@@ -260,7 +260,7 @@ class Journal:
             self._file.close()
 
     def begin(self, ends_at: float | None) -> int:
-        """A jail is about to be started; its number."""
+        """A jail is about to be started. Gives its number."""
         with self._lock:
             self._numbered += 1
             self.jail = self._numbered
@@ -268,19 +268,19 @@ class Journal:
             return self.jail
 
     def set_aside(self, *, intact: bool) -> None:
-        """The jail waits from here on: see the entry."""
+        """The jail is set aside from now on: see the entry."""
         with self._lock:
             self._write(JournalEntry(set_aside=journal_pb2.SetAside(intact=intact)))
             self.jail, self._aside = 0, self.jail
 
     def taken_back(self) -> None:
-        """The one that waits is the runtime's again."""
+        """The jail that was set aside is the runtime's again."""
         with self._lock:
             self._write(JournalEntry(taken_back=journal_pb2.TakenBack()))
             self.jail, self._aside = self._aside, 0
 
     def filled(self, head: int, steps: int) -> None:
-        """It has what the runtime's jails begin with: the state after step `head`, of so many steps."""
+        """The jail has its initial contents: the state after step `head`. steps: their number so far."""
         if steps:
             self.write(JournalEntry(counted=journal_pb2.Counted(steps=steps)))
         if head:
@@ -288,7 +288,7 @@ class Journal:
         self.write(JournalEntry(filled=journal_pb2.Filled()))
 
     def mourned(self, jail: int) -> None:
-        """Nothing more is expected of that jail."""
+        """That jail has ended for good: nothing more comes from it."""
         self.write_of(jail, JournalEntry(mourned=journal_pb2.Mourned()))
 
     def settled(self, key: str, outcome: Outcome) -> None:
@@ -299,11 +299,11 @@ class Journal:
         self.write(JournalEntry(patch_begun=make(journal_pb2.PatchBegun, key=key, head=head, steps=steps)))
 
     def accepted(self, injection: int, superseded: list[int]) -> None:
-        """Every later jail begins with this injection too, 0 for none, and no longer with those."""
+        """Later jails also begin with this injection, 0 for none, and no longer with the superseded ones."""
         self.write(JournalEntry(accepted=journal_pb2.Accepted(injection=injection, superseded=superseded)))
 
     def tidy(self, *, resting: bool) -> None:
-        """Writes a journal that has become long anew. Not between the arrival of a packet and its being taken."""
+        """Rewrites a journal that has become long. Not allowed between journaling a packet and taking it."""
         with self._lock:
             if self._dead or self._file.size <= self._room(resting=resting):
                 return
@@ -311,12 +311,12 @@ class Journal:
                 story = JournalReplay.of(entries_of(self._file.read()), self._limit)
                 fresh = JournalFile.create(story.retold())
             except OSError:
-                return  # no memory for a second one: the long one will do
+                return  # no memory for a second one: keep the long one
             self._stays = fresh.size
             old, self._file = self._file, fresh
             self._handed(fresh.descriptor)
             old.close()
 
     def _room(self, *, resting: bool) -> int:
-        """Bytes that it may have, so many that not every other call waits for it to be written anew."""
+        """Bytes that it may have: enough that rewrites are rare."""
         return self._stays + max(TIDY_SIZE, self._stays) if resting else 2 * max(TIDY_SIZE, 2 * self._stays)

@@ -1,4 +1,4 @@
-"""How a runtime and its last jail stood when the last entry of the journal was written.
+"""The state of a runtime and its last jail when the last entry of the journal was written.
 
 Entries in, state out; no I/O. The state can be written as fewer entries, so that a journal need not grow for ever.
 """
@@ -23,7 +23,7 @@ from cenote_worker.supervisor.running_request import BACKGROUND
 
 @dataclass(slots=True, eq=False)
 class ReplayedRequest:
-    """One that a jail was asked. packets: what it showed, and its answer, as they came."""
+    """A request to a jail. packets: displayed objects and the answer, as they came."""
 
     asked: journal_pb2.Asked
     printed: CellTranscript
@@ -39,27 +39,27 @@ class ReplayedRequest:
 
 
 class JailReplay:
-    """Follows what a journal has about the runtime's last jail. limit: see JournalReplay."""
+    """Replays the entries about the runtime's last jail. limit: see JournalReplay."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.jail = journal_pb2.Began()
         """Number 0 for none."""
         self.ended: journal_pb2.Ended | None = journal_pb2.Ended()
-        """How that jail ended, if it did. Whether somebody was told is noted with the jail."""
+        """How that jail ended, if it did. Whether that was reported is recorded with the jail."""
         self.request: ReplayedRequest | None = None
-        """What is under way, or was answered and not settled."""
+        """The request that is running, or was answered and not settled."""
         self.held: OrderedDict[str, ReplayedRequest] = OrderedDict()
-        """Those before it that were answered and are not settled either: what they did is being stored. By key."""
+        """Earlier requests that were answered and not settled: their effects are being stored. By key."""
         self.untaken = False
         """Whether the last packet may still stand in its socket."""
         self.background = CellTranscript(BACKGROUND)
         self.setback: journal_pb2.Moved | None = None
-        """What happened to the jail's worker, until the next request."""
+        """What happened to the jail's worker; cleared by the next request."""
         self.host_calls: dict[int, None] = {}
 
     def follow(self, entry: JournalEntry) -> None:
-        """Takes in the next entry. Those that are not about a jail say nothing here."""
+        """Applies the next entry. Entries that are not about a jail are ignored."""
         match entry.WhichOneof("body"):
             case "began":
                 self._begin(entry.began)
@@ -111,7 +111,7 @@ class JailReplay:
     def _ask(self, asked: journal_pb2.Asked) -> None:
         if self.ended is not None:
             return
-        undoes = asked.HasField("failed") and self.request is not None  # whoever waits for it has its output
+        undoes = asked.HasField("failed") and self.request is not None  # its client has the output
         printed = self.request.printed if undoes and self.request else CellTranscript(self._limit)
         if not undoes:
             self._hold()
@@ -120,11 +120,11 @@ class JailReplay:
         self.jail.kills = max(self.jail.kills, asked.kills)
 
     def _hold(self) -> None:
-        """Something else is asked before an answer is settled: nobody may hear of that before its state is stored."""
+        """Another request came before an answer was settled: the answer may not go out before its state is stored."""
         request = self.request
         if request is None or not request.answered:
             return
-        if request.asked.atomic:  # nothing undoes it any more
+        if request.asked.atomic:  # it cannot be undone any more
             self.jail.head = request.asked.step
         self.held[request.asked.key] = request
 
@@ -132,7 +132,7 @@ class JailReplay:
         try:
             frame = jail_pb2.WorkerFrame.FromString(arrived.data)
         except DecodeError:
-            frame = jail_pb2.WorkerFrame()  # whoever goes on from here will refuse it too
+            frame = jail_pb2.WorkerFrame()  # the successor will refuse it, too
         match frame.WhichOneof("body"):
             case "ready":
                 self.jail.ready = True
@@ -172,10 +172,10 @@ class JailReplay:
             self.request.answered = True
             self.request.packets.append(arrived)
         else:
-            self.request = None  # whoever waited for it has gone with the process that asked
+            self.request = None  # its client is gone with the process that asked
 
     def settle(self, settled: journal_pb2.Settled) -> CellTranscript | None:
-        """The request of this key has an outcome. What it printed; None where there is no such request."""
+        """The request of this key has an outcome. Gives what it printed; None where there is no such request."""
         held, request = self.held.pop(settled.key, None), self.request
         if request is None or request.asked.key != settled.key:
             return held.printed if held is not None else None
@@ -185,21 +185,21 @@ class JailReplay:
         return request.printed
 
     def give_up_held(self) -> Iterator[tuple[str, int]]:
-        """The jail that did it is gone: whether anything of it was stored is not for a journal to say. Gives the step
-        of each, by key.
+        """The jail of the held requests is gone, and a journal cannot tell whether their effects were stored. Gives
+        the key and step of each.
         """
         while self.held:
             key, request = self.held.popitem(last=False)
             yield key, request.asked.step
 
     def give_up(self) -> Iterator[tuple[str, int]]:
-        """The same for a jail that is left to end, with what it was doing."""
+        """The same for a jail that is left to end, including its running request."""
         yield from self.give_up_held()
         if self.request is not None and self.request.asked.key:
             yield self.request.asked.key, self.request.asked.step
 
     def retold(self) -> Iterator[JournalEntry]:
-        """The fewest entries that tell it. Not while a packet is `untaken`."""
+        """The fewest entries that give this state. Not allowed while a packet is `untaken`."""
         if not self.jail.jail:
             return
         yield JournalEntry(began=self.jail)
@@ -220,7 +220,7 @@ class JailReplay:
             return
         for request in self.held.values():
             yield from _retold_request(request)
-        # Another was asked behind them: that tells them from one that is under way, and which number was the last.
+        # A later request follows: it shows that these are not running, and which number was the last.
         yield JournalEntry(
             asked=make(journal_pb2.Asked, number=self.jail.number, ask=RequestKind.MAKE_CHECKPOINT.name)
         )
@@ -229,12 +229,12 @@ class JailReplay:
 
 
 def _is_atomic(request: ReplayedRequest) -> bool:
-    """Whether it is a cell, or the undoing of one, that moves the head only if its state is kept."""
+    """Whether it is a cell, or the undoing of one, that moves the head only if its state is stored."""
     return request.asked.atomic or request.asked.HasField("failed")
 
 
 def _has_output(request: ReplayedRequest) -> bool:
-    """Whether it is a cell, or the undoing of one: what is printed while anything else runs the next cell tells."""
+    """Whether it is a cell, or the undoing of one: output during any other request is reported with the next cell."""
     return request.ask is RequestKind.EXECUTE or request.asked.HasField("failed")
 
 
@@ -264,15 +264,15 @@ def stream_of(printed: journal_pb2.Printed) -> StreamName:
 
 
 MAX_OUTCOMES: Final = 256
-"""Outcomes kept for clients that come back: they repeat what was under way when their line broke, nothing older."""
+"""Outcomes kept for clients that reconnect: they repeat requests that were running at the disconnect, none older."""
 
 MAX_KEYS: Final = 10_000
-"""Keys kept behind those, so that a late repetition is refused and not carried out a second time."""
+"""Older keys kept without outcomes, so that a late repetition is refused and not carried out a second time."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedOutcome:
-    """Of a request with a key. printed: its output, as far as it is kept."""
+    """The outcome of a request with a key. printed: its output, as far as it is kept."""
 
     settled: journal_pb2.Settled
     printed: CellTranscript
@@ -283,23 +283,23 @@ class KeyedOutcome:
 
 
 class JournalReplay:
-    """Follows a journal. limit: characters of one request's output that are kept, and bytes of what it displayed."""
+    """Replays a journal. limit: characters of one request's output that are kept, and bytes of what it displayed."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.current = JailReplay(limit)
-        """Of the last jail that was started."""
+        """State of the last jail that was started."""
         self.aside: JailReplay | None = None
-        """Of the one before it, which waits until the patch that is being applied is settled: a successor goes on
-        with that one.
+        """State of the jail before it, which is set aside until the patch that is being applied is settled: a
+        successor continues with that jail.
         """
         self.steps = 0
         self.outcomes: OrderedDict[str, KeyedOutcome] = OrderedDict()
         self.forgotten: OrderedDict[str, int] = OrderedDict()
-        """Step by key, 0 for what was none."""
+        """Step by key, 0 for a request that was no step."""
         self.injections: list[int] = []
         self.patch: journal_pb2.PatchBegun | None = None
-        """That is being applied."""
+        """The patch that is being applied."""
         self._size = 0
 
     @classmethod
@@ -310,7 +310,7 @@ class JournalReplay:
         return story
 
     def follow(self, entry: JournalEntry) -> None:
-        """Takes in the next entry."""
+        """Applies the next entry."""
         match entry.WhichOneof("body"):
             case "settled":
                 self._settle(entry.settled)
@@ -332,7 +332,7 @@ class JournalReplay:
                 self._follow_jail(self.aside if entry.aside else self.current, entry)
 
     def _follow_jail(self, jail: JailReplay | None, entry: JournalEntry) -> None:
-        if jail is None:  # it waits no more, and ends
+        if jail is None:  # it is not set aside any more, and ends
             return
         if entry.HasField("began") or entry.HasField("ended"):
             self._forget(jail.give_up_held())
@@ -376,15 +376,15 @@ class JournalReplay:
             self._forget([(key, gone.settled.result.step)])
 
     def _forget(self, steps: Iterable[tuple[str, int]]) -> None:
-        """What is known of these keys is that they had an outcome."""
+        """Remembers of these keys only that they had an outcome."""
         self.forgotten.update(steps)
         while len(self.forgotten) > MAX_KEYS:
             self.forgotten.popitem(last=False)
 
-    # -- the same, written anew --
+    # -- rewriting --
 
     def retold(self) -> Iterator[JournalEntry]:
-        """The fewest entries that tell it. Not while a packet is `untaken`."""
+        """The fewest entries that give this state. Not allowed while a packet is `untaken`."""
         yield JournalEntry(counted=journal_pb2.Counted(steps=self.steps))
         for injection in self.injections:
             yield JournalEntry(accepted=journal_pb2.Accepted(injection=injection))

@@ -1,6 +1,6 @@
-"""The steps that led to a state, and why one of them cannot be run again as it was run. Pure.
+"""The steps that led to a state, and why one of them cannot be rerun as it ran. Pure.
 
-A step can be run again where nothing outside is different afterwards: it called nothing whose answer was not
+A step can be rerun if that changes nothing outside and gives the same: it made no host call whose answer was not
 recorded, drew no random numbers that were not seeded, and neither read nor wrote files outside.
 """
 
@@ -24,7 +24,7 @@ class Lineage:
     steps: tuple[StepRecord, ...]
 
     def behind(self, earlier: Lineage) -> Lineage:
-        """The same line, with the beginning of another one where that has more of it."""
+        """The same line, beginning as `earlier` where that reaches further back."""
         for index, record in enumerate(self.steps):
             if record.kind == "unrecorded":
                 known = earlier.until(record.number)
@@ -35,7 +35,7 @@ class Lineage:
         return self
 
     def until(self, number: int) -> Lineage | None:
-        """The line to this step; None if it is not on it."""
+        """The line up to this step; None if the step is not on it."""
         for index, record in enumerate(self.steps):
             if record.number == number:
                 return Lineage(self.begun, self.steps[: index + 1])
@@ -43,7 +43,7 @@ class Lineage:
 
 
 DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random"), hidden("torch.random")))
-"""Read and written by whoever draws or seeds. In a fresh process they are other ones each time."""
+"""Read and written by steps that draw or seed random numbers. They differ in each fresh process."""
 
 _FOLDER: Final = "folder"
 """How versions of folders begin."""
@@ -57,21 +57,21 @@ class CannotRebuildError(Exception):
 
 
 def check_repeatable(record: StepRecord, hosts: Collection[str], *, reaches_out: bool) -> None:
-    """Raises CannotRebuildError. hosts: names that stand for something of the client, which gives it again.
+    """Raises CannotRebuildError. hosts: names of client objects, which the client gives again.
 
-    reaches_out: the runtime may change something outside itself, and a step of which too little is known may have.
+    reaches_out: the runtime may change something outside itself, and a step with an incomplete trace may have.
     """
     for reason in _obstacles(record, hosts, reaches_out=reaches_out):
         raise CannotRebuildError(reason)
 
 
 def is_seeded(record: StepRecord) -> bool:
-    """Whether what it draws, if it does, may well be the same each time; what it leaves will tell."""
+    """Whether its random numbers, if any, are probably the same in each run; the state after it will show."""
     return bool(_SEEDING.search(record.code))
 
 
 def not_drawn(record: StepRecord) -> frozenset[Location]:
-    """Random numbers that it could have drawn, since it has the library, and neither drew nor set."""
+    """Random states that it could have used, since the library was imported, and neither drew from nor set."""
     trace = record.trace
     if trace is None or _LOOKING.search(record.code):
         return frozenset()
@@ -113,14 +113,14 @@ def _unanswered(record: StepRecord) -> Iterator[str]:
 
 
 def _empty_folders(record: StepRecord) -> frozenset[Location]:
-    """Folders that it has made, as libraries do for files that they may have some day; what is in one is told for
-    itself."""
+    """Folders that it made, as libraries do for files that they may write later; the files in one are listed
+    separately."""
     writes = record.trace.writes if record.trace is not None else {}
     return frozenset(each for each, version in writes.items() if version.startswith(_FOLDER))
 
 
 def files_outside(record: StepRecord) -> frozenset[Location]:
-    """Those that it reads, and that no checkpoint has."""
+    """Files that it reads and that no checkpoint contains."""
     return frozenset(each for each in looked_at(record) if _outside([each]))
 
 

@@ -1,13 +1,12 @@
-"""What of a state that is not kept by value can be made again, and by which steps. Pure.
+"""Plans which parts of a state that is not stored by value can be rebuilt, and by which steps. Pure.
 
-The walk goes backwards along the steps that led to the state. What a step has read is there for it again in one of
-three ways: an earlier step that is run again has written it; it is stored, and nobody has changed it since; or it
-is as it is in a fresh runtime. The second and the third hold only as long as no step that is run again writes it:
-then it is wanted of the steps as well, and the walk begins anew.
+The walk goes backwards along the steps that led to the state. What a step read is available to its rerun in one of
+three ways: an earlier rerun step writes it; it is stored, and no step has changed it since; or it is as in a fresh
+runtime. The second and the third hold only if no rerun step writes it: otherwise the steps must provide it as well,
+and the walk begins anew.
 
-A step of which not everything is known may have read whatever there was, and written it. Nothing is known then to
-be as it is stored, and all steps before that one are run again. Names that share changeable objects are made again
-together.
+A step with an incomplete trace may have read and written anything. Then nothing is known to be as stored, and all
+steps before it are rerun. Names that share mutable objects are rebuilt together.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ from cenote_worker.record.lineage import (
 
 
 class SharedObjects:
-    """Of the common names.
+    """Which of the common names share objects.
 
-    Behind a step of which not everything is known, any two names that there were may share something: an object that
-    nobody can look into may lead to either.
+    After a step with an incomplete trace, any two names that existed may share something: an opaque object may lead
+    to both.
     """
 
     def __init__(self, line: Sequence[StepRecord], begun: Iterable[str]) -> None:
-        """begun: names that there were before the first step."""
+        """begun: names that existed before the first step."""
         walk = _SharingWalk(map(name, begun))
         for record in line:
             if record.stays:
@@ -65,19 +64,19 @@ class SharedObjects:
 
 
 def _held_unseen(trace: StepTrace) -> Iterator[Collection[Location]]:
-    """What does not tell what it holds may hold of anything that its step had."""
+    """All names of the step, if it made an opaque object: that may refer to any of them."""
     if any(reason.endswith(BLIND) for reason in trace.unportable.values()):
         yield {each for each in (*trace.reads, *trace.writes) if kind_of(each) == "name"}
 
 
 class _SharingWalk:
-    """Sets are changed in place: a jail may tell of thousands of names in one, and of thousands that leave it."""
+    """Sets are changed in place: a jail may report thousands of names in one, and thousands that leave it."""
 
     def __init__(self, begun: Iterable[Location]) -> None:
         self._crowd: set[Location] = set()
-        """Any two of which may share something."""
+        """Names of which any two may share something."""
         self._apart = {each: {each} for each in begun}
-        """Of all other names, the set that each is in."""
+        """For each other name, the set that it is in."""
 
     def groups(self) -> dict[Location, frozenset[Location]]:
         found = dict[Location, frozenset[Location]]()
@@ -113,7 +112,7 @@ class _SharingWalk:
         self._apart.get(location, self._crowd).discard(location)
 
     def _join(self, members: Sequence[Location]) -> None:
-        """Smaller sets go into larger ones, and all into the crowd."""
+        """Joins the members' sets: smaller sets into larger ones, and all into the crowd."""
         if not self._crowd.isdisjoint(members):
             for each in members:
                 for moved in self._apart.get(each, ()):
@@ -134,33 +133,33 @@ TREE: Final = file(".")
 """Which files there are, and what is in them."""
 
 _STORED_STATES: Final = frozenset(map(hidden, ("environ", "sys.path", "warnings")))
-"""Those of the process that a checkpoint has, and that can be put back before anything else is."""
+"""States of the process that a checkpoint contains, and that can be restored before anything else."""
 
 _CWD: Final = hidden("cwd")
-"""It is stored too. But its folder may have to be made first, by the steps that have made it."""
+"""It is stored, too. But its folder may have to be made first, by rerun steps."""
 
 _UNSTORED_STATES: Final = frozenset(
     (*map(hidden, ("logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy")), LIBRARIES)
 )
-"""Those that are as in a fresh runtime in one that was restored, too, unless a stored state has them."""
+"""States that are in a restored runtime as in a fresh one, unless a stored state has them."""
 
 MAX_TRIES: Final = 50
-"""Walks along the line, each of which has one more assumption disproved. Then none is made: all is taken of steps."""
+"""Walks along the line; each disproves one more assumption. After that no assumption is made: steps provide all."""
 
 STANDARD: Final = frozenset(("__name__", "__builtins__", "__warningregistry__"))
-"""Names that every namespace has, or gets from the interpreter."""
+"""Names that every namespace has or gets from the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """What a restore brings back by itself. hosts: names that clients give again."""
+    """What a restore brings back without rerunning steps. hosts: names of objects that clients give again."""
 
     locations: frozenset[Location]
     hosts: frozenset[str]
 
     @classmethod
     def of(cls, state: State, line: Lineage) -> RestoredState:
-        """line: that led to the state."""
+        """line: the steps that led to the state."""
         names = {name(each) for group in state.groups for each in group.names}
         hosts = frozenset(state.message.hosts)
         paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
@@ -172,7 +171,7 @@ class RestoredState:
 class RebuildContext:
     """What is known besides the line. reaches_out: see `check_repeatable`. first: see `first_versions`.
 
-    injected: names of what clients have put in before the first step, and is there as it was then.
+    injected: names that clients injected before the first step, and that are unchanged since.
     """
 
     stored: RestoredState
@@ -184,7 +183,7 @@ class RebuildContext:
 
 @dataclass(slots=True)
 class _Assumptions:
-    """forbidden: locations that steps have to write. strict: nothing is taken to be there by itself."""
+    """forbidden: locations that steps must write. strict: nothing is assumed to exist without a step."""
 
     forbidden: set[Location] = field(default_factory=set)
     strict: bool = False
@@ -193,7 +192,7 @@ class _Assumptions:
 def steps_for(
     roots: Collection[Location], line: Lineage, around: RebuildContext
 ) -> tuple[list[StepRecord], frozenset[Location]]:
-    """The steps that give these names again, in their order, and what they are given. Raises CannotRebuildError."""
+    """The steps that rebuild these names, in order, and their stored input. Raises CannotRebuildError."""
     assumptions = _Assumptions()
     for tried in count():
         assumptions.strict |= tried >= MAX_TRIES
@@ -209,8 +208,8 @@ def _settings(state: State) -> Iterator[Location]:
 
 
 def first_versions(state: State, line: Lineage) -> dict[Location, Version]:
-    """What the first steps have found that no step before them had written, and a fresh runtime has. state: that they
-    have led to.
+    """Versions of what the first steps read, no step before them had written, and a fresh runtime has. state: the
+    result of the line.
     """
     found, changed = dict[Location, Version](), set[Location]()
     restored = _is_restored(line)
@@ -229,25 +228,25 @@ def first_versions(state: State, line: Lineage) -> dict[Location, Version]:
 
 
 def _is_restored(line: Lineage) -> bool:
-    """Whether it begins in a state that was restored, and not in a fresh runtime."""
+    """Whether it begins in a restored state, and not in a fresh runtime."""
     return line.steps[:1] != () and line.steps[0].kind == "unrecorded"
 
 
 class _Walk:
-    """One try. All that it takes is taken by the next one too, which assumes less."""
+    """One walk. The next walk takes every step that this one takes, and assumes less."""
 
     def __init__(self, line: Lineage, around: RebuildContext, assumptions: _Assumptions) -> None:
         self._line, self._around, self._assumptions = line, around, assumptions
         self._wanted: dict[Location, Version | None] = {}
-        """With the version that was found, None for the one that there is in the end."""
+        """With the version that was read, None for the final one."""
         self._given: set[Location] = set()
         self._as_at_first: set[Location] = set()
         self._changed: set[Location] = set()
-        """By steps behind the one that is looked at."""
+        """Locations changed by steps after the current one."""
         self._taken: list[StepRecord] = []
         self._everything = False
         self.disproved = False
-        """Whether an assumption does not hold."""
+        """Whether an assumption turned out to be wrong."""
 
     def go(self, roots: Collection[Location]) -> None:
         for location in roots:
@@ -259,14 +258,14 @@ class _Walk:
                 self._pass(record)
         injected = self._around.injected
         if not injected.isdisjoint(self._wanted):
-            # They may share objects: all of them are as they were put in.
+            # They may share objects: all of them must be as injected.
             self._forbid(self._given & injected)
 
     def found(self) -> tuple[list[StepRecord], frozenset[Location]]:
         """See `steps_for`."""
         taken = self._taken[::-1]
         self._check_beginning(taken)
-        given = frozenset(self._given) - set(map(name, self._around.stored.hosts))  # they are there anyway
+        given = frozenset(self._given) - set(map(name, self._around.stored.hosts))  # clients give those
         return [each for each in taken if each.kind in ("cell", "deletion")], given
 
     def _pass(self, record: StepRecord) -> None:
@@ -286,7 +285,7 @@ class _Walk:
         if trace is None:
             return
         for location in changes - trace.mutated:
-            # Of one that failed it is known what names it has bound, and in which state it left the process.
+            # Of a failed step, the names that it bound and the state of the process after it are known.
             if record.status == "ok" or kind_of(location) in ("hidden", "name"):
                 _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
         ignored = {ANYTHING, *not_drawn(record)}
@@ -295,7 +294,7 @@ class _Walk:
                 self._want(location, version)
 
     def _want(self, location: Location, version: Version | None) -> None:
-        """version: that was found; None for the one that there is in the end."""
+        """version: the one that was read; None for the final one."""
         if location not in self._assumptions.forbidden and not self._assumptions.strict:
             if location not in self._changed and location in self._around.stored.locations:
                 self._given.add(location)
@@ -316,14 +315,14 @@ class _Walk:
         return kind_of(location) != "file" or version == ABSENT or key_of(location).startswith("/")
 
     def _forbid(self, locations: set[Location]) -> None:
-        """Names that share objects are given together or not at all."""
+        """Names that share objects are forbidden together: they are given together or not at all."""
         if locations:
             groups = set(map(self._around.sharing.group, locations))  # each once: all may be in one
             self._assumptions.forbidden.update(*groups, locations)
             self.disproved = True
 
     def _check_beginning(self, taken: list[StepRecord]) -> None:
-        """What nobody has written has to be in a fresh runtime."""
+        """Checks that what no step has written is in a fresh runtime."""
         wanted = {*self._wanted, *(map(name, self._line.begun) if self._everything else ())}
         for location in sorted(wanted):
             if location in self._around.injected:
@@ -340,7 +339,7 @@ class _Walk:
                 raise CannotRebuildError("random numbers were drawn that no step has seeded")
 
     def _was_put_in(self, location: Location) -> bool:
-        """Whether a client had given it a value before the first step."""
+        """Whether a client injected it before the first step."""
         variable = key_of(location)
         if variable in self._around.stored.hosts or variable in STANDARD:
             return False
@@ -352,7 +351,7 @@ class _Walk:
 
 
 def _check_unchanged(location: Location, found: Version | None, left: Version) -> None:
-    """Raises CannotRebuildError where a state of the process was found otherwise than a step has left it."""
+    """Raises CannotRebuildError where a state of the process differs from what the last step left."""
     known = found is not None and not found.startswith("?") and not left.startswith("?")
     if known and found != left and kind_of(location) == "hidden":
         raise CannotRebuildError(f"the state of {key_of(location)} was changed between two steps")
@@ -371,9 +370,9 @@ _Group = frozenset[Location]
 
 
 def rebuild_of(state: State, line: Lineage, *, reaches_out: bool, injected: Iterable[str] = ()) -> Rebuild:
-    """line: that led to the state. reaches_out: see `check_repeatable`. injected: see `RebuildContext`.
+    """line: the steps that led to the state. reaches_out: see `check_repeatable`. injected: see `RebuildContext`.
 
-    As many as can be. What shares objects with a variable that is made again is made with it.
+    Rebuilds as much as possible. Variables that share objects with a rebuilt one are rebuilt with it.
     """
     sharing = SharedObjects(line.steps, line.begun)
     around = RebuildContext(
@@ -393,7 +392,7 @@ def rebuild_of(state: State, line: Lineage, *, reaches_out: bool, injected: Iter
 
 
 def _groups(state: State, sharing: SharedObjects) -> list[_Group]:
-    """Of what cannot be kept, with what there is that shares objects with it."""
+    """Groups of what cannot be stored, each with what shares objects with it."""
     there = set(map(name, state.message.names)) - set(map(name, state.message.hosts))
     unkept = [name(thing.name) for thing in state.unkept]
     return list(dict.fromkeys((sharing.group(each) | {each}) & there for each in unkept if each in there))

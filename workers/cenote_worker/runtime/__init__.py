@@ -1,1 +1,1 @@
-"""One runtime as its host sees it, over the jails that it has had."""
+"""One runtime as its host manages it, over the jails that it has had."""

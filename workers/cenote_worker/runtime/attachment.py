@@ -1,4 +1,4 @@
-"""One author's view of a runtime that several hold. The runtime outlives it."""
+"""One author's view of a runtime that several authors share. The runtime outlives it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AttachedRuntime:
     # -- life --
 
     def start(self) -> None:
-        """As HostedRuntime.start. Raises JailLostError when the jail ended that this author has used."""
+        """As HostedRuntime.start. Raises JailLostError when the jail that this author has used has ended."""
         self.check_open()
         self._runtime.start(self._seat)
 
@@ -79,11 +79,11 @@ class AttachedRuntime:
         return self._runtime.attach(author, private=private)
 
     def reset(self) -> None:
-        """Raises UsageError: others hold this runtime too."""
+        """Raises UsageError: other clients use this runtime too."""
         raise UsageError("only the owner of a runtime can reset it, not an author who is attached")
 
     def close(self) -> None:
-        """Detaches. What waits is told so, what runs is interrupted; the runtime and the names stay."""
+        """Detaches. Waiting requests are declined, a running one is interrupted; the runtime and the names stay."""
         self._closed = True
         self._runtime.vacate(self._seat)
 
@@ -148,11 +148,11 @@ class AttachedRuntime:
         self._runtime.snapshot(label, listener, key, self._seat)
 
     def rollback(self, to: int | str, listener: Listener, key: RequestKey | None = None) -> None:  # noqa: ARG002
-        """Raises UsageError: others hold this runtime too."""
+        """Raises UsageError: other clients use this runtime too."""
         raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
 
     def rerunning(self) -> Reruns:
-        """Raises UsageError: others hold the runtime too."""
+        """Raises UsageError: other clients use the runtime too."""
         raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
 
     # -- values --

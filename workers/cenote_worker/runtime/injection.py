@@ -1,7 +1,7 @@
 """One injection as it reaches a jail, and again each later jail of the same runtime; and its stored forms.
 
-The descriptor store has a record and descriptors of what is too large for one, and a history has bytes. A stored
-state has the stubs of what stays with clients: they are there again in a jail that begins with it.
+The descriptor store has a record, and descriptors for what is too large for one; a history has bytes. A stored
+state has the stubs of objects that stay with clients: a jail that begins with it has them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 
 def in_place(earlier: Iterable[T], new: T, superseded: Callable[[T], bool]) -> list[T]:
-    """These with the new one instead of those that it supersedes, in the place of the first of them; else at the end.
+    """The items, with the new one in the place of the first that it supersedes, or at the end; without the
+    superseded.
 
     A name that gets another value stays where it is in its namespace.
     """
@@ -44,15 +45,15 @@ def in_place(earlier: Iterable[T], new: T, superseded: Callable[[T], bool]) -> l
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Injection:
-    """Values for a namespace, and stubs for things that stay with their client. Whoever keeps it closes it.
+    """Values for a namespace, and stubs for objects that stay with their client. The owner of an injection closes it.
 
-    values: a pickle, never opened out here: of one value where `single` names it, else of two dictionaries, values
-        and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
-        whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
-    number: what it is kept under for a successor; 0 for nothing. step: of the history; START before the first.
-    content: what its history knows it by, see StepRecord; empty before it has been asked for. form: as the history is
-    about to keep it. given_up: names that later ones have given another value, or that were deleted.
-    seat: whose namespace it is for. client: whom the calls of `hosts` are for; empty for who holds the runtime.
+    values: a pickle, never loaded here: of one value where `single` names it, else of two dictionaries, values
+    and classes that go along. reference: instead of values, the platform's reference to the value; resolved by the
+    runtime's host. replaces: the name whose former value later jails need not get any more.
+    number: under which it is stored for a successor; 0 if it is not. step: of the history; START before the first.
+    content: its id in the history, see StepRecord; empty before it was first used. form: as the history is about to
+    store it. given_up: names that later injections have given another value, or that were deleted.
+    seat: whose namespace it is for. client: whom the calls of `hosts` are for; empty for the runtime's owner.
     """
 
     values: Content
@@ -74,15 +75,16 @@ class Injection:
         return other.is_over(self.names, self.seat)
 
     def gives(self, name: str, seat: AuthorSession) -> bool:
-        """Whether a later jail gets this name of the seat's from it."""
+        """Whether a later jail gets this name of the session's namespace from it."""
         return self._namespace == namespace_of(seat) and name in self._left
 
     def is_over(self, names: Iterable[str], seat: AuthorSession) -> bool:
-        """Whether nothing is left of it once these names of the seat's have another value, or none."""
+        """Whether nothing is left of it once these names of the session's have another value, or none."""
         return bool(self.names) and self._namespace == namespace_of(seat) and not self._left.difference(names)
 
     def give_up(self, names: Iterable[str], seat: AuthorSession) -> None:
-        """These names of the seat's have another value, or none: it is not for them that a later jail gets this."""
+        """These names of the session's have another value, or none: a later jail does not get this injection for
+        them."""
         if self._namespace == namespace_of(seat):
             self.given_up |= self._left.intersection(names)
 
@@ -92,17 +94,17 @@ class Injection:
 
     @property
     def put_in(self) -> ValuesInjected:
-        """As a history tells of it."""
+        """As the history records it."""
         return ValuesInjected(names=self.qualified_names, content=self.content, replaces=bool(self.replaces))
 
     @property
     def size(self) -> int:
-        """In bytes, of what is kept of it for later jails."""
+        """Bytes stored for later jails."""
         return self.values.size + sum(target.ByteSize() for target in self.hosts)
 
     @property
     def qualified_names(self) -> tuple[str, ...]:
-        """Its names, behind the author's where they are the author's own."""
+        """Its names, after the author's where they are the author's own."""
         return tuple(f"{self._namespace}/{each}" for each in self.names) if self._namespace else self.names
 
     @property
@@ -112,9 +114,9 @@ class Injection:
     def request(
         self, *, replace: bool, descriptors: list[int], owned: list[Callable[[], None]]
     ) -> jail_pb2.Request:
-        """The message; descriptors that travel with it are appended, and what has to be called once it is sent.
+        """The message. Appends the descriptors that travel with it, and what has to be called once it is sent.
 
-        Where it has host functions the end of a line for their calls comes behind them.
+        Where it has host functions, the caller adds the end of a channel for their calls after these descriptors.
         """
         request = jail_pb2.Request()
         self.values.to_wire(request.inject.values, descriptors)
@@ -132,19 +134,19 @@ class Injection:
 
 
 def namespace_of(seat: AuthorSession) -> str:
-    """Whose names a seat's are: empty for the common ones."""
+    """Whose names a session's are: empty for the common ones."""
     return seat.author if seat.private else ""
 
 
 _LENGTH: Final = struct.Struct("<Q")
-"""Of what comes before the values."""
+"""Length of the part before the values."""
 
 _TRUSTED = 1 << 40
-"""Bytes. A keeper has what its own clients gave it; this only catches nonsense."""
+"""Bytes. The store's content comes from its own clients; this only catches nonsense."""
 
 
 def to_record(injection: Injection) -> tuple[bytes, list[int], Content]:
-    """The record, the descriptors, and what has to be closed when they were passed on."""
+    """The record, the descriptors, and the content to close when they were passed on."""
     message = _told(injection)
     message.step, message.content = injection.step, injection.content
     descriptors: list[int] = []
@@ -173,9 +175,10 @@ def from_record(record: bytes, descriptors: Sequence[int], number: int) -> Injec
 
 
 def to_bytes(injection: Injection) -> bytes:
-    """All of it: what it puts in, for whom, and nothing of when. Equal injections have equal bytes.
+    """The whole injection: its values and whose namespace they are for, but not its time. Equal injections have equal
+    bytes.
 
-    The values are behind the rest, so that they are copied once.
+    The values come last, so that they are copied once.
     """
     message, values = _told(injection), injection.values
     message.values.size, message.values.count = values.size, values.count
@@ -185,7 +188,7 @@ def to_bytes(injection: Injection) -> bytes:
 
 
 def from_bytes(data: bytes) -> Injection:
-    """What `to_bytes` has made these of; whoever has it closes it. Raises OSError when the machine has no memory."""
+    """The injection that `to_bytes` stored; the caller closes it. Raises OSError when the machine has no memory."""
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
     message = runtime_pb2.Injection.FromString(data[_LENGTH.size : end])
     size, count, whole = message.values.size, message.values.count, memoryview(data)[end:]
@@ -195,7 +198,7 @@ def from_bytes(data: bytes) -> Injection:
 
 
 def _told(injection: Injection) -> runtime_pb2.Injection:
-    """Without its values, and without what is said of it elsewhere."""
+    """The message without the values, and without what is stored elsewhere."""
     return make(
         runtime_pb2.Injection,
         reference=injection.reference,
@@ -239,7 +242,7 @@ def stubs(hosts: Iterable[jail_pb2.HostTarget], client: str = "", seat: AuthorSe
 
 
 def offers_of(injections: Iterable[Injection]) -> tuple[checkpoint_pb2.Offer, ...]:
-    """Of all of them; of two for one name, the later."""
+    """The offers of all injections; of two for one name, the later."""
     latest: dict[tuple[AuthorSession | str, str], tuple[Injection, jail_pb2.HostTarget]] = {}
     for injection in injections:
         for host in injection.hosts:

@@ -1,7 +1,7 @@
-"""What every jail of a runtime begins with, and what else was put into it, so that it can be put in again.
+"""What every jail of a runtime begins with, and the other injections, so that they can be made again.
 
-A patch that goes back to the start of the history needs a jail that begins as the first one did: here is found what
-has to be put in for that, and what keeps a fresh jail from beginning in that state.
+A patch that goes back to the start of the history needs a jail that begins as the first one did: this module finds
+the injections for that, and the reasons why a fresh jail cannot begin in that state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cenote_worker.supervisor.requests import AuthorSession, Listener
 
 @dataclass(frozen=True, slots=True)
 class HistoryStart:
-    """beginnings: what has to be put in, in this order: by its content, or itself where it stands for what is gone.
+    """beginnings: the injections to make, in this order: by content, or itself where it replaces one that is gone.
 
-    missing: names of that for which there is nothing.
+    missing: names for which there is no injection.
     """
 
     beginnings: tuple[str | Injection, ...]
@@ -35,17 +35,17 @@ class HistoryStart:
 
     @property
     def obstacle(self) -> str:
-        """Why it cannot be made again; empty if it can."""
+        """Why the start cannot be restored; empty if it can."""
         if not self.missing:
             return ""
         return f"{_spoken(self.missing)}, put in before the first step, is not here any more"
 
 
 def start_of(history: History, noted: Sequence[Injection], keeps: Callable[[str], bool]) -> HistoryStart:
-    """noted: what jails begin with now. keeps: whether what was put in under a content can be put in again.
+    """noted: what jails begin with now. keeps: whether the injection of a content can be made again.
 
-    Where it cannot, and where an old history does not tell of it, what was put in before the first step stands for it
-    that has the same names: whether it is the same value is for versions to tell.
+    Where it cannot, and where an old history does not record it, an injection from before the first step that has the
+    same names replaces it: versions show whether it has the same value.
     """
     beginnings: list[str | Injection] = []
     missing: list[str] = []
@@ -69,7 +69,7 @@ def start_of(history: History, noted: Sequence[Injection], keeps: Callable[[str]
 
 
 def unkept_files(history: History) -> str:
-    """Of the files in it, as `HistoryStart.obstacle`."""
+    """The reason why its files cannot be restored, as `HistoryStart.obstacle`."""
     unkept = [path for path, digest in history.begun_files.items() if not digest]
     return f"the content of {_spoken(unkept)}, written before the first step, is not kept" if unkept else ""
 
@@ -79,31 +79,32 @@ def _spoken(names: Iterable[str]) -> str:
 
 
 MAX_INJECTIONS: Final = 5_000
-"""Of one runtime of a platform: each is an entry of its node's keeper, which has 100,000 for all."""
+"""Of one runtime of a platform: each is an entry of its node's descriptor store, which has 100,000 for all."""
 
 MAX_TIMES: Final = 4
-"""All that is put into one may take so many times its memory: it is mapped, and need not be read, but the machine has
-it, and no quota counts it. One value may take half of it.
+"""All injections of one runtime may take this many times its memory. They are mapped, and need not be read, but they
+use the machine's memory, and no quota counts them. One value may take half of it.
 """
 
 MAX_FORMER: Final = 256 * 2**20
-"""Bytes of values that were replaced by later ones, and are held nevertheless."""
+"""Bytes of values that were replaced by later ones and are still stored."""
 
 MAX_FORMER_VALUES: Final = 20
-"""Of these: each has a descriptor, and a process with many runtimes has a thousand."""
+"""Number of such values: each has a descriptor, and a process with many runtimes has a thousand."""
 
 
 class InjectionLog:
-    """In the order in which they came. Safe to use from several threads: the reactor's notes, and never waits.
+    """The injections, in order of arrival. Safe to use from several threads: the reactor's adds to it, and never
+    waits.
 
-    What each jail begins with is held for as long as the runtime lives. What a later one has replaced there, or a
-    client has deleted, is needed only by whoever begins before that. It is held while there is room, without a copy;
-    then the history has it if it is small, else it is gone. A history that is written down has what is small at once,
-    for other processes.
+    The injections that each jail begins with are stored as long as the runtime lives. One that a later one has
+    replaced there, or a client has deleted, is needed only to begin before that. It is stored while there is room,
+    without a copy; after that the history has it if it is small, else it is gone. A history on disk gets small ones
+    at once, for other processes.
     """
 
     def __init__(self, legacy: HandoverLog, history: History, memory: int = MAX_FORMER) -> None:
-        """memory: bytes that the runtime may have, and no more is held of what was replaced."""
+        """memory: bytes that the runtime may have, and the limit for replaced injections."""
         self._room = memory
         self._legacy = legacy
         self._history = history
@@ -113,9 +114,9 @@ class InjectionLog:
         """Replaced, and not in the history; the oldest first."""
 
     def check_room(self, injection: Injection, memory: int) -> None:
-        """Whether it can be noted beside the others. memory: bytes a runtime may have. Raises RejectedError."""
+        """Checks that it can be added to the others. memory: bytes a runtime may have. Raises RejectedError."""
         if self._legacy is NO_HANDOVER_LOG:
-            return  # a process of its own, which knows what it has
+            return  # a process of its own, which knows its memory
         most = MAX_TIMES * memory
         stay = [old for old in self.all() if not injection.supersedes(old)]
         if sum(old.size for old in stay) + injection.size > most:
@@ -129,10 +130,10 @@ class InjectionLog:
             )
 
     def identify(self, injection: Injection) -> None:
-        """It has a content from here on: what the history has it by once it was added."""
+        """Gives it a content, its id in the history once it was added."""
         if injection.content:
             return
-        # To read it all takes a good part of what putting it in does.
+        # Reading all of it takes a good part of the time of the injection itself.
         if injection.size > MAX_PUT_IN or not self._history.is_kept:
             injection.content = uuid.uuid4().hex
         else:
@@ -140,7 +141,7 @@ class InjectionLog:
             injection.content = content_version(injection.form)
 
     def add(self, injection: Injection) -> None:
-        """Takes it over. Those that have none but its names are superseded."""
+        """Adds an injection, and takes it over. It supersedes those that have no names but its own."""
         self.identify(injection)
         if self._history.is_kept:
             self._write(injection)
@@ -152,7 +153,7 @@ class InjectionLog:
         self._released(superseded)
 
     def deleted(self, name: str, seat: AuthorSession) -> bool:
-        """A client has deleted this name of the seat's: what was put in for it alone is for no later jail.
+        """A client has deleted this name of the session's: an injection for it alone is not made in later jails.
 
         False where later jails would not have begun with the name.
         """
@@ -165,7 +166,7 @@ class InjectionLog:
         return found
 
     def _given_up(self, names: Iterable[str], seat: AuthorSession) -> list[Injection]:
-        """Those with nothing but these names, which are former ones from here on."""
+        """Moves the injections with no names but these to the former ones, and returns them."""
         over = [old for old in self._injections if old.is_over(names, seat)]
         self._injections = [old for old in self._injections if old not in over]
         self._former += over
@@ -180,13 +181,13 @@ class InjectionLog:
             self._make_room()
 
     def remember(self, injection: Injection) -> None:
-        """Takes over one that jails do not begin with. It can be put in again while there is room for it."""
+        """Takes over one that jails do not begin with. It can be made again while there is room for it."""
         with self._lock:
             self._former.append(injection)
         self._make_room()
 
     def _make_room(self) -> None:
-        """Former ones that the history has, or gets now, are not held beside it."""
+        """Drops former injections that the history has, or gets now."""
         with self._lock:
             former, over = list(self._former), self._over()
         for each in former:
@@ -212,7 +213,7 @@ class InjectionLog:
         return over
 
     def _write(self, injection: Injection) -> None:
-        """Into the history, if it is small."""
+        """Writes it into the history, if it is small."""
         form, injection.form = injection.form, b""
         if injection.size > MAX_PUT_IN or injection.content in self._history.values:
             return
@@ -224,7 +225,7 @@ class InjectionLog:
         injection.close()
 
     def restore(self, injection: Injection) -> None:
-        """One that another process has noted."""
+        """Adds one that another process has noted."""
         self.identify(injection)
         if self._history.is_kept:
             self._write(injection)
@@ -232,22 +233,22 @@ class InjectionLog:
             self._injections.append(injection)
 
     def noting(self, injection: Injection, listener: Listener) -> InjectionListener:
-        """A listener of its request: adds it once the jail has it, closes it when that refuses."""
+        """A listener of its request: adds it once the jail has it, closes it when the jail refuses."""
         return InjectionListener(listener, lambda: self.add(injection), lambda: self._let_go(injection))
 
     def all(self) -> list[Injection]:
         with self._lock:
             return list(self._injections)
 
-    # -- putting in again --
+    # -- injecting again --
 
     def keeps(self, content: str) -> bool:
-        """Whether what was put in under this content can be put in again."""
+        """Whether the injection of this content can be made again."""
         with self._lock:
             return bool(self._history.values.get(content)) or any(self._held(content))
 
     def find(self, content: str) -> Injection | None:
-        """What was put in under this content, for the caller to close; None if it is gone."""
+        """The injection of this content, for the caller to close; None if it is gone."""
         with self._lock:
             for held in self._held(content):
                 return _again(held)
@@ -267,17 +268,17 @@ class InjectionLog:
         return start_of(self._history, self.all(), self.keeps)
 
     def first(self) -> list[Injection]:
-        """That, as far as it can be had, in its order, for the caller to close."""
+        """The available injections of the start, in order, for the caller to close."""
         found = [self.find(each) if isinstance(each, str) else _again(each) for each in self.start.beginnings]
         return [each for each in found if each is not None]
 
     def former(self) -> list[Injection]:
-        """What was replaced and is held nevertheless, for the caller to close."""
+        """The replaced injections that are still stored, for the caller to close."""
         with self._lock:
             return [_again(each) for each in self._former]
 
     def sweep(self) -> None:
-        """Says in the history what another process has held, and nobody does any more."""
+        """Marks in the history the values that another process had stored, and that are gone."""
         for content in self._history.values_elsewhere:
             if not self.keeps(content):
                 self._history.value_gone(content)
@@ -290,5 +291,5 @@ class InjectionLog:
 
 
 def _again(injection: Injection) -> Injection:
-    """For one more jail; no bytes are copied."""
+    """A copy for one more jail; no bytes are copied."""
     return replace(injection, values=injection.values.duplicate(), number=0, step=START)

@@ -1,8 +1,8 @@
-"""Requests to a jail about its names, its files and parts of its state, ready to be queued, and what it refuses.
+"""Requests to a jail about its names, its files and parts of its state, ready to be queued, and its refusals.
 
-Values are written outside of their runtimes in Python's own way, as JSON, or as Arrow IPC; see `ValueForm`. Nothing
-here opens one. What comes in is sealed into a pickle that says which function of the jail opens it, so that
-histories, journals and later jails have one kind of injection.
+Outside of their runtimes, values are written as pickles, as JSON, or as Arrow IPC; see `ValueForm`. Nothing here
+loads one. An incoming value is sealed into a pickle that names the jail's function to load it, so that histories,
+journals and later jails have one kind of injection.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ _FOLDER = Version("folder")
 class ClientChange:
     """One change. names: of variables, or paths of files.
 
-    data: what the file holds then, None where that is too much to be kept. unspeakable: its path is no plain text, so
-    that nobody can say which file it was. put_in: what an injection is to its history.
-    along, found: see DoneReply. stands_for: the step that is done again.
-    number: of its step; START before the first one.
+    data: the new content of the file, None where it is too large to be stored. unspeakable: its path is not plain
+    text, so that the file cannot be named. put_in: the history's record of an injection. along, found: see DoneReply.
+    stands_for: the step that is done again. number: of its step; START before the first one.
     """
 
     kind: StepKind
@@ -75,9 +74,10 @@ class ClientChange:
     number: int = START
 
     def trace(self) -> StepTrace | None:
-        """What a client changes is known without looking, but for which files there are in all.
+        """The trace of a client's change. It is known without looking, except for the list of all files.
 
-        That has a version that nobody else has. What is removed was there, as it was: it may be a folder by now.
+        That list gets a version of its own. A removed file existed, in an unknown state: its path may be a folder by
+        now.
         """
         if self.stands_for is not None and self.kind != "injection":
             return self.stands_for.trace
@@ -89,7 +89,7 @@ class ClientChange:
         return StepTrace(writes=MappingProxyType(dict(self._writes())), mutated=removed)
 
     def _put_in_trace(self) -> StepTrace:
-        """Values that are put in together may share objects, their classes among them; done again, they are equal.
+        """Values that are injected together may share objects, including classes; done again, they are equal.
 
         A class that goes along is bound where there is nothing of its name.
         """
@@ -117,7 +117,7 @@ class ClientChange:
 
 
 def _folders(path: str) -> Iterator[str]:
-    """Those that it is in, which are made if need be."""
+    """The folders that contain it, which are made if need be."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
@@ -125,10 +125,10 @@ def _folders(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirRequest:
-    """One request, ready to be sent; whoever takes it closes it.
+    """One request, ready to be sent; the receiver closes it.
 
     message: without its content. shown: the path, printable. content: of a file that is to be written.
-    stands_for: the step that is done again by it; cause: what asked for that.
+    stands_for: the step that it does again; cause: what required that.
     """
 
     ask: RequestKind
@@ -140,7 +140,7 @@ class WorkdirRequest:
 
     @classmethod
     def written(cls, path: str, data: bytes) -> Self:
-        """A file is to hold this, whatever is there."""
+        """Writes these bytes to a file, whatever is there."""
         message = jail_pb2.FileRequest(
             operation=jail_pb2.FileRequest.WRITE, path=path.encode(), overwrite=True
         )
@@ -152,7 +152,7 @@ class WorkdirRequest:
         return cls(RequestKind.CHANGE_FILE, message, path)
 
     def change(self) -> ClientChange | None:
-        """What is different when it has been carried out, if anything is. Before the content is closed."""
+        """What differs after it was carried out, if anything. Call this before the content is closed."""
         if self.ask is not RequestKind.CHANGE_FILE:
             return None
         path = b"/".join(part for part in self.message.path.split(b"/") if part not in (b"", b"."))
@@ -178,7 +178,7 @@ _OPENERS: Final = {jail_pb2.JSON_VALUE: b"from_json", jail_pb2.ARROW_VALUE: b"fr
 
 @dataclass(frozen=True, slots=True)
 class WrittenForm:
-    """The form of a value that leaves its runtime. most: bytes; 0 for as many as any value may have."""
+    """The form of a value that leaves its runtime. most: bytes; 0 for the limit of any value."""
 
     form: jail_pb2.ValueForm.ValueType = jail_pb2.PYTHON_VALUE
     most: int = 0
@@ -188,7 +188,7 @@ PYTHON: Final = WrittenForm()
 
 
 def sealed(form: jail_pb2.ValueForm.ValueType, content: Content) -> Content:
-    """The pickle of a value that came in a form other than Python's own; the content is copied, and closed.
+    """The pickle of a value that came in another form than a pickle; the content is copied, and closed.
 
     It is made of five instructions (protocol 5, a function, the buffer beside the pickle, the call, the end), so no
     pickler has to see what a client sent. Raises UsageError for a form of a later version, OSError without memory.
@@ -205,7 +205,7 @@ def sealed(form: jail_pb2.ValueForm.ValueType, content: Content) -> Content:
 
 
 class FormCheck:
-    """Hears of a value in a form other than Python's own: a jail may answer with anything."""
+    """Checks the fetched value in another form than a pickle: a jail may answer with anything."""
 
     def __init__(self, listener: Listener, written: WrittenForm) -> None:
         self._listener = listener
@@ -229,7 +229,7 @@ class FormCheck:
 
 
 def as_error(refused: RefusedReply, name: str) -> CenoteError:
-    """The error for a refusal; `name` is what the caller asked about. The texts are the jail's: never trusted."""
+    """The error for a refusal; `name` is the name in the request. The texts come from the jail: never trusted."""
     match refused.kind:
         case jail_pb2.Refusal.UNKNOWN_NAME:
             return UnknownNameError(refused.name, refused.nearest)
@@ -251,8 +251,8 @@ def as_error(refused: RefusedReply, name: str) -> CenoteError:
 
 
 STATE_TIMEOUT = 600.0
-"""Seconds that a state, or one piece of it, may take to leave its jail or to come into one, where it is not a call of
-its own: a short limit for calls must not cost a state."""
+"""Seconds that a state, or one piece of it, may take to leave or enter its jail, where that is not a call of its own:
+a short limit for calls must not cost a state."""
 
 
 def step(
@@ -321,7 +321,7 @@ def describe(listener: Listener, seat: AuthorSession) -> JailRequest:
 
 
 def note_of_files(step: int, listener: Listener, seat: AuthorSession) -> JailRequest:
-    """Something beside the namespace may have changed files: that is the state of this step."""
+    """Another process may have changed files: the files as they are now are the state of this step."""
     message = jail_pb2.Request(file=jail_pb2.FileRequest(operation=jail_pb2.FileRequest.NOTE))
     return JailRequest(RequestKind.CHANGE_FILE, message, listener, step=step, seat=seat)
 
@@ -352,7 +352,7 @@ def make_checkpoint(
 
 
 PARTS_TIMEOUT: Final = 120.0
-"""Seconds: twice what the jail itself waits for a copy of a former state to give something away."""
+"""Seconds: twice what the jail itself waits for a copy of a former state to pass something on."""
 
 
 def asking_versions(locations: Sequence[Location], listener: Listener, seat: AuthorSession) -> JailRequest:
@@ -373,7 +373,7 @@ def carrying(
 def borrowing(
     line: socket.socket, step: int, locations: Sequence[Location], listener: Listener, seat: AuthorSession
 ) -> JailRequest:
-    """As `carrying`, from the jail at the other end of the line, which is asked to lend them. Takes the line over."""
+    """As `carrying`, from the jail at the other end of the line, which must lend them. Takes the line over."""
     request = carrying(step, locations, listener, seat)
     request.message.carry.from_another = True
     _send_along(request, line)
@@ -381,7 +381,7 @@ def borrowing(
 
 
 def lending(line: socket.socket, listener: Listener) -> JailRequest:
-    """The jail gives what the one at the other end of the line asks for. Takes the line over."""
+    """The jail passes on what the one at the other end of the line requests. Takes the line over."""
     message = jail_pb2.Request()
     message.lend.SetInParent()
     request = JailRequest(RequestKind.LEND, message, listener, timeout=PARTS_TIMEOUT)

@@ -1,7 +1,7 @@
 """The jails of a runtime: which one it has now, how a fresh one is made, and how injections reach it.
 
-A fresh jail has what the runtime begins with, and none is made once the runtime is closed or its time is over.
-With the first injection of a host function comes the channel for its calls.
+A fresh jail has the values that the runtime begins with, and none is made once the runtime is closed or its time is
+over. The first injection of a host function opens the channel for its calls.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ RESET: Final = JailExit(reason="reset", text="the owner of the runtime has reset
 
 
 class CurrentJail:
-    """Of one runtime, whose `turn` its callers have; only `heard` and `lost` are called on any thread, without it."""
+    """Of one runtime. Callers have its `turn`; only `heard` and `lost` are called on any thread, without it."""
 
     def __init__(self, is_stored: Callable[[], bool]) -> None:
         """is_stored: see `Supervisor.is_stored`."""
         self._is_stored = is_stored
         self._supervisor: Supervisor | None = None
         self._relied: dict[AuthorSession, Supervisor | None] = {}
-        """The jail that each seat has used, None while it is taken over; no entry once its holder heard its end."""
+        """Each session's last jail, None during its takeover; no entry once the client knows of its end."""
         self._bereft: JailExit | None = None
 
     @property
     def supervisor(self) -> Supervisor | None:
-        """Of the jail that runs now, or of the last one."""
+        """The supervisor of the jail that runs now, or of the last one."""
         return self._supervisor
 
     @supervisor.setter
@@ -61,55 +61,55 @@ class CurrentJail:
 
     @property
     def running(self) -> Supervisor | None:
-        """Of the jail that runs now, if one does."""
+        """The supervisor of the jail that runs now, if one does."""
         supervisor = self.supervisor
         return supervisor if supervisor is not None and supervisor.death is None else None
 
     # -- one after the other --
 
     def exchange(self, supervisor: Supervisor | None) -> Supervisor | None:
-        """Gives the former one, of whose end nobody hears. The other one is next; None for a fresh one."""
+        """Returns the former one, whose end is not reported, and sets the next; None for a fresh one."""
         former, self.supervisor = self.supervisor, supervisor
         self._relied.clear()
         return former
 
     def dismiss(self) -> Supervisor | None:
-        """Gives the one that there is, which its owner gives up; whoever else has used it hears of that."""
+        """Returns the present one, which its owner gives up; its end is reported to other sessions."""
         former, self.supervisor = self.supervisor, None
         self._relied.pop(OWNER, None)
         return former
 
-    # -- what another process has left --
+    # -- taking over from another process --
 
     def take_over(self, supervise: Callable[[], Supervisor]) -> Supervisor:
-        """Goes on with the jail that `supervise` gives."""
-        self._relied[OWNER] = None  # before anybody can hear of its end
+        """Continues with the jail that `supervise` gives."""
+        self._relied[OWNER] = None  # before its end can be reported
         self.supervisor = supervisor = supervise()
         if OWNER in self._relied:
             self._relied[OWNER] = supervisor
         return supervisor
 
     def bereave(self, death: JailExit) -> None:
-        """The jail that was left is not there any more, and nobody was told."""
+        """The jail that was left does not exist any more, and no client was informed."""
         self._bereft = death
 
     def lost(self) -> None:
-        """The owner has heard that the jail which was left ended, and has not to be told again."""
+        """The owner was informed that the jail which was left has ended; it need not be reported again."""
         self._relied.pop(OWNER, None)
         self._bereft = None
 
-    # -- who relies on it --
+    # -- sessions that use it --
 
     def used(self, seat: AuthorSession, supervisor: Supervisor) -> None:
-        """The seat's holder is to hear when this jail ends."""
+        """The end of this jail will be reported to the session."""
         self._relied[seat] = supervisor
 
     def vacate(self, seat: AuthorSession) -> Supervisor | None:
-        """Its holder has gone. Gives the jail that they have used."""
+        """The session's client has gone. Returns the jail that the session has used."""
         return self._relied.pop(seat, None)
 
     def unheard(self, seat: AuthorSession) -> JailExit | None:
-        """How the jail that the seat has used ended, if it did: given once."""
+        """How the jail that the session has used ended, if it did: reported once."""
         if seat is OWNER and self._bereft is not None:
             death, self._bereft = self._bereft, None
             return death
@@ -120,7 +120,7 @@ class CurrentJail:
         return supervisor.death or RESET
 
     def heard(self, seat: AuthorSession, supervisor: Supervisor) -> None:
-        """The seat's holder has heard that this jail ended, and has not to be told again."""
+        """The session's client was informed that this jail ended; it need not be reported again."""
         if self._relied.get(seat) is supervisor:
             del self._relied[seat]
         if seat is OWNER:
@@ -128,7 +128,7 @@ class CurrentJail:
 
 
 class InjectionDelivery:
-    """Of one runtime. hosts: carries out what its jails call outside. notes: the record of that."""
+    """Of one runtime. hosts: carries out the host calls of its jails. notes: the record of these calls."""
 
     def __init__(
         self, policy: SandboxPolicy, hosts: HostHandler, notes: HostCallNotes, legacy: HandoverLog
@@ -139,7 +139,7 @@ class InjectionDelivery:
         self._legacy = legacy
 
     def deliver(self, supervisor: Supervisor, injection: Injection) -> None:
-        """Waits until it is there. Raises the error that says why it cannot be."""
+        """Waits until the jail has the injection. Raises an error with the reason if it cannot have it."""
         delivery = WaitingListener()
         request = self.request(supervisor, injection, delivery, replace=True)
         request.timeout = STATE_TIMEOUT
@@ -159,14 +159,14 @@ class InjectionDelivery:
         replace: bool,
         key: str = "",
     ) -> JailRequest:
-        """What asks the jail to take it in; to be submitted."""
+        """The request that makes the injection; to be submitted."""
         descriptors: list[int] = []
         self._notes.offered(injection.hosts)
         owned: list[Callable[[], None]] = []
         message = injection.request(replace=replace, descriptors=descriptors, owned=owned)
         if (
             injection.hosts
-        ):  # each time: a process that has come of an earlier state has not got what another got
+        ):  # each time: a process restored from an earlier state lacks what another process got
             theirs = self._far_end(supervisor)
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)
@@ -182,7 +182,7 @@ class InjectionDelivery:
         )
 
     def _far_end(self, supervisor: Supervisor) -> socket.socket:
-        """The jail's end of its line, to be closed behind the request."""
+        """The jail's end of its channel, to be closed after the request."""
         found = supervisor.hosts.far_end()
         if found is not None:
             return found
@@ -198,11 +198,11 @@ class InjectionDelivery:
 _CLOSED: Final = JailExit(reason="closed")
 
 StartJail = Callable[[SandboxPolicy, EgressLedger | None, float | None], Supervisor]
-"""A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
+"""Starts a jail of a policy, with its runtime's network ledger and the time of its end, monotonic."""
 
 
 class FreshJails:
-    """Of one runtime, whose turn its callers have."""
+    """Of one runtime. Callers have its turn."""
 
     def __init__(
         self,
@@ -227,8 +227,8 @@ class FreshJails:
         self._closed = False
 
     def close(self) -> None:
-        """From any thread: no jail is filled any more. One that is being filled ends: how long that takes is in the
-        hands of what is unpickled there.
+        """From any thread: no jail is filled any more. One that is being filled is ended, since values that are
+        unpickled there may take any time.
         """
         with self._lock:
             self._closed, filling = True, self._filling
@@ -236,20 +236,21 @@ class FreshJails:
             filling.end(_CLOSED)
 
     def end_at(self, ends_at: float | None) -> None:
-        """When the runtime's time is over, monotonic, if its first jail has been started by another process."""
+        """Sets when the runtime's time is over, monotonic, if another process has started its first jail."""
         self._ends_at = ends_at
 
     def pin(self) -> SandboxPolicy:
-        """All jails from now on have the same environment, whatever its name comes to mean. Gives the policy with its
-        digest. Blocks while it is built.
+        """Fixes the environment for all later jails, whatever its name comes to mean. Returns the policy with its
+        digest. Blocks while the environment is built.
         """
         self.policy = pinned(self.policy)
         return self.policy
 
     def make(self, refill: StateSource, steps: int) -> Supervisor:
-        """One with the injected values, and what `refill` has. steps: how many have had a number. Blocks.
+        """A jail with the injected values, and the state of `refill`. steps: how many have had a number. Blocks.
 
-        Raises RuntimeExpiredError when the runtime's time is over, and what says why no jail can be had or filled.
+        Raises RuntimeExpiredError when the runtime's time is over, or the error for which no jail can be started or
+        filled.
         """
         noted = self._noted.all()
         with self._started() as supervisor:
@@ -265,7 +266,7 @@ class FreshJails:
             self._deliveries.deliver(supervisor, injection)
 
     def make_again(self, steps: int) -> Supervisor:
-        """One with the values that the history begins with. See `make`; those that are not here are left out."""
+        """A jail with the values that the history begins with. See `make`; values that are gone are left out."""
         with self._started() as supervisor, ExitStack() as closing:
             for injection in self._noted.first():
                 closing.callback(injection.close)
@@ -277,7 +278,7 @@ class FreshJails:
         return supervisor
 
     def _delete_again(self, supervisor: Supervisor, injection: Injection) -> None:
-        """Those of its names that a client had deleted before the first step."""
+        """Deletes those of its names that a client had deleted before the first step."""
         begun = self._recorder.history.begun
         for name, qualified in zip(injection.names, injection.qualified_names, strict=True):
             if qualified not in begun:
@@ -287,7 +288,7 @@ class FreshJails:
 
     @contextmanager
     def _started(self) -> Iterator[Supervisor]:
-        """It is ended if it cannot be filled."""
+        """A started jail. It is ended if it cannot be filled."""
         began = time.monotonic()
         supervisor = self._start(self.pin(), self._ledger, self._lifetime_left())
         try:

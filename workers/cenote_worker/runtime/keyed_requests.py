@@ -1,6 +1,6 @@
-"""Requests under a key of the client's choice: each is carried out once, however often it is sent.
+"""Requests under a key that the client chooses: each is carried out once, however often it is sent.
 
-Every client that comes with the key hears the outcome, for as long as it is remembered.
+Every client that sends the key gets the outcome, for as long as it is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cenote_worker.record.journal_replay import MAX_KEYS, MAX_OUTCOMES
 from cenote_worker.supervisor.requests import Listener, Outcome, Withdraw
 
 MAX_KEY = 200
-"""Characters. What clients make up by chance has some thirty."""
+"""Characters. Randomly generated keys have some thirty."""
 
 
 def _nothing(_characters: int) -> None:
@@ -27,10 +27,10 @@ def _nothing(_characters: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKey:
-    """What a request is known by when its client sends it again. Raises UsageError for one that is empty or endless.
+    """Identifies a request when its client sends it again. Raises UsageError for an empty or overlong one.
 
     text: chosen by the client, unique in its runtime. heard: characters of the request's output that the client has.
-    missed: called before any output if part of what follows those is not kept any more, with its length.
+    missed: called before any output with the number of characters after those that are not stored any more, if any.
     """
 
     text: str
@@ -45,10 +45,10 @@ class RequestKey:
 
 
 class KeyedCall:
-    """The Listener of a request, which passes on what it hears to any number of others.
+    """The Listener of a request, which passes events on to any number of other listeners.
 
-    settled: called with this call and its outcome, before anybody else hears of it. limit: characters of output that
-    are kept for those who are yet to come.
+    settled: called with this call and its outcome, before any listener gets it. limit: characters of output stored
+    for listeners that join later.
     """
 
     def __init__(self, key: str, limit: int, settled: Callable[[KeyedCall, Outcome], None]) -> None:
@@ -61,7 +61,7 @@ class KeyedCall:
         self._withdraw: Withdraw | None = None
 
     def join(self, listener: Listener, key: RequestKey) -> None:
-        """The listener gets what it has not heard at once, then the rest as it comes."""
+        """The listener gets the output that it has missed at once, then the rest as it comes."""
         with self._lock:
             missing, pieces = self.transcript.after(key.heard)
             if missing:
@@ -74,19 +74,19 @@ class KeyedCall:
                 listener.done(self.outcome)
 
     def leave(self, listener: Listener) -> None:
-        """The listener hears no more. The request goes on, heard or not."""
+        """The listener gets nothing more. The request goes on, with listeners or without."""
         with self._lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
     def begun(self, withdraw: Withdraw | None) -> None:
-        """The request is on its way; `withdraw` takes it back."""
+        """The request is on its way; `withdraw` withdraws it."""
         with self._lock:
             if self.outcome is None:
                 self._withdraw = withdraw
 
     def withdraw(self, *, waiting: bool = True) -> None:
-        """For all who listen: see Withdraw."""
+        """Withdraws the request for all listeners: see Withdraw."""
         with self._lock:
             withdraw = self._withdraw if self.outcome is None else None
         if withdraw is not None:
@@ -97,7 +97,7 @@ class KeyedCall:
     def output(self, stream: StreamName, text: str) -> bool:
         with self._lock:
             self.transcript.add(stream, text)
-            # Each hears it, also behind one that cannot keep up.
+            # Every listener gets it, also after one that cannot keep up.
             return all([listener.output(stream, text) for listener in self._listeners])
 
     def done(self, outcome: Outcome) -> None:
@@ -117,7 +117,7 @@ def key_of(listener: Listener) -> str:
 
 
 def nothing_ran(outcome: Outcome) -> bool:
-    """Whether the request may be carried out after all, when its client comes again."""
+    """Whether the request may still be carried out, when its client sends it again."""
     return isinstance(outcome, UnavailableError)
 
 
@@ -126,16 +126,16 @@ def _settled_unheard(_key: str, _outcome: Outcome) -> None:
 
 
 CarryOut = Callable[[Listener], Withdraw | None]
-"""Sends a request, and gives what takes it back, if anything does."""
+"""Sends a request, and returns the function that withdraws it, if there is one."""
 
 
 class KeyedCalls:
-    """Safe to use from several threads. limit: characters of output kept of one call; a quarter of all."""
+    """Safe to use from several threads. limit: characters of output stored of one call; a quarter of all."""
 
     def __init__(
         self, runtime: str, limit: int, noted: Callable[[str, Outcome], None] = _settled_unheard
     ) -> None:
-        """runtime: what errors call it. noted: called with each outcome before anybody hears of it."""
+        """runtime: its name in errors. noted: called with each outcome before any listener gets it."""
         self._runtime = runtime
         self._limit = limit
         self._noted = noted
@@ -152,9 +152,9 @@ class KeyedCalls:
         carry_out: CarryOut,
         spare: Callable[[], None] | None = None,
     ) -> Withdraw | None:
-        """Carries a request out unless it has been, and lets the listener hear of it. What it gives takes it back.
+        """Carries a request out unless that was done, and joins the listener. Returns the function that withdraws it.
 
-        spare: lets go of what the request owns when it is not carried out. Raises OutcomeUnknownError, see `claim`.
+        spare: releases what the request owns when it is not carried out. Raises OutcomeUnknownError, see `claim`.
         """
         if key is None:
             return carry_out(listener)
@@ -170,7 +170,7 @@ class KeyedCalls:
         return call.withdraw
 
     def leave(self, key: str, listener: Listener) -> None:
-        """The listener hears no more of a call, which goes on."""
+        """The listener gets nothing more of a call, which goes on."""
         with self._lock:
             call = self._running.get(key)
         if call is not None:
@@ -179,7 +179,7 @@ class KeyedCalls:
     def claim(self, key: str) -> tuple[KeyedCall, bool]:
         """The call of this key, and whether the claimant has to carry it out.
 
-        Raises OutcomeUnknownError when it was carried out so long ago that nothing is kept of it.
+        Raises OutcomeUnknownError when it was carried out so long ago that its outcome is not stored.
         """
         with self._lock:
             known = self._known(key)
@@ -217,7 +217,7 @@ class KeyedCalls:
         return call
 
     def restore_key(self, key: str, step: int) -> None:
-        """A call that is known to have had an outcome, which nobody has any more."""
+        """A call that is known to have had an outcome, which is not stored any more."""
         with self._lock:
             self._forgotten[key] = step
 
@@ -257,7 +257,7 @@ def _begin(call: KeyedCall, listener: Listener, carry_out: CarryOut) -> None:
 
 
 def _size(outcome: Outcome) -> int:
-    """Roughly, in bytes: what can be large."""
+    """Approximate size of the large parts, in bytes."""
     if (result := result_in(outcome)) is None:
         return 0
     shown = sum(len(part) for bundle in result.outputs for part in bundle.values())

@@ -1,4 +1,4 @@
-"""Patches and builds next to a runtime's jail, for clients that are elsewhere: each once, all or nothing."""
+"""Patches and builds next to a runtime's jail, for remote clients: each is done once, all or nothing."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cenote.hosted")
 
 _TIMEOUT: Final = 60.0
-"""Seconds that going back may take: a thousand times what a gigabyte takes."""
+"""Seconds that a rollback may take: a thousand times what a gigabyte takes."""
 
 _TRIES: Final = 3
-"""A return is not carried out when the worker has just died, and asked for again then."""
+"""A rollback is not carried out when the worker has just died, and is requested again then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchRequest:
-    """A line to make of the one that ends with `head`. cause: for the record. The rest: as ApplyOptions."""
+    """A patch of the line that ends with `head`. cause: for the record. The rest: as ApplyOptions."""
 
     head: int
     steps: tuple[PatchedStep, ...]
@@ -50,7 +50,7 @@ class PatchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """All artifacts are to be up to date. As BuildOptions."""
+    """A request to bring all artifacts up to date. As BuildOptions."""
 
     atomic: bool = True
     stop_on_failure: bool = True
@@ -62,18 +62,18 @@ class BuildRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchWatch:
-    """progress: is told before each step. cancelled: is asked before each step."""
+    """progress: called before each step. cancelled: called before each step."""
 
     progress: Callable[[runtime_pb2.ApplyProgress], None]
     cancelled: Callable[[], bool]
 
 
 Work = Callable[[PatchWatch], Patched | Built]
-"""Blocks until it is done, and all is as it was unless it was applied. Raises what the runtime raises."""
+"""Blocks until it is done; everything is as before unless it was applied. Raises what the runtime raises."""
 
 
 class Patcher(Protocol):
-    """Knows how a line is made of another: given to whoever serves runtimes by whoever starts that."""
+    """Knows how to make one line from another. The server of runtimes gets it when it is started."""
 
     def patch(self, runtime: HostedRuntime, request: PatchRequest, watch: PatchWatch) -> Patched:
         """See Work."""
@@ -84,22 +84,22 @@ class Patcher(Protocol):
     def run_in_full(
         self, runtime: HostedRuntime, head: int, watch: FullRunWatch
     ) -> AbstractContextManager[FullRun]:
-        """The line to this step: see RunInFull."""
+        """Runs the line to this step: see RunInFull."""
 
     def declare(self, runtime: HostedRuntime, units: Sequence[ArtifactDeclared]) -> None:
-        """Notes in the history what of this is news. Raises UsageError for what does not hold together."""
+        """Notes the new ones among these in the history. Raises UsageError for inconsistent ones."""
 
 
 class _Job:
     def __init__(self, key: str, interrupt: Callable[[], object]) -> None:
         self.key = key
         self.over = threading.Event()
-        """Nobody wants it any more."""
+        """Set when no client wants it any more."""
         self._stopped = False
         self._interrupt = interrupt
 
     def withdraw(self, *, waiting: bool = True) -> None:
-        """See Withdraw. waiting: False stops the step that runs, with which the patch fails."""
+        """See Withdraw. waiting: False stops the running step, with which the patch fails."""
         if waiting:
             self.over.set()
             self._stopped = True
@@ -117,9 +117,9 @@ class _Job:
 
 
 class PatchJobs:
-    """Of one runtime: one at a time, each on a thread of its own. Safe to use from several threads.
+    """Of one runtime: one job at a time, each on a thread of its own. Safe to use from several threads.
 
-    legacy: is told of each before anything is done, for a successor.
+    legacy: records each for a successor before anything is done.
     """
 
     def __init__(self, runtime: HostedRuntime, legacy: HandoverLog) -> None:
@@ -128,7 +128,7 @@ class PatchJobs:
         self._lock = threading.Lock()
         self._job: _Job | None = None
         self.settled = threading.Event()
-        """What another process has left in the middle is undone: the head is that of the state again."""
+        """Set once a patch that another process left unfinished is undone: the head is that of the state again."""
         self.settled.set()
 
     def apply(
@@ -139,16 +139,16 @@ class PatchJobs:
         progress: Callable[[runtime_pb2.ApplyProgress], None],
         admission: Admission,
     ) -> Withdraw | None:
-        """The listener gets what the work gives, or the error to raise. admission: of cells that are run again.
+        """The listener gets the result of the work, or the error to raise. admission: of cells that are run again.
 
-        With a key that came before it is joined, as a cell is. Raises UnavailableError while another is applied.
+        A known key joins its job, as for a cell. Raises UnavailableError while another is applied.
         """
         return self._runtime.calls.once(
             key, listener, lambda heard: self._begin(work, heard, key.text, progress, admission)
         )
 
     def close(self) -> None:
-        """Nobody wants the one that is under way: its plan alone may take long."""
+        """Cancels the running job, since no client wants it any more: its plan alone may take long."""
         with self._lock:
             if self._job is not None:
                 self._job.over.set()
@@ -159,7 +159,7 @@ class PatchJobs:
         return self._job is not None
 
     def cancel(self, key: str, *, now: bool) -> None:
-        """The patch of this key ends behind the step that runs. now: that is interrupted."""
+        """Ends the patch of this key after the running step. now: that step is interrupted."""
         with self._lock:
             job = self._job if self._job is not None and self._job.key == key else None
         if job is not None:
@@ -187,7 +187,7 @@ class PatchJobs:
         return job.withdraw
 
     def _taken(self, job: _Job) -> _Job:
-        """Raises UnavailableError while there is another."""
+        """Takes the place of the only job. Raises UnavailableError while there is another."""
         with self._lock:
             if self._job is not None:
                 raise UnavailableError(
@@ -198,7 +198,7 @@ class PatchJobs:
 
     @contextmanager
     def away(self, key: str) -> Iterator[None]:
-        """The live state is another than the head's inside: a successor of this process puts that right.
+        """Inside, the live state is not the head's: a successor of this process would restore it.
 
         Raises UnavailableError while a patch is applied; none begins meanwhile.
         """
@@ -207,7 +207,8 @@ class PatchJobs:
             self._note_begun(key)
             yield
         finally:
-            self._legacy.settled(key, UnavailableError("it was a visit"))  # which a successor need not know
+            # A successor need not know of it.
+            self._legacy.settled(key, UnavailableError("it was a visit"))
             self._end_job()
 
     def _end_job(self) -> None:
@@ -227,14 +228,14 @@ class PatchJobs:
             self._note_begun(job.key)
             with runtime.rerunning().admitted(partial(job.admitted, admission)):
                 outcome = work()
-        except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+        except Exception as error:  # noqa: BLE001  (the listener gets any error)
             outcome = error
         self._end_job()
         listener.done(outcome)
 
 
 class UnfinishedPatch:
-    """A patch that another process has begun: what it did is undone. `hold` before the jail is taken over."""
+    """Undoes a patch that another process has begun. Call `hold` before the jail is taken over."""
 
     def __init__(self, runtime: HostedRuntime, begun: journal_pb2.PatchBegun, steps: int) -> None:
         """steps: how many had a number when that process ended."""
@@ -245,19 +246,19 @@ class UnfinishedPatch:
         self._tries = _TRIES
 
     def hold(self) -> None:
-        """The step that it has left running changes nothing outside. No other patch begins before it is undone."""
+        """Keeps the running step from changing anything outside, and other patches from beginning before the undo."""
         self._runtime.patches.settled.clear()
         self._runtime.replays.begin(HostCallReplay((), tentative=True), self._runtime.interrupt)
         self._runtime.rerunning().between_all(self._between)
 
     def undo(self) -> None:
-        """Before anybody else's request."""
+        """Call this before any other request."""
         if self._intact:
             if self._head in self._runtime.history.tree:
                 self._runtime.history.moved(self._head, "a patch was not applied")
             self._end()
             return
-        if not self._runtime.running:  # it has ended, and its state with it
+        if not self._runtime.running:  # its jail has ended, and the state with it
             self._end()
             return
         self._runtime.interrupt()

@@ -1,4 +1,4 @@
-"""Programs beside a namespace as its runtime knows them: admitted, written down, put on record."""
+"""Programs beside a namespace as its runtime manages them: admitted, accounted, recorded as steps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from cenote_worker.supervisor.supervisor import Supervisor
 
 RECORDED: Final = 32 * 1024
-"""Bytes of each stream of a program that its step shows."""
+"""Bytes of each stream of a program that its step contains."""
 
 WRITING_SECONDS: Final = 1.0
-"""That the end of a program is kept back for its step. It takes a millisecond where no cell runs."""
+"""Seconds by which the report of a program's end may wait for its step. It takes a millisecond where no cell runs."""
 
 
 def begin_program(
@@ -55,10 +55,10 @@ def begin_program(
 
 
 class _Watched:
-    """Passes on what happens; has the end of the program written down first.
+    """Passes events on; has the end of the program recorded first.
 
-    So what its hearer does then comes behind it. A cell that runs, or a namespace that does not answer, is waited for
-    by nobody: then the step is written down when its turn comes.
+    So requests that the listener makes then come after the step. A running cell, or a namespace that does not answer,
+    is not waited for: then the step is recorded when its turn comes.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class _Watched:
         try:
             if self._entry is not None:
                 self._entry.ended(_as_cell(self._record))
-            # The turn is mostly free. Who has it for long may wait for this thread, which must not wait then.
+            # The turn is mostly free. A thread that has it for long may wait for this one, which must not wait then.
             if self._runtime.turn.acquire(blocking=False):
                 try:
                     self._write_down()
@@ -128,7 +128,7 @@ class _Watched:
 
 
 class _Written:
-    """A Listener of the note that there is one more step."""
+    """A Listener of the request that records one more step."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -175,7 +175,7 @@ def _ended(
 
 
 def _as_cell(record: StepRecord) -> ExecutionResult:
-    """For the record of the platform, which has a line for it as for a cell."""
+    """For the platform's usage record, which has an entry for it as for a cell."""
     return ExecutionResult(
         success=record.status == "ok",
         stdout=record.stdout,

@@ -1,7 +1,7 @@
-"""Records what becomes of a runtime's requests before the caller hears of it.
+"""Records the outcomes of a runtime's requests before the caller gets them.
 
-Each listener here passes on what happens to a request, and does one thing on the way: it records the outcome, or
-changes it, or waits for it.
+Each listener here passes on the events of a request, and does one more thing: it records the outcome, or changes it,
+or waits for it.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from cenote_worker.supervisor.requests import AuthorSession, Listener, Outcome, 
 from cenote_worker.transport.content import HeldHere
 
 Note = Callable[[Outcome], None]
-"""Is called with what a request has come to."""
+"""Is called with the outcome of a request."""
 
 
 class UsageEntry(Protocol):
-    """A cell in the books of its platform. token: id of the one that it comes with."""
+    """The usage entry of a cell on its platform. token: id of the token that the cell comes with."""
 
     token: str
 
     def admit(self) -> None:
-        """Called before the cell is queued, once for each that was not sent before. Raises an error when nothing is
-        to run.
+        """Called before the cell is queued, once for each cell that was not sent before. Raises an error when nothing
+        may run.
         """
 
     def ended(self, outcome: Outcome) -> None:
-        """The jail is done with the cell. Called before anything is made of its outcome that may fail."""
+        """The jail is done with the cell. Called before any processing of the outcome that may fail."""
 
 
 Admission = Callable[[str], AbstractContextManager[UsageEntry | None]]
-"""Makes the entry of a cell of this code, around what queues it; None where nothing is counted."""
+"""Makes the usage entry of a cell with this code, around its queueing; None where usage is not recorded."""
 
 
 def admit_all(_code: str) -> AbstractContextManager[None]:
@@ -73,7 +73,7 @@ def admit_all(_code: str) -> AbstractContextManager[None]:
 
 
 class RecordingListener:
-    """Passes on what happens; notes the outcome first. The listener hears of it even if that cannot be noted."""
+    """Passes events on; notes the outcome first. The listener gets it even if noting it fails."""
 
     def __init__(self, listener: Listener, note: Note) -> None:
         self._listener = listener
@@ -90,7 +90,7 @@ class RecordingListener:
 
 
 class LossListener:
-    """Passes on what happens; notes when its hearer learns that the jail is gone."""
+    """Passes events on; calls `lost` before its listener learns that the jail is gone."""
 
     def __init__(self, listener: Listener, lost: Callable[[], None]) -> None:
         self._listener = listener
@@ -108,7 +108,7 @@ class LossListener:
 
 
 class InjectionListener:
-    """Notes that an injection succeeded, or did not, before its caller hears of it."""
+    """Notes the success or failure of an injection before its caller gets it."""
 
     def __init__(self, listener: Listener, keep: Callable[[], None], release: Callable[[], None]) -> None:
         self._listener = listener
@@ -127,7 +127,7 @@ class InjectionListener:
 
 
 class DeletionListener:
-    """Lets a deletion succeed, too, where only later jails have the name, which was put in: a cell has deleted it."""
+    """Makes a deletion succeed, too, where only later jails would have the injected name: a cell has deleted it."""
 
     def __init__(self, listener: Listener, withdraw: Callable[[], bool]) -> None:
         self._listener = listener
@@ -142,7 +142,7 @@ class DeletionListener:
 
 
 class SharingListener:
-    """Turns a fetched value into one that its hearer may hand on."""
+    """Turns a fetched value into one that the listener may pass on."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -170,7 +170,7 @@ class WaitingListener:
 
 
 class DiscardingListener:
-    """Of a request whose caller has gone. What it would own is closed."""
+    """The listener of a request whose caller has gone. Closes the outcome's content."""
 
     def output(self, _stream: StreamName, _text: str) -> bool:
         return True
@@ -181,14 +181,14 @@ class DiscardingListener:
 
 
 Record = Callable[[Listener], Listener]
-"""Writes down what a request has come to, before its listener hears of it."""
+"""Wraps a listener, so that the outcome of its request is recorded before the listener gets it."""
 
 
 _NO_KILLS: Final = ("exception", "interrupt", "policy", "closed", "reset", "hibernated")
 
 
 def unrecorded(listener: Listener) -> Listener:
-    """A Record of what changes nothing."""
+    """The Record of a request that changes nothing."""
     return listener
 
 
@@ -201,7 +201,7 @@ class StepRecorder:
         self.counts = counts or Counts()
         self.host_calls = HostCallNotes()
 
-    # -- requests, on their way to whoever waits for them --
+    # -- requests, on their way to their listeners --
 
     def cell(self, listener: Listener, asked: StepRecord) -> Listener:
         """asked: what is known of the step before it runs."""
@@ -231,7 +231,7 @@ class StepRecorder:
         return RecordingListener(listener, note)
 
     def process(self, listener: Listener, asked: StepRecord) -> Listener:
-        """asked: what has come of it. It is a step once the jail knows that its files may be others."""
+        """asked: the finished program's step. It is recorded once the jail knows that its files may have changed."""
 
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, DoneReply):
@@ -240,7 +240,7 @@ class StepRecorder:
         return RecordingListener(listener, note)
 
     def description(self, listener: Listener, seat: AuthorSession) -> Listener:
-        """Of the common names: what a private namespace holds is its author's business."""
+        """Records the common names only: a private namespace is its author's business."""
         if seat.private:
             return listener
 
@@ -301,14 +301,14 @@ class StepRecorder:
             counts.add(HOST_CALLS, "unrecorded", by=dropped)
 
     def _back_at(self, step: int, reason: str) -> None:
-        """A jail says where it is: that may be no step that there is."""
+        """A jail reports its step, which may not exist."""
         if step in self.history.tree:
             self.history.moved(step, reason)
 
     def refilled(self, values: Sequence[ValuesInjected], step: int = START) -> None:
-        """There is a fresh jail, which begins with these. step: the last that its state has.
+        """There is a fresh jail, which begins with these values. step: the last one in its state.
 
-        Where that is a step, the history has begun before, with what there was then.
+        Where there is such a step, the history has begun before, with the values of that time.
         """
         names = dict.fromkeys(name for each in values for name in each.names)
         if step == START:
@@ -318,20 +318,20 @@ class StepRecorder:
         self.history.moved(step if step in self.history.tree else START, "a fresh jail")
 
     def goes_on_from(self, step: int) -> None:
-        """The state that the next jail begins with is stored, and has that step as its last. Others may be on record
-        behind it: a process that was killed has told what nothing was stored of yet.
+        """The state that the next jail begins with is stored, and that step is its last. Later steps may be on
+        record: a process that was killed has recorded steps whose state was not stored yet.
         """
         self.history.moved(step if step in self.history.tree else START, "a stored state")
 
     def began_again(self) -> None:
-        """There is a fresh jail, which begins with what the history does."""
+        """There is a fresh jail, which begins with the start of the history."""
         self.history.moved(START, "a fresh jail")
 
     def reset(self) -> None:
         self.history.moved(START, "reset")
 
     def went_unrecorded(self, steps: int) -> None:
-        """Another process carried out so many steps; the record of the last ones was lost with it."""
+        """Another process carried out this many steps; the record of the last ones was lost with it."""
         if steps > self.history.tree.last:
             self.history.ended(StepRecord(number=steps, kind="unrecorded", started=time.time()))
 
@@ -356,8 +356,8 @@ class StepRecorder:
         )
 
     def _began_with(self, change: ClientChange, content: str) -> None:
-        """Before the first step: a part of the state that it begins in. A name that gets another value stays in its
-        place, as in the namespace."""
+        """Records a change before the first step, which is a part of the initial state. A name that gets another
+        value stays in its place, as in the namespace."""
         if change.kind in ("upload", "removal"):
             self.history.begins_with(self.history.begun, self._begun_files(change, content))
             return
@@ -371,13 +371,13 @@ class StepRecorder:
             self.history.begins_with(kept, values=there)
 
     def _begun_files(self, change: ClientChange, content: str) -> Mapping[str, str]:
-        """Removed ones count as not kept: what else was in their folders is not known."""
+        """Removed files count as not stored: the other contents of their folders are unknown."""
         files = {**self.history.begun_files, **dict.fromkeys(change.names, content)}
         return files if len(files) <= MAX_BEGUN_FILES else {**self.history.begun_files, "": ""}
 
 
 def _kill_reason(error: ErrorInfo) -> str:
-    """Empty for what ended by itself, or as its author wanted. A jail has a say in the text: it cannot be a label."""
+    """Empty for an end by itself or by its author. The jail influences the text: it is no label."""
     reason = error.reason.partition(" ")[0]
     if reason in _NO_KILLS:
         return ""

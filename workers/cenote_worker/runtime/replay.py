@@ -1,4 +1,4 @@
-"""What a repeated step finds: the recorded answers of its host calls, and the files that clients wrote before it."""
+"""Inputs of a repeated step: the recorded answers of its host calls, and the files that clients wrote before it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ REFUSED = HostFailure("RuntimeError", "this call has an effect outside, which is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecordedCall:
-    """A call that no record answers, and that was not made."""
+    """A call that has no recorded answer, and that was not made."""
 
     target: str
     method: str
 
 
 class HostCallReplay:
-    """What one step was answered, each answer to be given once. Used under the lock of its HostCallReplays."""
+    """The recorded answers of one step, each to be given once. Used under the lock of its HostCallReplays."""
 
     def __init__(self, calls: Iterable[HostCallRecord], *, tentative: bool, alone: bool = False) -> None:
         """tentative: the step may be run with the wrong state, so that only pure functions may be called anew.
 
-        alone: nothing is, since there may be nobody who answers.
+        alone: no function may be called, since there may be no client to answer.
         """
         self._left = list(calls)
         self._digests = ArgumentDigests()
@@ -50,10 +50,10 @@ class HostCallReplay:
         if alone:
             self._allowed = frozenset()
         self.stopped: UnrecordedCall | None = None
-        """The first call that was refused. All that come after it are."""
+        """The first call that was refused. All later calls are refused too."""
 
     def answer(self, call: HostCall, effect: HostEffect) -> HostAnswer | None:
-        """The recorded answer to an equal call, or that this one is refused; None for one that is to be made."""
+        """The recorded answer to an equal call, or the refusal of this call; None for one that is to be made."""
         if self.stopped is not None:
             return REFUSED
         digest = "" if call.opaque is not None or call.reference else self._digests.of(call.arguments)
@@ -69,8 +69,8 @@ class HostCallReplay:
 
 
 def made_calls(tree: StepTree, record: StepRecord) -> tuple[HostCallRecord, ...]:
-    """By a step, and by the steps that it stands for: what an older version has done outside is done, even if the
-    latest one has not asked for it. Calls that several versions made were answered once, so each counts once.
+    """The calls of a step, and of the steps that it stands for: the outside effects of an older version remain, even
+    if the latest one did not call for them. Calls that several versions made were answered once, so each counts once.
     """
     calls = list(record.host_calls)
     while record.origin and record.origin in tree:
@@ -84,7 +84,7 @@ def made_calls(tree: StepTree, record: StepRecord) -> tuple[HostCallRecord, ...]
 
 
 class HostCallReplays:
-    """A HostHandler in front of another, which is asked only for what the record does not answer."""
+    """A HostHandler in front of another one, which gets only the calls without a recorded answer."""
 
     def __init__(self, hosts: HostHandler, effect_of: Callable[[str], HostEffect]) -> None:
         self._hosts = hosts
@@ -94,7 +94,7 @@ class HostCallReplays:
         self._spared = 0
 
     def begin(self, replay: HostCallReplay, stop: Callable[[], object]) -> None:
-        """The next cell is answered by this. stop: is called when a call was refused; must not block."""
+        """Answers the next cell from this replay. stop: called when a call was refused; must not block."""
         with self._lock:
             self._replay = replay, stop
 
@@ -104,7 +104,7 @@ class HostCallReplays:
             self._replay = None
 
     def spare(self) -> None:
-        """A jail is about to end whose runtime has another: what both were given is let go with that one."""
+        """One of a runtime's two jails is about to end: references that both have end with the other."""
         with self._lock:
             self._spared += 1
 
@@ -144,7 +144,7 @@ def _key(known: HostCallRecord) -> tuple[str, str, str]:
 
 
 def _given(known: HostCallRecord) -> HostAnswer | None:
-    """The answer as it was; None when it was not kept."""
+    """The recorded answer; None when it was not stored."""
     if known.error is not None:
         return known.error
     if known.reply is None:
@@ -153,7 +153,7 @@ def _given(known: HostCallRecord) -> HostAnswer | None:
 
 
 def written_by(history: History, records: Iterable[StepRecord] = ()) -> dict[str, bytes]:
-    """What clients wrote before the first step, and at these; the last of each file, without what is not kept."""
+    """Contents that clients wrote before the first step, and at these; the last of each file, if it is stored."""
     digests = dict(history.begun_files)
     for record in records:
         if record.kind == "upload":
@@ -163,7 +163,7 @@ def written_by(history: History, records: Iterable[StepRecord] = ()) -> dict[str
 
 
 def write_all(runtime: HostedRuntime, files: Mapping[str, bytes]) -> None:
-    """Into its jail, as no step of its own. Blocks. Raises what keeps one of them from being there."""
+    """Writes the files into its jail, without a step of their own. Blocks. Raises the error of a failed write."""
     for path, data in files.items():
         waiting = WaitingListener()
         runtime.submissions.submit(

@@ -1,7 +1,7 @@
-"""What a history that was changed needs of a runtime: steps that stand for others, a head that moves by itself.
+"""What a changed history needs of a runtime: steps that replace others, and a head that moves by itself.
 
-Where the start of the history is not kept any more, the steps are run in a fresh jail, while the present jail waits
-and lends what need not be computed again.
+Where the start of the history is not stored any more, the steps are run in a fresh jail, while the present jail waits
+and lends values that need not be computed again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GIVEN_UP = JailExit(reason="reset", text="it was given up for another that has 
 
 
 class _Unheard:
-    """Of what the lender says nobody hears: whoever borrows hears the end of the line."""
+    """Ignores the lender's outcome: the borrower sees the end of the connection."""
 
     def output(self, _stream: StreamName, _text: str) -> bool:
         return True
@@ -57,16 +57,16 @@ class _Unheard:
 
 
 class SecondJail:
-    """Of one runtime, during one piece of work."""
+    """A second jail of one runtime, during one piece of work."""
 
     def __init__(self, runtime: HostedRuntime, legacy: HandoverLog) -> None:
         self._runtime = runtime
         self._legacy = legacy
         self._first: Supervisor | None = None
         self._refill: StateSource = NO_STATE_SOURCE
-        """Of the first one."""
+        """The first jail's state source."""
         self.step = START
-        """Whose end state the second one began with."""
+        """The step whose end state the second one began with."""
 
     @property
     def runs(self) -> bool:
@@ -80,20 +80,20 @@ class SecondJail:
 
     @property
     def refill(self) -> StateSource:
-        """Of the runtime, put aside or not."""
+        """The runtime's state source, set aside or not."""
         return self._refill if self.runs else self._runtime.refill
 
     def begin(self, *, intact: bool) -> None:
-        """The history begins again. intact: nothing was done yet with the jail that there is."""
+        """Begins again at the start of the history. intact: the present jail is still unchanged."""
         self._wait_beside(intact=intact)
         self.step = START
         self._runtime.begin_again()
         write_all(self._runtime, written_by(self._runtime.history))
 
     def begin_at(self, step: int, *, intact: bool) -> None:
-        """The history goes on from a step whose end state is stored. intact: as above.
+        """Begins again at a step whose end state is stored. intact: as above.
 
-        Raises NotKeptError, CheckpointError and UnavailableError, with the first one as it was.
+        Raises NotKeptError, CheckpointError and UnavailableError, with the first jail as it was.
         """
         beginning = self.refill.beginning(step)
         self._wait_beside(intact=intact)
@@ -110,8 +110,8 @@ class SecondJail:
             raise
 
     def _wait_beside(self, *, intact: bool) -> None:
-        """Nothing is stored of the second one while it is not known whether it stays: until then whoever restores the
-        runtime finds the state before.
+        """States of the second jail are not stored while it is not known whether it stays: until then a process that
+        restores the runtime finds the state before.
         """
         runtime = self._runtime
         with runtime.turn:
@@ -133,14 +133,14 @@ class SecondJail:
         return first is not None and first.isolation != "gvisor"
 
     def versions(self, locations: Sequence[Location], listener: Listener) -> None:
-        """Queues a question for versions in the first one. The listener gets a VersionsReply, or a RefusedReply."""
+        """Queues a request for versions in the first one. The listener gets a VersionsReply, or a RefusedReply."""
         self._lender.submit(asking_versions(locations, listener, OWNER))
 
     def borrow(self, step: int, locations: Sequence[Location], listener: Listener) -> JailRequest:
         """The request by which the second one brings these over from the first one, whose state is that of the step.
 
-        The first one has begun to lend when this returns. What pickling its values does there is done to its state,
-        since no copy of that can be made.
+        The first one has begun to lend when this returns. Pickling its values there may change its state, since no
+        copy of the state can be made.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lender.submit(lending(theirs, _Unheard()))
@@ -152,7 +152,7 @@ class SecondJail:
         return self._first
 
     def give_up(self) -> None:
-        """The first one goes on, as it was left. If it has ended meanwhile, the runtime's owner hears of that."""
+        """Continues with the first one, as it was left. If it has ended meanwhile, the owner is informed."""
         if self._first is not None:
             with self._runtime.turn:
                 self._legacy.taken_back()
@@ -163,8 +163,8 @@ class SecondJail:
             self._end(second)
 
     def stay(self) -> bool:
-        """The first one ends, as soon as nobody would go on with it. Whether there is a second, of which nothing is
-        stored yet.
+        """Ends the first one, as soon as no successor would continue with it. Returns whether there is a second one,
+        whose state is not stored yet.
         """
         if self._first is None:
             return False
@@ -176,42 +176,42 @@ class SecondJail:
         return True
 
     def store(self) -> None:
-        """The state of the one that stays, if anything is stored of the runtime. Blocks. Raises CheckpointError."""
+        """Stores the remaining jail's state, if the runtime's states are stored. Blocks. Raises CheckpointError."""
         self._runtime.refill.began_anew()
 
     def close(self) -> None:
-        """The runtime is closed, by whoever has its turn: the first one ends too, if it waits."""
+        """The runtime is closed, by a caller that has its turn: the first one ends too, if it waits."""
         first, self._first = self._first, None
         if first is not None:
             first.end(JailExit(reason="closed"))
 
     def _end(self, supervisor: Supervisor | None) -> None:
-        """One of two."""
+        """Ends one of two jails."""
         if supervisor is not None and supervisor.death is None:
             if supervisor.hosts.has_line:
                 self._runtime.replays.spare()
             supervisor.end(_GIVEN_UP)
 
     def _taken_back(self) -> Supervisor | None:
-        """The first one, with what fills its successors."""
+        """Returns the first one, and restores its state source."""
         self._runtime.refill, self._refill = self._refill, NO_STATE_SOURCE
         first, self._first = self._first, None
         return first
 
 
 LABEL: Final = "patch"
-"""Of the state that a failed patch goes back to, and of the one that a patch has made: kept longer than others."""
+"""Of the state that a failed patch goes back to, and of the one that a patch has made: stored longer than others."""
 
 RERUN_SECONDS: Final = 600.0
 RERUN_TIMES: Final = 10
-"""A step that is run again may take at least so many seconds, and so many times what it took before."""
+"""A repeated step may take RERUN_SECONDS, or RERUN_TIMES its former duration if that is longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
     """A cell to run as a new step. record: the step that it stands for, None for a new one. cause: for its record.
 
-    tentative: the state may be wrong for it. Nothing outside is changed then, and what it leaves is nobody's state.
+    tentative: the state may be wrong for it. Then it changes nothing outside, and its end state belongs to no step.
     timeout: seconds, where neither the record nor the policy has a limit; see `limit`.
     """
 
@@ -223,7 +223,7 @@ class Rerun:
 
     @property
     def limit(self) -> float:
-        """Seconds that it may take at most. What it waits for may never come in the state that it is run in."""
+        """Seconds that it may take at most. In its present state, it may wait for something that never comes."""
         took = self.record.duration if self.record is not None else 0.0
         return self.timeout or max(RERUN_SECONDS, RERUN_TIMES * took)
 
@@ -237,7 +237,7 @@ class StateCheck:
     quiet: bool
 
     def holds(self, step: int) -> bool:
-        """Behind the copy, which its jail has said to be made at the end of this step."""
+        """Call this after the copy, which the jail has reported to be made at the end of this step."""
         return step != START and self.quiet and self.reruns.is_whole(step, self.works)
 
 
@@ -247,7 +247,7 @@ class Reruns:
     def __init__(self, runtime: HostedRuntime, legacy: HandoverLog) -> None:
         self._runtime = runtime
         self._between: set[int] = set()
-        """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
+        """Numbers of snapshots whose states belong to no step: made on the way to another state."""
         self._works = 0
         """Pieces of work that have begun: see `hold`."""
         self._under_way = 0
@@ -267,7 +267,7 @@ class Reruns:
         return self._runtime.began_elsewhere
 
     def is_between(self, number: int) -> bool:
-        """Whether the state of this number is that of no step."""
+        """Whether the state of this number belongs to no step."""
         return number in self._between
 
     def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None]) -> None:
@@ -275,10 +275,10 @@ class Reruns:
         self._runtime.snapshots(answer)
 
     def hold(self, steps: Iterable[int]) -> Callable[[], None]:
-        """What is kept of these states stays, unless memory is short, until what this returns is called: at the end
-        of a piece of work, in which states may be those of no step.
+        """Pins the snapshots of these states, unless memory is short, until the returned function is called: at the
+        end of a piece of work, in which states may belong to no step.
 
-        The end of this process lets go as well.
+        The end of this process releases them as well.
         """
         let_go = self._runtime.started().hold(steps)
         self._works += 1
@@ -298,22 +298,22 @@ class Reruns:
 
     @property
     def by_work(self) -> bool:
-        """Whether what this thread asks for is part of a piece of work. Nothing of that is stored by itself: whoever
-        restores the runtime before its end finds the state before it.
+        """Whether this thread's requests are part of a piece of work. Their states are not stored one by one: a
+        process that restores the runtime before the end of the work finds the state before it.
         """
         return self._worker == threading.get_ident()
 
     def store(self) -> None:
-        """What a piece of work has led to, if every change is stored. Blocks. Raises CheckpointError."""
+        """Stores the result of a piece of work, if every change is stored. Blocks. Raises CheckpointError."""
         self._runtime.refill.worked()
 
     def telling(self) -> StateCheck:
-        """To be asked for before the live state is copied."""
+        """Call this before the live state is copied."""
         return StateCheck(self, self._works, quiet=self._is_quiet)
 
     @property
     def _is_quiet(self) -> bool:
-        """Whether no history is being changed, nor was left in the middle of that by another process."""
+        """Whether no history is being changed, nor was left partly changed by another process."""
         return not self._under_way and self._runtime.patches.settled.is_set()
 
     def is_whole(self, step: int, works: int) -> bool:
@@ -325,13 +325,13 @@ class Reruns:
         self._runtime.rollback(step, listener)
 
     def keep(self, listener: Listener, label: str = LABEL) -> None:
-        """Keeps the live state as that of the head. The listener gets a KeptReply, or UnavailableError."""
+        """Snapshots the live state as that of the head. The listener gets a KeptReply, or UnavailableError."""
         head = self._runtime.history.tree.head
         supervisor = self._runtime.started()
         supervisor.submit(keeping(label, listener, OWNER, head))
 
     def branch(self, step: int) -> None:
-        """The step becomes the head; the live state stays what it is."""
+        """The step becomes the head; the live state stays the same."""
         self._runtime.history.moved(step, "a patch goes on from here")
 
     def reuse(self, record: StepRecord) -> StepRecord:
@@ -343,16 +343,16 @@ class Reruns:
         )
 
     def completed(self, step: int) -> None:
-        """What is kept as the state after this step is that by now, though it was not when the step had run."""
+        """The snapshot of this step now has its state, though it had not when the step had run."""
         self._between.discard(step)
 
     def between_all(self, numbers: Iterable[int]) -> None:
-        """States of these numbers, if there are any, are those of no step."""
+        """States of these numbers, if there are any, belong to no step."""
         self._between.update(numbers)
 
     @contextmanager
     def admitted(self, admission: Admission) -> Iterator[None]:
-        """Cells that are run again meanwhile are counted as their sender's."""
+        """Usage of cells that are run again inside is counted for the sender."""
         self._admission = admission
         try:
             yield
@@ -360,23 +360,23 @@ class Reruns:
             self._admission = admit_all
 
     def between(self) -> int:
-        """A number for a state that is that of no step."""
+        """A number for a state that belongs to no step."""
         number = self._runtime.new_step()
         self._between.add(number)
         return number
 
     def versions(self, locations: Sequence[Location], listener: Listener, *, author: str = "") -> None:
-        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply.
+        """Queues a request for the present versions. The listener gets a VersionsReply, or a RefusedReply.
 
         author: whose directory, environment and import path are meant.
         """
         self._runtime.submissions.submit(asking_versions(locations, listener, self._seat(author)))
 
     def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
-        """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.
+        """Queues bringing these over, as one group, from the state after a step that has a snapshot.
 
-        What is not there in that state is not there afterwards. The listener gets a DoneReply, or a RefusedReply with
-        the reason in its message: nothing has changed then. It is no step of its own in the history.
+        What is missing in that state is removed. The listener gets a DoneReply, or a RefusedReply with the reason in
+        its message: nothing has changed then. It is no step of its own in the history.
         """
         self._mend(carrying(step, locations, listener, OWNER))
 
@@ -389,8 +389,8 @@ class Reruns:
         self._mend(forgetting(locations, listener, OWNER))
 
     def arrange(self, names: Sequence[Location], listener: Listener, *, whole: bool) -> None:
-        """Queues putting these names into this order; as `carry`. whole: the state is right otherwise, and keeps its
-        number."""
+        """Queues putting these names into this order; as `carry`. whole: the state is otherwise right, and its number
+        stays the same."""
         request = arranging(names, listener, OWNER)
         if whole:
             self._runtime.submissions.submit(request)
@@ -398,18 +398,18 @@ class Reruns:
             self._mend(request)
 
     def load(self, modules: Sequence[str], listener: Listener) -> None:
-        """Queues the import of what can be imported of these; as `carry`."""
+        """Queues the import of those of these that can be imported; as `carry`."""
         self._mend(loading(modules, listener, OWNER))
 
     def _mend(self, request: JailRequest) -> None:
-        """What it leaves is the state of no step."""
+        """Submits a request whose end state belongs to no step."""
         request.step = self.between()
         self._runtime.submissions.submit(request)
 
     def run(
         self, rerun: Rerun, listener: Listener, refused: Callable[[UnrecordedCall], None]
     ) -> Withdraw | None:
-        """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""
+        """Queues the cell; the listener gets an ExecutionResult. refused: called before, with a refused call."""
         record = rerun.record
         replays = self._runtime.replays
         calls = made_calls(self.history.tree, record) if record is not None else ()
@@ -441,14 +441,14 @@ class Reruns:
             raise
 
     def _limit(self, rerun: Rerun) -> float | None:
-        """None for that of the policy."""
+        """None for the policy's limit."""
         own = rerun.record.timeout if rerun.record is not None else 0
         return own or (None if rerun.timeout is None and self._runtime.policy.cell_timeout else rerun.limit)
 
     def put(self, record: StepRecord, cause: str, listener: Listener) -> None:
-        """Queues what a client did without code, as a new step. The listener gets a DoneReply, or a RefusedReply.
+        """Queues a client's change without code, as a new step. The listener gets a DoneReply, or a RefusedReply.
 
-        Only while it `keeps` what is put in.
+        Only while it `keeps` the injection.
         """
         seat, submissions = self._seat(record.author), self._runtime.submissions
         if record.changes_file:
@@ -464,11 +464,11 @@ class Reruns:
         submissions.injection_again(injection, change, listener, seat)
 
     def keeps(self, record: StepRecord) -> bool:
-        """Whether what it has put in, if it is an injection, can be put in again now."""
+        """Whether its injection, if it is one, can be made again now."""
         return record.kind != "injection" or self._runtime.noted.keeps(record.content)
 
     def _seat(self, author: str) -> AuthorSession:
-        """Steps are run where their authors have run them: with their directory, environment and import path."""
+        """Steps are run in sessions of their authors: with their directory, environment and import path."""
         return self._seats.setdefault(author, AuthorSession(author=author))
 
 

@@ -1,6 +1,6 @@
-"""A runtime as whoever hosts it sees it: the jail that holds its namespace now, and what each jail of it begins with.
+"""A runtime as its host manages it: the jail that has its namespace now, and what each of its jails begins with.
 
-Calls that only queue something never block; `start` does. A request's progress goes to a Listener.
+Calls that only queue a request never block; `start` does. A request's progress goes to a Listener.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from cenote_worker.supervisor.supervisor import Supervisor
 ASLEEP = JailExit(reason="hibernated", text="the runtime was put to sleep")
 
 NOWHERE = (-1, -1)
-"""No state of a runtime: see `HostedRuntime.state`."""
+"""Not a state of any runtime: see `HostedRuntime.state`."""
 
 
 class HostedRuntime:
-    """One namespace: what was put into it, the jail that holds it now, the steps that ran."""
+    """One namespace: the values injected into it, the jail that has it now, the steps that ran."""
 
     place = ""
-    """Of references: their values lie in this process."""
+    """The place of references: their values are in this process."""
 
     def __init__(
         self,
@@ -64,21 +64,21 @@ class HostedRuntime:
         history: History | None = None,
         counts: Counts | None = None,
     ) -> None:
-        """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
+        """hosts: carries out the host calls of its jails. start: makes its jails; in this process by default.
 
-        name: what errors call it. legacy: what is left to another process that takes it over. history: where its
-        steps are written down; in memory by default. counts: of its process; by default of this runtime alone.
+        name: its name in errors. legacy: what is recorded for a process that takes it over. history: where its steps
+        are recorded; in memory by default. counts: of its process; by default of this runtime alone.
         """
         self.name = name
         self._pid = os.getpid()
         self.turn = threading.RLock()
-        """Whoever has it is the only one to send anything to the jail."""
+        """Only the thread that has it may send requests to the jail."""
         self._legacy = legacy
         self.ledger = EgressLedger(policy.network, counts) if isinstance(policy.network, Allow) else None
         self.jail = CurrentJail(self.is_stored)
         """Under `turn`."""
         self._at_hand: Supervisor | None = None
-        """Under `turn`, for whoever has it without having waited; see `at_hand`."""
+        """Under `turn`, for a thread that has it without having waited; see `at_hand`."""
         self._closed = False
         self.recorder = StepRecorder(history or History(), counts)
         self.noted = InjectionLog(legacy, self.history, policy.memory_bytes)
@@ -95,7 +95,7 @@ class HostedRuntime:
         self.refill: StateSource = NO_STATE_SOURCE
         """What fills a fresh jail once it has the injected values."""
         self.carried: Carried | None = None
-        """Of the state that the latest jail began with; None for one that began with the injected values only."""
+        """Describes the state that the latest jail began with; None if it began with the injected values only."""
         self.earlier: Lineage | None = None
         """The steps that led to the state which the history begins with, where that is known from elsewhere."""
         self.began_elsewhere = len(self.history.tree) > 0
@@ -103,17 +103,18 @@ class HostedRuntime:
 
     @property
     def policy(self) -> SandboxPolicy:
-        """What its jails may do; its environment by digest, once there has been one."""
+        """The policy of its jails; its environment by digest, once there has been one."""
         return self._fresh.policy
 
     def pin(self) -> SandboxPolicy:
-        """As `policy`, with the environment by digest now. Blocks while that is built."""
+        """As `policy`, with the environment by digest now. Blocks while the environment is built."""
         return self._fresh.pin()
 
-    # -- what another process has left --
+    # -- taking over from another process --
 
     def count_on(self, steps: int, ends_at: float | None) -> None:
-        """So many steps have had a number; when the runtime's time is over, if its first jail has been started."""
+        """Sets how many steps have had a number, and when the runtime's time is over, if its first jail has
+        started."""
         self._step = max(self._step, steps)
         self._fresh.end_at(ends_at)
 
@@ -131,8 +132,8 @@ class HostedRuntime:
     def start(self, seat: AuthorSession = OWNER) -> None:
         """Makes sure that there is a jail. Blocks for some 10 ms, once per process for the zygote.
 
-        Raises JailLostError, once for each seat, when the jail that it has used ended between two calls;
-        UnavailableError and IsolationUnavailableError when no jail can be had.
+        Raises JailLostError, once for each session, when the jail that it has used ended between two calls;
+        UnavailableError and IsolationUnavailableError when no jail can be started.
         """
         self.started(seat)
 
@@ -151,9 +152,9 @@ class HostedRuntime:
 
     @contextmanager
     def at_hand(self) -> Iterator[bool]:
-        """Whether calls can be begun now without waiting for anybody; if so, this thread has the turn inside.
+        """Whether calls can be begun now without waiting for another thread; if so, this thread has the turn inside.
 
-        There no call starts a jail, which takes as long as the code in it likes: what comes to one that has ended by
+        There no call starts a jail, which takes as long as the code in it likes: a call to a jail that has ended by
         then ends with it, as if it had come a moment earlier.
         """
         if not self.turn.acquire(blocking=False):
@@ -168,34 +169,34 @@ class HostedRuntime:
             self.turn.release()
 
     def begin_again(self) -> None:
-        """Starts a jail that begins with the values that the history does, where none runs. As `start`."""
+        """Starts a jail with the values that the history begins with, where none runs. As `start`."""
         with self.turn:
             self.check_open()
             self.jail.supervisor = supervisor = self._fresh.make_again(self._step)
             self.jail.used(OWNER, supervisor)
 
     def is_stored(self) -> bool:
-        """Whether another jail begins with what everybody was told last. On any thread."""
+        """Whether the state that clients were last informed of is stored for another jail. On any thread."""
         return not self._closed and self.refill.is_current
 
     @property
     def running(self) -> bool:
-        """Whether a jail is there, so that `start` would not block."""
+        """Whether a jail runs, so that `start` would not block."""
         return self.jail.running is not None
 
     @property
     def supervisor(self) -> Supervisor | None:
-        """Of the jail that runs now, or of the last one."""
+        """The supervisor of the jail that runs now, or of the last one."""
         return self.jail.supervisor
 
     @property
     def isolation(self) -> str:
-        """`strict`, `landlock` or `none`: what holds the jail that runs now. Starts one if need be."""
+        """`strict`, `landlock` or `none`: the isolation of the jail that runs now. Starts one if need be."""
         return self.started().isolation
 
     @property
     def limits(self) -> str:
-        """`cgroup v1`, `cgroup v2` or `watchdog`: who holds the limits of the jail that runs now, as a whole."""
+        """`cgroup v1`, `cgroup v2` or `watchdog`: what enforces the limits of the jail that runs now, as a whole."""
         return self.started().limits
 
     @property
@@ -204,7 +205,7 @@ class HostedRuntime:
         return self.ledger.decisions if self.ledger is not None else ()
 
     def reset(self) -> None:
-        """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
+        """Ends the jail; the next call starts a fresh one with the original injected values."""
         with self.turn:
             self.check_open()
             supervisor = self.jail.dismiss()
@@ -225,24 +226,24 @@ class HostedRuntime:
     def start_beside(
         self, policy: SandboxPolicy, ledger: EgressLedger | None, ends_at: float | None
     ) -> Supervisor:
-        """See StartJail: a jail that nobody takes over, whose namespace is not this one."""
+        """See StartJail: a jail that is not recorded for a successor, with a namespace of its own."""
         return self._legacy.start_beside(policy, ledger, ends_at)
 
     def exchange(self, supervisor: Supervisor | None) -> Supervisor | None:
-        """The jail that runs now, which is the caller's from here on. The other one is next; None for a fresh one."""
+        """Returns the present jail, which the caller owns from now on, and sets the next; None for a fresh one."""
         with self.turn:
             self.check_open()
             return self.jail.exchange(supervisor)
 
     def sleep(self) -> None:
-        """Ends the jail without anybody's loss: its state is stored, and the next call fills another with it."""
+        """Ends the jail without loss: its state is stored, and the next call fills another jail with it."""
         supervisor = self.exchange(None)
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(ASLEEP)
 
     def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
-        """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""
+        """The same, if that jail is idle and still in that state. Returns whether it sleeps."""
         with self.turn:
             if (
                 self._closed
@@ -256,13 +257,13 @@ class HostedRuntime:
 
     @property
     def state(self) -> tuple[int, int]:
-        """Tells one state of the namespace from a later one: the last step that was begun, and where that led."""
+        """Identifies a state of the namespace among later ones: the last step that was begun, and its end."""
         return self._step, self.head
 
     def close(self) -> None:
-        """Ends the jail, for good. Closing twice is fine.
+        """Ends the jail, for good. Closing twice has no further effect.
 
-        Whoever has the turn waits for the jail, for as long as the code in it likes: so that ends first.
+        The thread that has the turn waits for the jail, for as long as the code in it likes: so the jail ends first.
         """
         if self._pid == os.getpid():
             self._fresh.close()
@@ -285,7 +286,7 @@ class HostedRuntime:
     def hand_over(self) -> bool:
         """Leaves an idle runtime to another process, which adopts it; then this is closed. False while it works.
 
-        Raises UsageError when nothing is kept for another process.
+        Raises UsageError when nothing is recorded for another process.
         """
         if self._legacy is NO_HANDOVER_LOG:
             raise UsageError("nothing of this runtime is kept for another process; its jail would end")
@@ -319,7 +320,7 @@ class HostedRuntime:
         return AttachedRuntime(self, AuthorSession(author=author, private=private))
 
     def vacate(self, seat: AuthorSession) -> None:
-        """Its holder has gone: what waits is told so, what runs is interrupted."""
+        """The session's client has gone: waiting requests are declined, a running one is interrupted."""
         if self._pid != os.getpid():
             return
         supervisor = self.jail.vacate(seat)
@@ -333,12 +334,12 @@ class HostedRuntime:
     def step(self) -> int:
         """The number of the last step that was begun; 0 before the first.
 
-        Each cell is one, and each change that a client makes without code behind the first of them.
+        Each cell is one, and so is each change that a client makes without code after the first of them.
         """
         return self._step
 
     def new_step(self) -> int:
-        """The next number, taken."""
+        """Takes the next number, and returns it."""
         with self.turn:
             self._step += 1
             return self._step
@@ -355,14 +356,14 @@ class HostedRuntime:
         origin: int = 0,
         on_error: OnError = "keep",
     ) -> Withdraw | None:
-        """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
+        """Queues a cell. The listener always gets an ExecutionResult; None when nothing was queued.
 
-        cause: what made its author send it, such as the id of a model call; origin: the step that it stands for; both
-        for the history. entry: see UsageEntry.
+        cause: why its author sent it, such as the id of a model call; origin: the step that it stands for; both for
+        the history. entry: see UsageEntry.
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
-        one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
-        the key may be used again. Raises OutcomeUnknownError when that result is not kept any more, RejectedError
+        running one, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
+        the key may be used again. Raises OutcomeUnknownError when that result is not stored any more, RejectedError
         when the history has no room for such code.
         """
         atomic = on_error == "rollback"
@@ -375,21 +376,21 @@ class HostedRuntime:
         )
 
     def join(self, key: RequestKey, listener: Listener) -> Withdraw:
-        """The listener hears of a request that came with this key before. Raises OutcomeUnknownError."""
+        """The listener joins an earlier request of this key. Raises OutcomeUnknownError."""
         call = self.calls.find(key.text)
         call.join(listener, key)
         return call.withdraw
 
     def outcome(self, key: str, listener: Listener) -> None:
-        """The listener hears what became of a request of this key. Raises OutcomeUnknownError."""
+        """The listener gets the outcome of a request of this key. Raises OutcomeUnknownError."""
         self.join(RequestKey(text=key), listener)
 
     def leave(self, key: str, listener: Listener) -> None:
-        """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
+        """The listener of a keyed call gets nothing more. The call goes on and can be joined again."""
         self.calls.leave(key, listener)
 
     def interrupt(self, seat: AuthorSession | None = None) -> bool:
-        """Interrupts the running cell, whosever it is, or only if it is the seat's. False when none runs."""
+        """Interrupts the running cell, of any session, or only if it is of this one. False when none runs."""
         supervisor = self.jail.supervisor
         return supervisor.interrupt(seat) if supervisor is not None else False
 
@@ -413,7 +414,7 @@ class HostedRuntime:
     def snapshots(
         self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None], seat: AuthorSession = OWNER
     ) -> None:
-        """`answer` is called, on any thread, with what is kept, by step; None as for `status`."""
+        """`answer` is called, on any thread, with the snapshots, by step; None as for `status`."""
 
         def of_steps(kept: tuple[SnapshotInfo, ...]) -> None:
             answer(tuple(one for one in kept if not self._reruns.is_between(one.step)))
@@ -423,23 +424,23 @@ class HostedRuntime:
     def snapshot(
         self, label: str, listener: Listener, key: RequestKey | None = None, seat: AuthorSession = OWNER
     ) -> None:
-        """Queues the keeping of the state. The listener gets a KeptReply, or UnavailableError: why it is not kept."""
+        """Queues a snapshot of the state. The listener gets a KeptReply, or UnavailableError with the reason."""
         check_label(label)
         self.calls.once(key, listener, lambda heard: self.submissions.submit(keeping(label, heard, seat)))
 
     def rollback(
         self, to: int | str, listener: Listener, key: RequestKey | None = None, seat: AuthorSession = OWNER
     ) -> None:
-        """Queues a return to the state after a step, or to that of a label. The listener gets a Rollback.
+        """Queues a rollback to the state after a step, or to that of a label. The listener gets a Rollback.
 
-        The present state is kept before, if it can be, so that the next call can go back to it. NotKeptError instead,
-        and nothing is done, when there is no such snapshot.
+        The present state is stored as a snapshot before, if possible, so that the next call can go back to it.
+        NotKeptError instead, and nothing is done, when there is no snapshot of the target.
         """
         check_target(to)
         self.calls.once(key, listener, lambda heard: self.submissions.rollback(to, heard, seat))
 
     def rerunning(self) -> Reruns:
-        """What changes of the history need."""
+        """The operations that changes of the history need."""
         self.check_open()
         return self._reruns
 
@@ -452,14 +453,14 @@ class HostedRuntime:
     ) -> ProgramHandle:
         """Begins a program beside the namespace. entry: see UsageEntry.
 
-        Raises as `start`, and UsageError; the listener hears the rest.
+        Raises as `start`, and UsageError; the listener gets everything else.
         """
         return begin_program(self, order, listener, seat, entry)
 
     # -- values --
 
     def declare(self, injection: Injection) -> None:
-        """Every jail of this runtime begins with it; for what is known before the first one. Takes it over."""
+        """Every jail of this runtime begins with it; for values known before the first jail. Takes it over."""
         self.noted.identify(injection)
         self._legacy.hold(injection)
         self.noted.add(injection)
@@ -469,7 +470,7 @@ class HostedRuntime:
     ) -> None:
         """Queues an injection, and takes it over. Once it succeeded it is repeated in every later jail.
 
-        Raises RejectedError when there is no room for it: then it is the caller's to close, as with any other error.
+        Raises RejectedError when there is no room for it: then the caller closes it, as after any other error.
         """
         self.calls.once(
             key,
@@ -498,11 +499,11 @@ class HostedRuntime:
         self.submissions.submit(ask)
 
     def share(self, name: str, listener: Listener, seat: AuthorSession = OWNER) -> None:
-        """Queues a request for a sealed pickle that other runtimes can have."""
+        """Queues a request for a sealed pickle that other runtimes can use."""
         self.fetch(name, SharingListener(listener), opaque=True, seat=seat)
 
     def share_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
-        """As `fetch_together`; other runtimes can have it."""
+        """As `fetch_together`; other runtimes can use it."""
         self.fetch_together(names, states, SharingListener(listener))
 
     def delete(
@@ -512,7 +513,7 @@ class HostedRuntime:
         self.calls.once(key, listener, lambda heard: self.submissions.deletion(name, heard, seat))
 
     def describe(self, listener: Listener, seat: AuthorSession = OWNER) -> None:
-        """Queues a question for all names and what may be said of their values."""
+        """Queues a request for all names and the permitted descriptions of their values."""
         self.submissions.submit(jail_requests.describe(self.recorder.description(listener, seat), seat))
 
     def file(
@@ -522,5 +523,5 @@ class HostedRuntime:
         key: RequestKey | None = None,
         seat: AuthorSession = OWNER,
     ) -> None:
-        """Queues a request about the working directory. A key is for those that change something."""
+        """Queues a request about the working directory. Only requests that change something have a key."""
         self.calls.once(key, listener, lambda heard: self.submissions.file(ask, heard, seat), ask.close)

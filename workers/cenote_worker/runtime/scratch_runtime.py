@@ -1,7 +1,7 @@
-"""Fresh runtimes beside another, for clients that are elsewhere: to run its history in full, or to try a program.
+"""Fresh runtimes beside another, for remote clients: to run its history in full, or to try a program.
 
-A scratch runtime has the same policy but no network, writes to nothing of the host's, and begins with what clients
-have put into the other. The client looks at what came of it; then it is closed.
+A scratch runtime has the same policy but no network, writes to none of the host's files, and begins with the values
+that clients have injected into the other. The client looks at its end state; then it is closed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cenote_worker.supervisor.frame_parser import RefusedReply, ValueReply
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 MOST: Final = 2
-"""At a time: two are compared where a state is not that of the first."""
+"""At a time: two are compared where a state differs from the first one's."""
 
 KEPT_SECONDS: Final = 600.0
-"""For which one can be looked at: longer than comparing a namespace takes, and no second runtime for good."""
+"""Seconds for which a client can look at one: longer than a comparison takes, but not a permanent runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullRunWatch:
-    """begun: is told of the runtime that it happens in, before any step. cancelled: is asked before each.
+    """begun: called with the scratch runtime, before any step. cancelled: called before each.
 
     admission: of the cells among them.
     """
@@ -54,18 +54,18 @@ class FullRunWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullRun:
-    """steps: as they are numbered in that runtime, up to one that would have called outside what was not recorded."""
+    """steps: numbered as in that runtime, up to one that would have made a host call that is not recorded."""
 
     runtime: HostedRuntime
     steps: tuple[int, ...]
 
 
 RunInFull = Callable[[FullRunWatch], AbstractContextManager[FullRun]]
-"""Entering it blocks until the steps have run; what they have left is there inside. Raises CenoteError."""
+"""Entering it blocks until the steps have run; inside, their end state is there. Raises CenoteError."""
 
 
 def not_in_full(runtime: HostedRuntime) -> str:
-    """Why no history of it can be run in full, whatever its steps are, in one sentence; empty if it can."""
+    """Why its history can never be run in full, whatever the steps are, in one sentence; empty if it can."""
     if runtime.earlier is not None:
         return "the history begins with a state that was restored, not with the start of a runtime"
     if why := runtime.begins_otherwise:
@@ -82,7 +82,7 @@ class _Run:
         self.client = client
         self.key = key
         self.over = threading.Event()
-        """Nobody wants it any more."""
+        """Set when no client wants it any more."""
         self.begun: HostedRuntime | None = None
         self.ran: FullRun | None = None
 
@@ -90,7 +90,7 @@ class _Run:
         self.begun = runtime
 
     def end(self) -> None:
-        """Never blocks: its thread closes what there is."""
+        """Never blocks: its thread closes the runtime."""
         self.over.set()
         if self.begun is not None and (supervisor := self.begun.supervisor) is not None:
             supervisor.end(JailExit(reason="closed"))
@@ -127,7 +127,7 @@ class FullRuns:
             raise
 
     def of(self, client: str, number: int) -> HostedRuntime:
-        """What this client looks at. Raises UnavailableError when there is no such run, or not any more."""
+        """The runtime of this client's run. Raises UnavailableError when there is no such run, or not any more."""
         with self._lock:
             run = self._runs.get(number)
         if run is None or run.client != client or run.ran is None or run.over.is_set():
@@ -135,11 +135,11 @@ class FullRuns:
         return run.ran.runtime
 
     def end(self, client: str | None = None, number: int = 0) -> None:
-        """Those of this client are over, or that of a number alone. None: any. Never blocks."""
+        """Ends the runs of this client, or only the one of that number. None: of any client. Never blocks."""
         self._end(lambda at, run: client in (None, run.client) and number in (0, at))
 
     def cancel(self, key: str) -> None:
-        """That which was begun with this key is over."""
+        """Ends the run that was begun with this key."""
         self._end(lambda _, run: run.key == key)
 
     def _end(self, wanted: Callable[[int, _Run], bool]) -> None:
@@ -156,17 +156,17 @@ def _carry_out(run: _Run, work: Callable[[], AbstractContextManager[FullRun]], l
             listener.done(RanInFull(steps=run.ran.steps))
             run.over.wait(KEPT_SECONDS)
             run.over.set()
-    except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+    except Exception as error:  # noqa: BLE001  (the listener gets any error)
         run.over.set()
         listener.done(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalRequest:
-    """Run this in a fresh runtime, and give what `name` is there then.
+    """Run this in a fresh runtime, and return the value of `name` at the end.
 
-    steps: whose code it is: values and files that they put in are there from the start, and their host calls get
-    recorded answers.
+    steps: the ones whose code it is: their injected values and files are there from the start, and their host calls
+    get recorded answers.
     """
 
     source: str
@@ -184,42 +184,42 @@ class RecordedHosts:
 
     @property
     def refused(self) -> UnrecordedCall | None:
-        """The first call that no record answers, which was told that it failed."""
+        """The first call without a recorded answer, which failed."""
         return self._replay.stopped
 
     def call(self, line: HostCallChannel, call: HostCall) -> None:
         with self._lock:
-            answer = self._replay.answer(call, "external")  # so that nothing is allowed that is not recorded
+            answer = self._replay.answer(call, "external")  # so that no unrecorded call is allowed
         call.close()
         assert answer is not None
         line.answer(call.id, answer)
 
     def cancel(self, _call_id: int) -> None:
-        """Every call is answered at once."""
+        """Does nothing: every call is answered at once."""
 
     def release(self, _reference: int) -> None:
-        """There are no references."""
+        """Does nothing: there are no references."""
 
     def ended(self) -> None:
-        """Nothing is under way."""
+        """Does nothing: nothing is under way."""
 
 
 def put_in(source: HostedRuntime) -> Mapping[int, frozenset[str]]:
-    """Names of what clients have put in and is still kept, by the step that did it. START: at first."""
+    """Names of injected values that are still stored, by the step that injected them. START: at first."""
     found: dict[int, frozenset[str]] = {}
     missing = source.noted.start.missing
     if first := {each for each in source.history.begun if each not in missing and "/" not in each}:
         found[START] = frozenset(first)
     for record in _injections(source, source.history.injections):
         found[record.number] = frozenset(record.names)
-    for injection in source.noted.all():  # whose record may be lost, with the process that made it
+    for injection in source.noted.all():  # its record may be lost, with the process that made it
         if injection.step != START and not injection.seat.private:
             found[injection.step] = found.get(injection.step, frozenset()) | frozenset(injection.names)
     return found
 
 
 def _injections(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]:
-    """Of these steps, those that have put something in for everybody which can be put in again."""
+    """The injections into the common namespace, among these steps, that can be made again."""
     records = [source.history.tree.get(number) for number in steps if number in source.history.tree]
     return [
         each
@@ -229,9 +229,9 @@ def _injections(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]
 
 
 def fresh_beside(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int] = ()) -> HostedRuntime:
-    """One of the same policy, but it reaches no network and writes to nothing of the host's. Its maker closes it.
+    """A runtime of the same policy, without network or writes to the host's files. The caller closes it.
 
-    It begins with what clients have put into the source at first, and at these steps.
+    It begins with the values that clients have injected into the source at first, and at these steps.
     """
     policy = source.policy
     mounts = [replace(mount, writable=False) for mount in policy.mounts]
@@ -251,9 +251,9 @@ def fresh_beside(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[
 
 
 class Rehearsal:
-    """One try. `value` once, then `close`; `end` lets `value` raise soon, at any time, from any thread.
+    """One try. `value` once, then `close`; `end` makes `value` raise soon, at any time, from any thread.
 
-    It has the policy of its source, but reaches no network and writes to nothing of the host's: what is tried had its
+    It has the policy of its source, but no network, and writes to none of the host's files: the tried code had its
     effects already.
     """
 
@@ -282,12 +282,12 @@ class Rehearsal:
                 raise UnansweredCallError(self._hosts.refused.target)
             return self._fetched()
         except RehearsalError:
-            if self._hosts.refused is not None:  # which is why
+            if self._hosts.refused is not None:  # that is the cause
                 raise UnansweredCallError(self._hosts.refused.target) from None
             raise
 
     def end(self) -> None:
-        """Never blocks, as `close` does while the jail starts."""
+        """Never blocks, unlike `close`, which waits while the jail starts."""
         self._over = True
         if (supervisor := self._fresh.supervisor) is not None:
             supervisor.end(JailExit(reason="closed"))
@@ -322,7 +322,7 @@ class Rehearsal:
 
 
 class Rehearsals:
-    """Of one runtime, for clients that are elsewhere: one at a time, on a thread of its own. Thread-safe."""
+    """Of one runtime, for remote clients: one at a time, on a thread of its own. Thread-safe."""
 
     def __init__(self, source: HostedRuntime) -> None:
         self._source = source
@@ -330,7 +330,7 @@ class Rehearsals:
         self._running: tuple[str, Rehearsal] | None = None
 
     def begin(self, request: RehearsalRequest, key: str, listener: Listener, admission: Admission) -> None:
-        """The listener gets a ValueReply, or the error to raise. One that came with this key before is ended.
+        """The listener gets a ValueReply, or the error to raise. An earlier one with this key is ended.
 
         Raises UsageError, and UnavailableError while another runs.
         """
@@ -350,7 +350,7 @@ class Rehearsals:
             raise
 
     def end(self, key: str | None = None) -> None:
-        """Nobody waits for the one of this key any more; None: for any."""
+        """Ends the rehearsal of this key, which no client waits for any more; None: of any key."""
         with self._lock:
             running = self._running
             if running is None or key not in (None, running[0]):
@@ -362,7 +362,7 @@ class Rehearsals:
         outcome: Outcome
         try:
             outcome = rehearsal.value(admission)
-        except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+        except Exception as error:  # noqa: BLE001  (the listener gets any error)
             outcome = error
         self._over(rehearsal)
         listener.done(outcome)

@@ -1,4 +1,4 @@
-"""Requests about snapshots: keep the state, go back to one that is kept."""
+"""Requests about snapshots: make a snapshot of the state, roll back to one."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cenote_worker.supervisor.requests import AuthorSession, JailRequest, Listen
 from cenote_worker.supervisor.supervisor import Supervisor
 
 MOST_STEPS = 2**63
-"""A step's number is below: what travels has room for no larger one."""
+"""A step's number is below this: messages have no room for a larger one."""
 
 TIMEOUT = 60.0
-"""Seconds that keeping a state, or going back to one, may take: a thousand times what a gigabyte takes."""
+"""Seconds that a snapshot, or a rollback, may take: a thousand times what a gigabyte takes."""
 
 
 def check_label(label: str) -> None:
-    """Raises UsageError for what names no snapshot."""
+    """Raises UsageError for an invalid label."""
     if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
         raise UsageError(f"a label is a text of at most {MAX_LABEL} characters, all of them printable")
 
 
 def check_target(to: int | str) -> None:
-    """What a rollback may go back to. Raises UsageError."""
+    """Checks the target of a rollback. Raises UsageError."""
     if isinstance(to, str) and to:
         check_label(to)
     elif isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < MOST_STEPS:
@@ -37,7 +37,7 @@ def check_target(to: int | str) -> None:
 
 
 def keeping(label: str, listener: Listener, seat: AuthorSession, step: int = 0) -> JailRequest:
-    """Keeps the state as it is now. The listener gets a KeptReply, or UnavailableError with the reason.
+    """Makes a snapshot of the present state. The listener gets a KeptReply, or UnavailableError with the reason.
 
     step: whose state it is, if not that of the one that ran last.
     """
@@ -49,10 +49,11 @@ def keeping(label: str, listener: Listener, seat: AuthorSession, step: int = 0) 
 def going_back(
     to: int | str, listener: Listener, seat: AuthorSession, supervisor: Supervisor, key: str = ""
 ) -> JailRequest:
-    """Keeps the state as it is now, if it can be, and then goes back. The listener gets a Rollback or an error.
+    """Makes a snapshot of the present state, if possible, and then rolls back. The listener gets a Rollback or an
+    error.
 
-    What is gone back to does not give way to what is kept of the present. key: of the return, for a successor of this
-    process. Before that nothing has happened that cannot happen twice.
+    The target's snapshot is not dropped for that of the present. key: of the rollback, for a successor of this
+    process. Everything before the rollback may happen twice without harm.
     """
     message = jail_pb2.Request()
     message.snapshot.SetInParent()
@@ -76,7 +77,7 @@ class _Kept:
 
 
 class _Until:
-    """Lets go of what was needed for a request when that has come to its end."""
+    """Unpins the snapshots that a request needed when the request has ended."""
 
     def __init__(self, listener: Listener, let_go: Callable[[], None]) -> None:
         self._listener = listener
@@ -91,7 +92,7 @@ class _Until:
 
 
 class _Then:
-    """Hears that the present state is kept, or why not, and goes back."""
+    """Waits for the snapshot of the present state, or the reason why there is none, and rolls back."""
 
     def __init__(
         self, to: int | str, listener: Listener, seat: AuthorSession, supervisor: Supervisor, key: str
@@ -125,7 +126,7 @@ class _Then:
 
 
 class _Told:
-    """Adds what was found out before the rollback."""
+    """Adds the reason for a missing snapshot to the outcome of the rollback."""
 
     def __init__(self, listener: Listener, unkept: str) -> None:
         self._listener = listener

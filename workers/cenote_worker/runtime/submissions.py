@@ -1,4 +1,4 @@
-"""What is asked of a runtime, on its way into the jail: numbered, written down, heard by whoever must know of it."""
+"""Requests to a runtime, on their way into the jail: numbered, recorded, and given their listeners."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class Submissions:
-    """Of one runtime. Whatever it is, it is queued in a jail that is started if need be: see HostedRuntime.start.
+    """Of one runtime. Every request is queued in a jail that is started if need be: see HostedRuntime.start.
 
-    jail: where it is noted who relies on that.
+    jail: records which sessions use the jail.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Submissions:
         return partial(supervisor.withdraw, request)
 
     def _recorded_cell(self, listener: Listener, asked: StepRecord, entry: UsageEntry | None) -> Listener:
-        """In the books first: a cell that ran stands there, whatever fails after it."""
+        """Records usage first: a cell that ran is counted, whatever fails after it."""
         recorded = self._recorder.cell(listener, asked)
         return recorded if entry is None else RecordingListener(recorded, entry.ended)
 
@@ -132,7 +132,7 @@ class Submissions:
     def injection_again(
         self, injection: Injection, asked: ClientChange, listener: Listener, seat: AuthorSession
     ) -> None:
-        """A change that stands for the step which it was made by at first; later jails need not get it for that.
+        """A change that repeats an earlier step; later jails need not get it for that.
 
         injection: taken over.
         """
@@ -148,7 +148,7 @@ class Submissions:
             raise
 
     def file(self, ask: WorkdirRequest, listener: Listener, seat: AuthorSession) -> None:
-        """A change, or a question about the working directory."""
+        """A change, or a request about the working directory."""
         request = jail_requests.file_request(ask, listener, seat)
         try:
             self.submit(request, ask.change())
@@ -159,9 +159,9 @@ class Submissions:
     def process(
         self, asked: StepRecord, seat: AuthorSession, supervisor: Supervisor, listener: Listener
     ) -> bool:
-        """What a process has come to that ran in this jail. The listener hears when it is a step.
+        """Records a process that has ended in this jail. The listener is called when it is a step.
 
-        False where that is not now: something else is under way, or the jail has ended, and has nothing of it.
+        False where that is not now: a request is under way, or the jail has ended and the step is not recorded.
         """
         with self._runtime.turn:
             if self._jail.running is not supervisor:
@@ -191,7 +191,7 @@ class Submissions:
         asked: ClientChange | None = None,
         note: Callable[[Outcome], None] | None = None,
     ) -> None:
-        """Any other. asked: what is different afterwards, if anything is. note: gets the outcome of the jail's."""
+        """Any other request. asked: its changes, if any. note: gets the jail's outcome."""
         with self._runtime.turn:
             supervisor = self._runtime.started(request.seat)
             request.key = request.key or key_of(request.listener)
@@ -205,7 +205,7 @@ class Submissions:
             supervisor.submit(request)
 
     def _numbered(self, change: ClientChange, seat: AuthorSession) -> ClientChange:
-        """A step, unless it belongs to the state that the first one begins in. Raises RejectedError."""
+        """Numbers a change as a step, unless it belongs to the initial state. Raises RejectedError."""
         is_step = self._runtime.step or change.stands_for is not None
         if not is_step:
             self._runtime.history.check_beginning(change.names)
@@ -215,7 +215,8 @@ class Submissions:
     def _witness(
         self, listener: Listener, seat: AuthorSession, supervisor: Supervisor, key: str, record: Record
     ) -> Listener:
-        """record: before it is stored, since that may store the record too, and while the host calls are its own."""
+        """record: called before the state is stored, which may store the record, and with the step's own host
+        calls."""
         refill = self._runtime.refill
         if not self._runtime.rerunning().by_work:
             listener = refill.acknowledging(listener, lambda: supervisor, key)

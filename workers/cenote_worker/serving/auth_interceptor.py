@@ -1,6 +1,6 @@
-"""Authentication of gRPC calls: each needs its token before anything that it brings is received.
+"""Authentication of gRPC calls: the token is checked before any message of the call is received.
 
-A call that fails as a whole ends with a status for every gRPC client, and with the failure itself for ours.
+A call that fails as a whole ends with a status for any gRPC client, and with the failure itself for ours.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cenote_security.errors import CenoteError, UnavailableError, UsageError
 from cenote_worker.wire.failures import METADATA, status_of, to_failure
 
 MAX_METADATA = 4 << 10
-"""Bytes. A peer takes 8 KiB of metadata by default, or the call fails without a word."""
+"""Bytes. A peer accepts 8 KiB of metadata by default; with more the call fails without a reason."""
 
 MAX_DETAILS = 500
-"""Characters of the status's own text, which travels percent-encoded."""
+"""Characters of the status text, which is sent percent-encoded."""
 
 
 async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: CenoteError) -> NoReturn:
@@ -37,38 +37,38 @@ async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: CenoteError
         await context.abort(
             status_of(error), str(error)[:MAX_DETAILS], ((METADATA, failure.SerializeToString()),)
         )
-    except grpc.aio.InternalError:  # its peer has hung up, and hears no status any more
+    except grpc.aio.InternalError:  # the peer has hung up, and receives no status any more
         raise asyncio.CancelledError from None
 
 
 OPEN: Final = frozenset({health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME})
-"""Services for anybody: whether the server serves, and what. They know nothing of tenants."""
+"""Services that need no token: whether the server serves, and what. They know nothing of tenants."""
 
 MAX_STRANGERS: Final = 64
-"""Streams of those services at once. They may last for as long as the stranger likes. Questions that are answered at
-once are not counted: who holds streams must not keep anybody from learning that the server is well.
+"""Streams of those services at once. An unauthenticated client may keep one open without limit. Calls that are
+answered at once are not counted: held streams must not keep other clients from checking the server's health.
 """
 
 HURRY: Final = 10.0
-"""Seconds for a stranger to send the message of such a question."""
+"""Seconds for an unauthenticated client to send the message of such a call."""
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Enter = Callable[[Metadata], Awaitable[None]]
-"""Lets a call in by what it says of itself. Raises CenoteError, whose text is for whoever called."""
+"""Admits a call by its metadata. Raises CenoteError, whose text is for the caller."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Of one server.
+    """The interceptor of one server.
 
-    gRPC receives the message of a unary call, and parses it, before the call's handler runs: a stranger could have
-    4 MiB parsed, or be waited for. Here only metadata has come. The handler runs in the same task, and finds in its
-    context variables what `enter` has set.
+    gRPC receives and parses the message of a unary call before the call's handler runs: an unauthenticated client
+    could have 4 MiB parsed, or keep the server waiting. Here only metadata has arrived. The handler runs in the same
+    task, and sees the context variables that `enter` has set.
     """
 
     def __init__(self, enter: Enter, hurry: float = HURRY, more: Collection[str] = ()) -> None:
-        """more: calls for anybody besides those of OPEN, as `/package.Service/Method`."""
+        """more: calls that need no token besides those of OPEN, as `/package.Service/Method`."""
         self._enter = enter
         self._more = frozenset(more)
         self._hurry = hurry
@@ -113,7 +113,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 def _hurried(
     handler: grpc.RpcMethodHandler[Any, Any], ask: Callable[[Any, Any], Any], patience: float
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """As a stream of one message: gRPC would wait for that of a call for ever."""
+    """The handler as one of a stream with one message: gRPC would wait for a unary call's message for ever."""
 
     async def answer(_frames: object, context: Context) -> None:
         try:
@@ -121,7 +121,7 @@ def _hurried(
                 request = await context.read()
         except TimeoutError:
             await refuse(context, UnavailableError(f"no message within {patience:g} s"))
-        except DecodeError:  # else it fills the log
+        except DecodeError:  # otherwise it fills the log
             await refuse(context, UsageError("a message that is none of this call's"))
         if request is not grpc.aio.EOF:
             await context.write(await ask(request, context))
@@ -132,7 +132,7 @@ def _hurried(
 
 
 def _refusal(error: CenoteError) -> grpc.RpcMethodHandler[Any, Any]:
-    """Receives nothing: the handler of a stream begins before there is a message."""
+    """A handler that refuses without receiving: the handler of a stream begins before there is a message."""
     return grpc.stream_stream_rpc_method_handler(partial(_refuse, error))
 
 

@@ -1,4 +1,4 @@
-"""Where a server of runtimes is reached, and its TLS: mutual for the platform's components, one-sided for clients."""
+"""The addresses of a server of runtimes, and its TLS: mutual for the platform's components, one-sided for clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Endpoints:
     """Addresses, as `host:port`.
 
     components: for processes of the platform, which show a certificate where the server is secured. clients: for
-    whoever holds a capability: the same one where it is not secured, and empty where components alone may come.
+    holders of a capability; the same address where the server is not secured, empty where only components connect.
     """
 
     components: str
@@ -23,24 +23,24 @@ class Endpoints:
 
 
 Material = Callable[[], TlsMaterial]
-"""What a server shows and trusts, as it is now: asked at each handshake, so it is renewed without a restart."""
+"""Gives the server's current certificate and trust; called at each handshake, so renewal needs no restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """How a server is secured. clients: whether it has a door for clients too, who have no certificates."""
+    """How a server is secured. clients: whether it also has an endpoint for clients, which have no certificates."""
 
     material: Material
     clients: bool
 
 
 def for_components(material: Material) -> grpc.ServerCredentials:
-    """Whoever comes shows a certificate of the same authority that is one for clients, or there is no handshake."""
+    """The peer must show a client certificate of the same authority, or the handshake fails."""
     return _credentials(material, mutual=True)
 
 
 def for_clients(material: Material) -> grpc.ServerCredentials:
-    """Whoever comes is asked for a capability alone."""
+    """The peer needs no certificate, only a capability."""
     return _credentials(material, mutual=False)
 
 

@@ -1,4 +1,4 @@
-"""A gRPC server on a thread and an event loop of its own, with health and reflection."""
+"""A gRPC server with its own thread and event loop, with health and reflection."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from cenote_worker.supervisor.jail_count_limit import room_for_connections
 from cenote_worker.wire import channels
 
 LINGER: Final = 1.0
-"""Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop
-that is closed it drops the news of all other loops of the process as well."""
+"""Seconds that the loop outlives its server. gRPC delivers late events of cut streams, and where it meets a closed
+loop it drops the events of all other loops of the process as well."""
 
 HANDSHAKE: Final = 15.0
-"""Seconds for whoever connects to begin to speak gRPC, over TLS where there is one: else its descriptor is held for
+"""Seconds for a peer to begin to speak gRPC, over TLS where it is used: otherwise its descriptor would be held for
 two minutes for nothing."""
 
 Fill = Callable[[grpc.aio.Server], Awaitable[Sequence[str]]]
-"""Adds services to a server that is not started yet; gives their full names."""
+"""Adds services to a server before it starts; gives their full names."""
 
 T = TypeVar("T")
 
 
 class ServerThread:
-    """Its maker says what is served, and when it ends.
+    """A server on its own thread. Its creator adds the services and closes it.
 
-    loop: where it is served. pool: threads for what may block. opened: on the loop, what ends with the server: pushed
-    before the server starts, it ends after it, and else before it. health: what gRPC's own tools are told.
+    loop: where it serves. pool: threads for blocking calls. opened: on the loop, what is closed with the server:
+    after it if pushed before the start, otherwise before it. health: the status for gRPC's own tools.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class ServerThread:
     ) -> None:
         """name: of its threads. listen: `host:port`, port 0 for any that is free, or `unix:PATH`.
 
-        credentials: for TLS. most_calls: streams and calls at once; also connections at each address, if half of the
-        descriptors of this process are as many: whoever reaches it could take all of them without a word.
+        credentials: for TLS. most_calls: streams and calls at once; also connections at each address, at most half of
+        this process's descriptors: any peer could otherwise use up all of them without authenticating.
         patience: seconds for which streams go on at the end. handshake: see HANDSHAKE.
         """
         self._listen = listen
@@ -72,9 +72,9 @@ class ServerThread:
         self._closed = False
 
     def start(self, fill: Fill, enter: Enter, open_calls: Collection[str] = ()) -> str:
-        """The address that clients connect to. open_calls: see AuthInterceptor.
+        """Starts serving. Gives the address that clients connect to. open_calls: see AuthInterceptor.
 
-        Raises UnavailableError where it cannot be had.
+        Raises UnavailableError where the address is not available.
         """
         self._thread.start()
         try:
@@ -88,11 +88,11 @@ class ServerThread:
         return self._thread.is_alive() and not self._closed
 
     def carry_out(self, work: Coroutine[Any, Any, T]) -> T:
-        """On the loop, for any other thread, which waits for it."""
+        """Runs work on the loop. Called on any other thread, which waits for it."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:
-        """Ends all streams, and with them what no thread has begun for them; the loop's thread ends by itself, soon.
+        """Ends all streams, and cancels work for them that no thread has begun; the loop's thread ends soon after.
 
         Closing twice is fine.
         """
@@ -124,7 +124,7 @@ class ServerThread:
 
 
 def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
-    """A further address of a server that is not started yet. Raises UnavailableError where it cannot be had."""
+    """Binds another address of a server before it starts. Raises UnavailableError where that is not available."""
     try:
         if credentials is None:
             port = server.add_insecure_port(listen)
@@ -141,7 +141,7 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
 async def _describe(
     server: grpc.aio.Server, services: Sequence[str], servicer: health.HealthServicer
 ) -> None:
-    """What gRPC's own tools ask: whether it serves, and what."""
+    """Adds the services for gRPC's own tools: whether it serves, and what."""
     names = [
         *services,
         health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,

@@ -1,4 +1,4 @@
-"""What hears of a client's request on the reactor's thread, and says so on the server's loop."""
+"""Listeners for a client's requests: called on the reactor's thread, they report on the server's loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cenote_worker.serving.limits import WINDOW
 from cenote_worker.supervisor.requests import Outcome
 
 MERGED = 64 << 10
-"""Characters. What was printed while the line was busy goes together, up to this length."""
+"""Characters. Output printed while the connection was busy is merged up to this length."""
 
 
 class ReplyListener:
-    """Of a request that prints nothing."""
+    """Listens to a request that prints nothing."""
 
     def __init__(self, loop: AbstractEventLoop, settled: Callable[[Outcome], None]) -> None:
         """settled: called on the loop."""
@@ -34,7 +34,7 @@ class ReplyListener:
 
 
 class CellListener:
-    """Of a cell: keeps its output until it can go, and no more of it than the client lets come."""
+    """Listens to a cell: keeps its output until it can be sent, within the window of the client."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class CellListener:
         settled: Callable[[Outcome], None],
         heard: int,
     ) -> None:
-        """printed, settled: called on the loop; the first says that `take` has something to give.
+        """printed, settled: called on the loop; the first when `take` has something to give.
 
-        heard: characters that the client has from another line.
+        heard: characters that the client has received on an earlier connection.
         """
         self._loop = loop
         self._printed = printed
@@ -60,7 +60,7 @@ class CellListener:
     # -- on any thread --
 
     def missed(self, characters: int) -> None:
-        """So much of the output is not there any more: the next position shows the gap."""
+        """Counts lost output: the next position shows the gap."""
         with self._lock:
             self._taken += characters
             self._heard += characters
@@ -82,7 +82,7 @@ class CellListener:
     # -- on the loop --
 
     def take(self) -> list[runtime_pb2.CellOutput]:
-        """What was printed since the last time."""
+        """The output since the last call."""
         with self._lock:
             pieces, self._pieces = self._pieces, []
         taken = []
@@ -94,13 +94,13 @@ class CellListener:
         return taken
 
     def hear(self, position: int) -> bool:
-        """The client has the output up to `position`. True when a jail that was made to wait may go on."""
+        """The client has the output up to `position`. True when a paused jail may go on."""
         with self._lock:
             before, self._heard = self._heard, max(self._heard, min(position, self._taken))
             return self._backlog.take(self._heard - before)
 
     def mute(self) -> bool:
-        """Nobody reads any more. True when a jail was made to wait."""
+        """The client reads no more. True when a paused jail may go on."""
         with self._lock:
             self._muted = True
             self._pieces.clear()
@@ -108,7 +108,7 @@ class CellListener:
 
 
 def post(loop: AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> None:
-    """Runs the callback on the loop, unless that has ended."""
+    """Runs the callback on the loop, unless the loop has ended."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, *arguments)
 

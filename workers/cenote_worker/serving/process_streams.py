@@ -1,4 +1,4 @@
-"""A process beside a served namespace: one stream for each, carried to it and back. On the server's loop."""
+"""Processes beside a served namespace: one stream for each, forwarded both ways. On the server's loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cenote_worker.wire.programs import check_size, check_start, from_end, order
 Context = grpc.aio.ServicerContext[runtime_pb2.ProcessInput, runtime_pb2.ProcessOutput]
 
 ROOM: Final = 2**20
-"""Bytes of output that wait for the client before the process does."""
+"""Bytes of output that may wait for the client before the process is made to wait."""
 
 INPUT_ROOM: Final = 4 * 2**20
 """Bytes of input that may wait for the process. A client waits for InputTaken."""
@@ -44,7 +44,7 @@ async def first_message(context: Context, patience: float) -> runtime_pb2.Proces
 
 
 class ServedProcess:
-    """One of them, and its stream."""
+    """One process and its stream."""
 
     def __init__(self, served: ServedRuntime, rights: Rights, context: Context) -> None:
         self._served = served
@@ -58,7 +58,7 @@ class ServedProcess:
         self._handle: ProgramHandle | None = None
 
     async def carry(self, start: runtime_pb2.ProcessStart) -> None:
-        """Until the process has ended, or its client has gone, which ends the process. Raises what it comes to."""
+        """Runs until the process has ended, or its client has gone, which ends the process. Raises its failure."""
         handle = self._handle = await self._begun(order_of(start), self._client(start))
         hearing = asyncio.create_task(self._hear(handle))
         telling = asyncio.create_task(self._tell(handle))
@@ -135,7 +135,7 @@ class ServedProcess:
                     await self._filled.wait()
             if isinstance(self._outcome, ProgramEnd):
                 await self._context.write(runtime_pb2.ProcessOutput(ended=from_end(self._outcome)))
-        except grpc.aio.InternalError:  # what a write to a peer that has hung up comes to
+        except grpc.aio.InternalError:  # a write to a peer that has hung up
             raise UnavailableError("the client has hung up") from None
         if isinstance(self._outcome, Exception):
             raise self._outcome
@@ -149,7 +149,7 @@ class ServedProcess:
         return message
 
     async def _hear(self, handle: ProgramHandle) -> None:
-        """Until the client says nothing more, which means nothing. Raises ProtocolViolation, UsageError."""
+        """Runs until the client sends nothing more, which has no effect. Raises ProtocolViolation, UsageError."""
         while (message := await _read(self._context)) is not None:
             match message.WhichOneof("body"):
                 case "input":
@@ -182,7 +182,7 @@ class ServedProcess:
 
 
 async def _read(context: Context) -> runtime_pb2.ProcessInput | None:
-    """The next message, None at the end. Raises ProtocolViolation for what is none."""
+    """The next message, None at the end. Raises ProtocolViolation for a malformed one."""
     try:
         message = await context.read()
     except DecodeError:

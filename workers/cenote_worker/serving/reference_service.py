@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class ReferenceService(ReferenceServiceServicer):
-    """Over a store whose calls may block, on threads of `pool`."""
+    """Serves a store whose calls may block, on threads of `pool`."""
 
     def __init__(self, authorise: Authorise, store: SharedValueStore, pool: Executor) -> None:
         self._authorise = authorise
@@ -70,8 +70,8 @@ class ReferenceService(ReferenceServiceServicer):
     ) -> reference_pb2.ReleaseReply:
         def release(tenant: str) -> None:
             self._store.release(request.id, tenant, holder=request.holder)
-            with suppress(UnknownReferenceError):  # it went with this holder
-                # Whoever lets go of it has got it. Its hold may still be on its way, and then comes too late.
+            with suppress(UnknownReferenceError):  # it was removed with this holder
+                # A client that releases it has received it. Its hold may still arrive, and then comes too late.
                 self._store.release(request.id, tenant, holder=UNCLAIMED)
 
         await self._carry_out(context, release)
@@ -88,7 +88,7 @@ class ReferenceService(ReferenceServiceServicer):
             content.close()
 
     async def _carry_out(self, context: Context, work: Callable[[str], T]) -> T:
-        """What the store gives to the tenant that asks, or the end of the call."""
+        """The store's result for the calling tenant; a failure ends the call."""
         token = bearer_token(context.invocation_metadata() or ())
 
         def authorised() -> T:

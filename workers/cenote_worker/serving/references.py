@@ -1,4 +1,4 @@
-"""Values that live outside any runtime, sealed: who keeps them, for whom, for how long."""
+"""Sealed values that live outside any runtime: their store, owners, holders and leases."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from cenote_worker.transport.content import Content
 
 UNCLAIMED: Final = "unclaimed"
 FIRST_LEASE: Final = 60.0
-"""The holder of a value that was just shared, and the seconds until somebody has to hold it, which ends that."""
+"""The holder of a value that was just shared, and its lease in seconds; the first real holder replaces it."""
 
 LONGEST_LEASE: Final = 3_600.0
-"""Seconds. A holder that has died lets go at the latest after this."""
+"""Seconds. The hold of a holder that has died ends at the latest after this."""
 
 MAX_VALUES: Final = 4_096
-"""Of one tenant on one machine, copies of other machines' among them: each is a descriptor and some entries, however
-small it is, and bytes are all that quotas count."""
+"""Values of one tenant on one machine, including copies from other machines. However small, each takes a descriptor
+and some entries, and quotas count only bytes."""
 
 MAX_HOLDERS: Final = 10_000
-"""Of one reference."""
+"""Holders of one reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceOrigin:
-    """Where a value was shared: whose it is, in which runtime, after which step."""
+    """Where a value was shared: the tenant, the runtime, the step before."""
 
     tenant: str
     runtime: str
@@ -43,10 +43,10 @@ class ReferenceOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceRecord:
-    """What may be said of a reference. size: bytes of the sealed value, in so many parts.
+    """A description of a reference. size: bytes of the sealed value. parts: their number.
 
-    created, expires: seconds since the epoch; the value goes when it is not held any more, then at the latest.
-    Leases go by another clock, so that the latter is told to a tenth of a second.
+    created, expires: seconds since the epoch; the value is removed when it is not held any more, then at the latest.
+    Leases use another clock, so `expires` is given to a tenth of a second.
     """
 
     id: str
@@ -62,7 +62,7 @@ class ReferenceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldReference:
-    """A value that somebody holds."""
+    """A value that has holders."""
 
     reference: str
     tenant: str
@@ -70,40 +70,40 @@ class HeldReference:
 
 
 class SharedValueStore(Protocol):
-    """The port to whoever keeps shared values. Calls are thread-safe and may block.
+    """The port to a store of shared values. Calls are thread-safe and may block.
 
     All raise UnknownReferenceError for an id that the tenant does not have. A lease is in seconds from now; infinite
-    for holders that are sure to release.
+    for holders that always release.
     """
 
     def put(
         self, content: Content, info: VariableInfo, origin: ReferenceOrigin, *, holder: str, lease: float
     ) -> ReferenceRecord:
-        """Keeps a value. Takes the content over, whatever happens.
+        """Keeps a value. Takes the content over, even if it fails.
 
-        Raises UnavailableError without room for it, or for one more of its tenant's; QuotaExceededError when that has
-        as much as it may have.
+        Raises UnavailableError without room for it, or for one more value of its tenant; QuotaExceededError when the
+        tenant's quota is used up.
         """
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord: ...
 
     def content(self, reference: str, tenant: str) -> Content:
-        """The sealed value for one more user, who closes it. Nothing is copied on the same node."""
+        """The sealed value for one more user, which closes it. Nothing is copied on the same node."""
 
     def content_here(self, reference: str, tenant: str) -> Content | None:
-        """As `content`, where that takes no more than a question to somebody on this machine; else None."""
+        """As `content`, where that takes no more than a request to a process of this machine; otherwise None."""
 
     def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
         """Keeps the value for one more holder, or for longer: a lease never becomes shorter."""
 
     def release(self, reference: str, tenant: str, *, holder: str) -> None:
-        """One holder less; the value goes with the last. Releasing what is not held is fine."""
+        """Removes a holder; the value is removed with the last. Releasing what is not held is fine."""
 
     def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
-        """Up to `limit` of the tenant's references, by id, behind `after`."""
+        """Up to `limit` of the tenant's references, sorted by id, those after `after`."""
 
     def stored(self, tenant: str) -> int:
-        """Bytes of the tenant's values that are kept here."""
+        """Bytes of the tenant's values kept here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class _Kept:
     created: float
     leases: dict[str, float] = field(default_factory=dict)
     used: float = 0.0
-    """When a runtime needed it last."""
+    """When a runtime used it last."""
     spilled: bool = False
 
     @property
@@ -122,7 +122,7 @@ class _Kept:
         return 0 if self.spilled else self.content.size
 
     def record(self, reference: str, epoch: float) -> ReferenceRecord:
-        """epoch: what to add to a lease's end to have seconds since the epoch."""
+        """epoch: added to a lease's end, it gives seconds since the epoch."""
         return ReferenceRecord(
             id=reference,
             info=self.info,
@@ -136,7 +136,7 @@ class _Kept:
 
 
 def check_count(kept: int) -> None:
-    """Whether a tenant that has so many values here may have one more. Raises UnavailableError."""
+    """Checks that a tenant with so many values here may have one more. Raises UnavailableError."""
     if kept >= MAX_VALUES:
         raise UnavailableError(
             f"{kept} shared values are kept for this tenant already; release references that nobody needs"
@@ -148,10 +148,10 @@ Spill = Callable[[SealedMemory], SealedMemory]
 
 
 class LocalReferences:
-    """A SharedValueStore in the memory of this process. room: bytes of memory that all values together may have.
+    """A SharedValueStore in the memory of this process. room: bytes of memory for all values together.
 
-    spill: where those go that were not used for longest when that is full; None to refuse new ones then. Of a value
-    that a runtime still has, the memory stays until that lets go of it. quotas: what each tenant may have of them.
+    spill: moves the least recently used values to disk when it is full; None to refuse new ones then. Memory of a
+    value that a runtime uses is freed only when the runtime releases it. quotas: of each tenant.
     """
 
     def __init__(
@@ -163,19 +163,19 @@ class LocalReferences:
         *,
         spill: Spill | None = None,
     ) -> None:
-        """clock: of leases, which no change of the machine's time ends or prolongs. wall: that time, for people."""
+        """clock: for leases; not affected by changes of the machine's time. wall: the machine's time, for people."""
         self._room = room
         self._quotas = quotas
         self._clock = clock
         self._wall = wall
         self._spill = spill
         self._moving = threading.Lock()
-        """Of the thread that makes room, which may take as long as a disk does. Readers do not wait for it."""
+        """Held by the thread that makes room, which may wait for a disk. Readers do not wait for it."""
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._timer: threading.Timer | None = None
         self._due = math.inf
-        """When the timer goes off."""
+        """When the timer fires."""
 
     def put(
         self, content: Content, info: VariableInfo, origin: ReferenceOrigin, *, holder: str, lease: float
@@ -187,7 +187,7 @@ class LocalReferences:
                     check_count(sum(kept.origin.tenant == origin.tenant for kept in self._kept.values()))
                 placed = self._placed(content)
                 with self._lock:
-                    reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: none is met by trying
+                    reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: it cannot be guessed
                     now = self._clock()
                     leases = {holder: now + lease}
                     kept = _Kept(placed, info, origin, self._wall(), leases, now, placed is not content)
@@ -200,14 +200,14 @@ class LocalReferences:
 
     @property
     def _epoch(self) -> float:
-        """When the clock of leases began, as far as anybody's time can tell now."""
+        """When the lease clock began, by the machine's current time."""
         return self._wall() - self._clock()
 
     def _quota(self, tenant: str, size: int) -> AbstractContextManager[None]:
         return nullcontext() if self._quotas is None else self._quotas.room(tenant, size, self.stored)
 
     def _placed(self, content: Content) -> Content:
-        """The content, which memory has room for now; or its copy on disk, instead of it.
+        """The content, for which memory now has room; or a copy of it on disk.
 
         Raises UnavailableError where neither has room.
         """
@@ -231,7 +231,7 @@ class LocalReferences:
         return content
 
     def _leaving(self, lacking: int) -> list[_Kept] | None:
-        """Those that go to disk, the least recently used first; None where all of them are not enough."""
+        """The values to move to disk, the least recently used first; None where all of them are not enough."""
         chosen: list[_Kept] = []
         for kept in sorted(self._kept.values(), key=lambda kept: kept.used):
             if lacking <= 0:
@@ -243,7 +243,7 @@ class LocalReferences:
 
     def _move(self, kept: _Kept, spill: Spill) -> None:
         with self._lock:
-            if not kept.leases:  # it went meanwhile
+            if not kept.leases:  # it was removed meanwhile
                 return
             source = kept.content.duplicate()
         try:
@@ -297,7 +297,7 @@ class LocalReferences:
             return [self._kept[name].record(name, self._epoch) for name in ids[:limit]]
 
     def used(self) -> tuple[int, int]:
-        """How many values there are, and their bytes."""
+        """The number of values, and their bytes."""
         with self._lock:
             self._sweep()
             return len(self._kept), sum(kept.content.size for kept in self._kept.values())
@@ -308,7 +308,7 @@ class LocalReferences:
             return sum(kept.content.size for kept in self._kept.values() if kept.origin.tenant == tenant)
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases everything."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -333,7 +333,7 @@ class LocalReferences:
                 kept.content.close()
 
     def _schedule(self) -> None:
-        """Sees to it that a value goes when its leases end, also when nobody asks for anything any more."""
+        """Sets a timer, so that values are removed when their leases end even without further calls."""
         due = min((until for kept in self._kept.values() for until in kept.leases.values()), default=math.inf)
         if due >= self._due:
             return
@@ -342,9 +342,7 @@ class LocalReferences:
         self._timer, self._due = None, math.inf
         timer = threading.Timer(max(due - self._clock(), 0.0), self._on_time)
         timer.daemon = True
-        with suppress(
-            RuntimeError
-        ):  # the machine has no thread left: whoever asks for anything sweeps, and tries again
+        with suppress(RuntimeError):  # the machine has no thread left: the next call sweeps, and tries again
             timer.start()
             self._timer, self._due = timer, due
 

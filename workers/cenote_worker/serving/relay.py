@@ -1,6 +1,6 @@
-"""A jail's calls of what its clients offered: to the client whose function it is, and the answer back.
+"""Forwards a jail's host calls to the client whose function they call, and the answers back.
 
-A jail knows references to values by numbers; the relay holds each of them for as long as the jail has it.
+A jail knows references to values by numbers; the relay holds each reference for as long as the jail has it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class OfferingClient(Protocol):
 
     @property
     def full(self) -> bool:
-        """It has not taken what it was told."""
+        """Whether it does not keep up with the frames sent to it."""
 
     def forget(self, call: int) -> None:
-        """Nobody waits for what is left of the content of this call."""
+        """Drops the rest of the content of this call."""
 
     def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
-        """Sends a frame if the client has a line. Takes the content over."""
+        """Sends a frame if the client is connected. Takes the content over."""
 
 
 class RelayedRuntime(Protocol):
@@ -79,30 +79,30 @@ class RelayedRuntime(Protocol):
         """From any thread: runs the callback on the server's loop."""
 
     def apart(self, work: Callable[[], object]) -> object:
-        """From the loop: does something that may block on a thread. It raises nothing."""
+        """From the loop: runs work that may block on a thread. The work raises nothing."""
 
 
 def holders_of(runtime: str) -> str:
-    """What the names of all holders begin with that relay host calls of this runtime, or did before."""
+    """The common prefix of the holder names of this runtime's relay, and of its former relays."""
     return f"runtime {runtime} "
 
 
 NUMBER_BITS: Final = 60
-"""Of the first number: so many follow it below 2^64 that nobody counts to the end.
+"""Bits of the first number: the numbers up to 2^64 never run out.
 
-By chance, since a relay may follow another, whose process was killed: its clients still work on calls of that one,
-and its jail has handles of it. The same number there would be taken for the same thing.
+It is random, since a relay may replace another whose process was killed: its clients still work on calls of that
+one, and its jail has handles of it. A number that is used twice would be taken for the same thing.
 """
 
 _HOLDER: Final = re.compile("runtime [^ ]+ handle (?P<number>[0-9]+) (?P<client>.*)", re.DOTALL)
 
 _MAX_TOLD: Final = 64
-"""Bytes of a client's id that go into the name of a holder, which is short. Ours have fewer."""
+"""Bytes of a client's id in the name of a holder, which is short. Our ids have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A reference in a jail. client: the id of who gave it; empty where that is not known any more."""
+    """A reference in a jail. client: the id of the client that gave it; empty where it is not known any more."""
 
     reference: str
     tenant: str
@@ -110,16 +110,16 @@ class Handle:
 
 
 class Handles:
-    """Of one served runtime. Each holds its reference for as long as the jail has it."""
+    """The handles of one served runtime. Each holds its reference for as long as the jail has it."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1 + secrets.randbits(NUMBER_BITS))
         self._handles: dict[int, Handle] = {}
         self._dropped: set[int] = set()
-        """Of those, what the jail dropped and the loop has not seen to, or there was no place for."""
+        """Handles that the jail dropped and the loop has not released yet, or could not while unbound."""
 
     def take_up(self, held: HeldReference) -> bool:
-        """What a former relay has handed out, whose process was killed. False for what is no handle."""
+        """Takes over a handle of a former relay, whose process was killed. False for anything but a handle."""
         found = _HOLDER.fullmatch(held.holder)
         if found is not None:
             self._handles[int(found["number"])] = Handle(held.reference, held.tenant, found["client"])
@@ -131,7 +131,7 @@ class Handles:
     # -- on a thread --
 
     def hand_out(self, place: RelayedRuntime, reference: str, client: OfferingClient) -> HostReference:
-        """A reference that the client has. Raises UnknownReferenceError, UnavailableError."""
+        """Gives the jail a reference of the client. Raises UnknownReferenceError, UnavailableError."""
         number = next(self._numbers)
         holder = _holder(place, number, _told(client))
         record = place.references.hold(reference, client.tenant, holder=holder, lease=math.inf)
@@ -140,7 +140,7 @@ class Handles:
     def keep(
         self, place: RelayedRuntime, content: Content, info: VariableInfo, client: OfferingClient
     ) -> HostReference:
-        """A value that the client has sent along. Raises UnavailableError."""
+        """Makes a reference of a value that the client has sent along. Raises UnavailableError."""
         number = next(self._numbers)
         holder = _holder(place, number, _told(client))
         origin = ReferenceOrigin(tenant=client.tenant, runtime=place.id, step=place.step)
@@ -155,7 +155,7 @@ class Handles:
     # -- what the jail drops, on the reactor's thread --
 
     def drop(self, number: int) -> bool:
-        """Whether there is something to `release` now: a jail may say anything, as often as it likes."""
+        """Whether there is something to release now: a jail may send any number, any number of times."""
         if number not in self._handles or number in self._dropped:
             return False
         self._dropped.add(number)
@@ -164,12 +164,12 @@ class Handles:
     # -- on the loop --
 
     def release_dropped(self, place: RelayedRuntime) -> None:
-        """What was dropped while there was no place."""
+        """Releases the handles that the jail has dropped."""
         for number in list(self._dropped):
             self.release(place, number)
 
     def release_all(self, place: RelayedRuntime) -> None:
-        """The jail has gone."""
+        """The jail has ended: releases all handles."""
         for number in list(self._handles):
             self.release(place, number)
 
@@ -186,7 +186,7 @@ class Handles:
 
 
 def let_go(place: RelayedRuntime, reference: str, tenant: str, holder: str) -> None:
-    """From the loop: the holder does not need it any more."""
+    """From the loop: releases a reference that the holder no longer needs."""
     store = place.references
 
     def release() -> None:
@@ -201,13 +201,13 @@ def _holder(place: RelayedRuntime, number: int, client: str) -> str:
 
 
 def _told(client: OfferingClient) -> str:
-    """What the name of a holder says of whose it is."""
+    """The part of a holder's name that identifies the client."""
     return client.id if len(client.id.encode()) <= _MAX_TOLD else ""
 
 
 @dataclass(slots=True, eq=False)
 class PendingHostCall:
-    """A host call that waits for its answer. client: whose function it is. value: the sealed value it passes."""
+    """A host call that waits for its answer. client: the function's owner. value: the sealed value it passes."""
 
     number: int
     line: HostCallChannel
@@ -217,7 +217,7 @@ class PendingHostCall:
 
 
 class HostRelay:
-    """The HostHandler of one served runtime. A client that returns hears again what it has not answered."""
+    """The HostHandler of one served runtime. A client that reconnects receives unanswered calls again."""
 
     def __init__(self) -> None:
         self._place: RelayedRuntime | None = None
@@ -226,20 +226,20 @@ class HostRelay:
         self._owners: dict[str, str] = {}
         self._asked: dict[int, PendingHostCall] = {}
         self._unsent: dict[int, PendingHostCall] = {}
-        """Of those, what waits for a client that does not keep up."""
+        """Calls that wait for a client that does not keep up."""
         self._counting = threading.Lock()
         self._held = self._inline = 0
-        """Calls that have come, and bytes that came inline with them, from their arrival on the reactor's thread."""
+        """Number of pending calls, and their inline bytes, from their arrival on the reactor's thread."""
         self._handles = Handles()
 
     def bind(self, place: RelayedRuntime) -> None:
-        """Calls arrive from now on."""
+        """Binds the runtime: calls arrive from now on."""
         self._place = place
         self._open = True
         place.soon(self._handles.release_dropped, place)
 
     def take_up(self, held: HeldReference) -> bool:
-        """Before `bind`: what a former relay held, whose process was killed. False for what nobody needs any more."""
+        """Before `bind`: takes over a value held by a former relay, whose process was killed. False if not needed."""
         return self._handles.take_up(held)
 
     # -- HostHandler, on the reactor's thread --
@@ -255,7 +255,7 @@ class HostRelay:
             self._place.soon(self._call, line, call)
 
     def _admits(self, call: HostCall) -> bool:
-        """Before it waits for the loop: a jail may call, and cancel, faster than that looks."""
+        """Limits calls before they reach the loop: a jail may call, and cancel, faster than the loop runs."""
         inline = len(call.arguments.inline or b"")
         with self._counting:
             if self._held >= MAX_PENDING or self._inline + inline > MAX_ARGUMENTS:
@@ -276,36 +276,36 @@ class HostRelay:
         if self._place is not None:
             self._place.soon(self._ended)
 
-    # -- what clients say, on the loop --
+    # -- frames of clients, on the loop --
 
     def offered(self, injection: Injection) -> None:
-        """It is in the namespace: its hosts stand there for things of its client."""
+        """The injection was made: its stubs in the namespace call objects of its client."""
         if injection.client:
             addresses = (host.address or host.name for host in injection.hosts)
             self._owners.update(dict.fromkeys(addresses, injection.client))
 
     def returned(self, client: OfferingClient) -> None:
-        """It has a new line: it hears again what it has not answered."""
+        """The client has reconnected: sends it the unanswered calls again."""
         for asked in [asked for asked in self._asked.values() if asked.client.id == client.id]:
             asked.client = client
             self._send(asked)
 
     def drained(self, client: OfferingClient) -> None:
-        """It has taken much of what it was told."""
+        """The client keeps up again: sends it the waiting calls."""
         for asked in [asked for asked in self._unsent.values() if asked.client is client]:
             if client.full:
                 return
             self._send(asked)
 
     def gone(self, client: OfferingClient) -> None:
-        """It does not come back."""
+        """The client does not come back."""
         for asked in [asked for asked in self._asked.values() if asked.client is client]:
             self._settle(asked, _failed(_gone(asked.call.target)))
 
     def answered(
         self, client: OfferingClient, number: int, answer: runtime_pb2.HostAnswer, content: Content | None
     ) -> None:
-        """Takes the content over. An answer to what nobody asks any more is taken and dropped."""
+        """Takes the content over. An answer to a call that is not pending any more is dropped."""
         asked = self._asked.get(number)
         if asked is None or asked.client is not client:
             if content is not None:
@@ -315,7 +315,7 @@ class HostRelay:
         client.tell(runtime_pb2.ServerFrame(call=number, host_answered=runtime_pb2.HostAnswered()))
 
     def close(self) -> None:
-        """Nobody serves the runtime any more; its jail may go on."""
+        """The runtime is not served any more; its jail may go on."""
         self._open = False
         self._ended()
 
@@ -336,14 +336,14 @@ class HostRelay:
             self._place.apart(lambda: self._pass_on(asked))
 
     def _owner(self, place: RelayedRuntime, target: str) -> OfferingClient | None:
-        """Whose function it is. The only client is asked for what nobody is known to have offered, and says itself if
-        it has not: an injection under way while the runtime was taken over from another process.
+        """The owner of the function. A call of an unknown function goes to the only client, which refuses it if it
+        did not offer it: its injection may have been running while another process took over the runtime.
         """
         owner = self._owners.get(target)
         return place.only_client() if owner is None else place.client(owner)
 
     def _pass_on(self, asked: PendingHostCall) -> None:
-        """On a thread: what the call passes becomes a reference that its client can name."""
+        """On a thread: makes the value that the call passes a reference that its client can name."""
         assert self._place is not None
         store, tenant = self._place.references, asked.client.tenant
         try:
@@ -371,7 +371,7 @@ class HostRelay:
 
     def _send(self, asked: PendingHostCall) -> None:
         if asked.client.full:
-            # What is told cannot be taken back, and a jail may call and cancel without an end.
+            # A frame cannot be taken back once it was sent, and a jail may call and cancel without end.
             self._unsent[asked.number] = asked
             return
         self._unsent.pop(asked.number, None)
@@ -387,7 +387,7 @@ class HostRelay:
         asked.client.tell(frame, call.arguments.duplicate() if follows else None)
 
     def _settle(self, asked: PendingHostCall, made: Callable[[], HostAnswer]) -> None:
-        """Answers the jail, on a thread: it may be slow to take it."""
+        """Answers the jail, on a thread: the jail may be slow to take the answer."""
         assert self._place is not None
         if self._forget(asked):
             self._place.apart(lambda: asked.line.answer(asked.call.id, _made(made)))
@@ -395,7 +395,7 @@ class HostRelay:
     def _made(
         self, client: OfferingClient, answer: runtime_pb2.HostAnswer, content: Content | None
     ) -> HostAnswer:
-        """On a thread. Raises UnknownReferenceError, UnavailableError."""
+        """The answer for the jail. On a thread. Raises UnknownReferenceError, UnavailableError."""
         assert self._place is not None
         match answer.WhichOneof("body"):
             case "value":
@@ -435,7 +435,7 @@ class HostRelay:
             self._handles.release_all(self._place)
 
     def _forget(self, asked: PendingHostCall) -> bool:
-        """True the first time."""
+        """Removes a pending call. True the first time."""
         if self._asked.pop(asked.number, None) is None:
             return False
         self._unsent.pop(asked.number, None)

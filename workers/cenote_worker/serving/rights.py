@@ -1,6 +1,6 @@
-"""What the holder of a token may do: decided elsewhere, asked once for each stream and each unary call.
+"""What the holder of a token may do: decided through a port, once for each stream and each unary call.
 
-A process that serves runtimes decides by the capabilities that the gateway signs, without asking it.
+A process that serves runtimes decides by the capabilities that the gateway signs, without a call to the gateway.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ _SCOPES: Final[Mapping[RightName, Scope]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What the holder of a token may do. tenant: whose references it sees. token: its id, for the record.
+    """What the holder of a token may do. tenant: the tenant whose references it sees. token: its id, for the record.
 
-    read: look at names, values, files and state. run: run code, and change what there is. share: make references, and
-    use them.
+    read: read names, values, files and state. run: run code, and change the state. share: make and use references.
     """
 
     tenant: str
@@ -52,12 +51,12 @@ class Rights:
 
 
 class Authorise(Protocol):
-    """The port to whoever knows tokens."""
+    """The port to the authority on tokens."""
 
     def __call__(self, token: str, runtime: str | None) -> Rights:
-        """For a runtime; for the tenant's references without one. token: empty where none came. May block.
+        """Rights for a runtime; for the tenant's references if it is None. token: empty where none came. May block.
 
-        Raises a CenoteError. A runtime that is somebody else's has to look like one that does not exist.
+        Raises a CenoteError. Another tenant's runtime must look like one that does not exist.
         """
 
 
@@ -78,7 +77,7 @@ _NAMES: Final[Mapping[CapabilityRight, RightName]] = {
 
 
 class CapabilityRights:
-    """Carries out `Authorise`. keys: of the runtimes that are served here, by id; changes as they come and go."""
+    """Implements `Authorise`. keys: of the runtimes served here, by id; changes as runtimes are added and removed."""
 
     def __init__(
         self, keys: Mapping[str, Sequence[RuntimeKey]], clock: Callable[[], float] = time.time
@@ -87,7 +86,7 @@ class CapabilityRights:
         self._clock = clock
 
     def __call__(self, token: str, runtime: str | None) -> Rights:
-        """Raises NotAuthenticatedError, in the same words for a runtime that is not here."""
+        """Raises NotAuthenticatedError, with the same text for an unknown runtime."""
         asked = claimed_runtime(token) if runtime is None else runtime
         capability = verify_any(self._keys.get(asked, ()), token, now=self._clock())
         return to_rights(capability.tenant, capability.rights, capability.holder)

@@ -1,4 +1,4 @@
-"""RuntimeService: streams of clients, introduced, then carried to their sessions and back."""
+"""RuntimeService: authenticates the streams of clients and forwards them to their sessions and back."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from cenote_worker.wire.policies import from_policy
 Context = grpc.aio.ServicerContext[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
 
 LAST_WORDS = 1.0
-"""Seconds for a client to take the reason why its stream ends; its status says it too."""
+"""Seconds for a client to take the reason why its stream ends; the status has it, too."""
 
 
 class RuntimeService(RuntimeServiceServicer):
-    """Of one server. runtimes: by id; changes as they come and go. pool: where tokens are looked at."""
+    """The service of one server. runtimes: by id; changes as they are added and removed. pool: checks tokens."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _Stream:
         self.drained = asyncio.Event()
 
     async def carry(self, session: ClientSession) -> None:
-        """Until the session is over. Raises the error that it ends with."""
+        """Runs until the session is over. Raises the error that it ends with."""
         async with asyncio.TaskGroup() as group:
             hearing, telling = group.create_task(self._hear(session)), group.create_task(self._tell(session))
             error = await session.over
@@ -134,7 +134,7 @@ class _Stream:
     async def _tell(self, session: ClientSession) -> None:
         try:
             await self._write(session)
-        except grpc.aio.InternalError:  # what a write to a peer that has hung up comes to
+        except grpc.aio.InternalError:  # a write to a peer that has hung up
             session.end(UnavailableError("the client has hung up"))
 
     async def _write(self, session: ClientSession) -> None:
@@ -151,7 +151,7 @@ class _Stream:
 
 
 async def _read(context: Context) -> runtime_pb2.ClientFrame | None:
-    """The next frame, None at the end. Raises ProtocolViolation for what is none."""
+    """The next frame, None at the end. Raises ProtocolViolation for a malformed one."""
     try:
         frame = await context.read()
     except DecodeError:

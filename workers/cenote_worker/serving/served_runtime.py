@@ -1,6 +1,6 @@
-"""One runtime of a server, and its clients, over however many streams they come.
+"""One runtime of a server, and its clients, each over any number of streams in turn.
 
-What takes as long as the code in its jail likes is done on threads of its own, apart from that of other runtimes.
+Work whose duration the code in its jail determines runs on the runtime's own threads, apart from other runtimes'.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class ClientStream(Protocol):
 
     @property
     def full(self) -> bool:
-        """The client does not keep up."""
+        """Whether the client does not keep up."""
 
     def forget(self, call: int) -> None:
-        """Nobody waits for what is left of the content of this call."""
+        """Drops the rest of the content of this call."""
 
     def end(self, error: CenoteError | None) -> None:
         """Ends the stream, with a reason or as agreed."""
@@ -49,14 +49,14 @@ class ClientStream(Protocol):
         """The runtime takes calls again."""
 
     def close(self) -> None:
-        """Nothing more is told; what runs is left behind. Closing twice is fine."""
+        """Sends nothing more; running calls go on without it. Closing twice is fine."""
 
 
 class Client:
-    """What of a client stays while its line is broken. On the server's loop only."""
+    """The state of a client that outlives a broken connection. On the server's loop only."""
 
     def __init__(self, id: str, tenant: str, hosted: HostedRuntime | AttachedRuntime) -> None:
-        """hosted: the runtime, as its owner has it or an author; an author leaves with the client."""
+        """hosted: the runtime as seen by its owner or by an author; an author detaches with the client."""
         self.id = id
         self.tenant = tenant
         self.hosted = hosted
@@ -65,7 +65,7 @@ class Client:
         self._timer: TimerHandle | None = None
 
     def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
-        """Sends a frame if the client has a line: what it must not miss is sent again when it returns."""
+        """Sends a frame if the client is connected: essential frames are sent again when it reconnects."""
         if self.line is not None:
             self.line.tell(frame, content)
         elif content is not None:
@@ -73,36 +73,36 @@ class Client:
 
     @property
     def full(self) -> bool:
-        """It has a line, and does not keep up there."""
+        """Whether it is connected, and does not keep up."""
         return self.line is not None and self.line.full
 
     def forget(self, call: int) -> None:
-        """Nobody waits for what is left of the content of this call."""
+        """Drops the rest of the content of this call."""
         if self.line is not None:
             self.line.forget(call)
 
     def leave_behind(self, key: str, withdraw: Withdraw) -> None:
-        """A cell that goes on while its client has no line."""
+        """Records a cell that goes on while its client is disconnected."""
         self._cells[key] = withdraw
 
     def claim(self, key: str) -> None:
-        """The client asks for this cell again, or for anything else."""
+        """The client has sent this call again, which may be one of the cells left behind."""
         self._cells.pop(key, None)
 
     def give_up(self) -> None:
-        """Takes back the cells that nobody asked for again."""
+        """Withdraws the cells that the client did not claim."""
         cells, self._cells = self._cells, {}
-        for withdraw in reversed(cells.values()):  # else the end of what runs would let the next one begin
+        for withdraw in reversed(cells.values()):  # the running cell last: its end would start the next one
             withdraw()
 
     def leave(self) -> None:
-        """It does not come back. The runtime goes on without it."""
+        """The client does not come back. The runtime goes on without it."""
         self.give_up()
         if isinstance(self.hosted, AttachedRuntime):
             self.hosted.close()
 
     def wait(self, later: Callable[[Callable[[], None]], TimerHandle], then: Callable[[], None]) -> None:
-        """Waits anew for the client to come, or to ask for what it left behind."""
+        """Restarts the wait for the client to reconnect, or to claim what it left behind."""
         self.stop_waiting()
         self._timer = later(then)
 
@@ -116,9 +116,9 @@ T = TypeVar("T")
 
 
 class SerialExecutor:
-    """One piece after the other, on a thread that is there as long as there is any. On the loop only.
+    """Runs work items one after the other, on a thread that exists while there are any. On the loop only.
 
-    Not a pool: threads that jails share are soon all in the hands of a few of them.
+    Not a pool: a few jails could soon occupy all threads of a shared one.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -137,7 +137,7 @@ class SerialExecutor:
         return future
 
     def close(self) -> None:
-        """What has not begun is not carried out."""
+        """Work that has not begun is dropped."""
         with self._lock:
             left, self._waiting = self._waiting, deque()
         for _, future in left:
@@ -146,7 +146,7 @@ class SerialExecutor:
     def _begin(self) -> None:
         try:
             threading.Thread(target=self._run, name="cenote-lane", daemon=True).start()
-        except RuntimeError:  # the machine has no room for one more thread
+        except RuntimeError:  # the machine has no room for another thread
             with self._lock:
                 (_, future), self._running = self._waiting.pop(), False
             future.set_exception(UnavailableError("this machine has no thread left; nothing ran, try again"))
@@ -160,20 +160,20 @@ class SerialExecutor:
                 work, future = self._waiting.popleft()
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+            except BaseException as error:  # noqa: BLE001  (any error is reported to the caller)
                 post(self._loop, _settle, future, partial(future.set_exception, error))
             else:
                 post(self._loop, _settle, future, partial(future.set_result, result))
 
 
 def _settle(future: Future[Any], settled: Callable[[], None]) -> None:
-    """Nobody may wait any more."""
+    """Completes the future, unless it was cancelled."""
     if not future.done():
         settled()
 
 
 class ServedRuntime:
-    """On the server's loop only, but for `soon`."""
+    """A served runtime. On the server's loop only, except for `soon`."""
 
     def __init__(
         self,
@@ -188,8 +188,8 @@ class ServedRuntime:
         pool: Executor,
         grace: float,
     ) -> None:
-        """patcher: applies patches, where that can be done. pool: for what may block, and no jail
-        can make last. grace: see ServerTimeouts.
+        """patcher: applies patches, where that is possible. pool: for blocking work whose duration no
+        jail can influence. grace: see ServerTimeouts.
         """
         self.id = id
         self.hosted = hosted
@@ -207,13 +207,13 @@ class ServedRuntime:
         self._threads = 0
         self._holders = 0
         self.storing = threading.Lock()
-        """Whoever has it stores the state because a client has said so."""
+        """Held while the state is stored at a client's request."""
         self._seen = loop.time()
         self._used = loop.time()
-        for injection in hosted.noted.all():  # of a runtime that was taken over
+        for injection in hosted.noted.all():  # the runtime was taken over
             relay.offered(injection)
         relay.bind(self)
-        if not hosted.running:  # what a former relay held for its jail, which has ended too
+        if not hosted.running:  # a former relay held these for its jail, which has ended, too
             relay.ended()
         books.watch(hosted.ledger)
 
@@ -221,21 +221,21 @@ class ServedRuntime:
 
     @property
     def attached(self) -> int:
-        """Clients that have a line, or had one a moment ago."""
+        """Number of clients that are connected, or were a moment ago."""
         return len(self._clients)
 
     @property
     def idle(self) -> float:
-        """Seconds without any; 0 while there are some."""
+        """Seconds without any client; 0 while there are some."""
         return 0.0 if self._clients else self.loop.time() - self._seen
 
     @property
     def quiet(self) -> float:
-        """Seconds without any call, or the answer to one."""
+        """Seconds since the last call or answer."""
         return self.loop.time() - self._used
 
     def used(self) -> None:
-        """A client has called, or was answered."""
+        """Notes that a client has called, or was answered."""
         self._used = self.loop.time()
 
     def client(self, client: str) -> Client | None:
@@ -245,7 +245,7 @@ class ServedRuntime:
         return next(iter(self._clients.values())) if len(self._clients) == 1 else None
 
     def attach(self, hello: runtime_pb2.Hello, tenant: str, line: ClientStream) -> tuple[Client, bool]:
-        """The client, and whether it is known from before; then it is who it was. A line that it still has ends.
+        """The client, and whether it was known before; then its identity stays. An older connection of it is closed.
 
         Raises UnavailableError with too many clients.
         """
@@ -260,7 +260,7 @@ class ServedRuntime:
             client = self._clients[id] = Client(id, tenant, self._seat(hello))
         if client.line is not None:
             client.line.end(UnavailableError("this client has come back on another line"))
-            client.line.close()  # now: what it leaves behind is there before it is asked for again
+            client.line.close()  # now: its cells are recorded before the client claims them
         client.line = line
         client.wait(partial(self.loop.call_later, self._grace), client.give_up)
         return client, known
@@ -271,7 +271,7 @@ class ServedRuntime:
         return self.hosted.attach(hello.author, private=hello.private)
 
     def detach(self, client: Client, line: ClientStream, *, for_good: bool) -> None:
-        """The line has ended. for_good: it said so; else the client may come back for a while."""
+        """The connection has ended. for_good: the client said so; otherwise it may reconnect for a while."""
         if client.line is not line:
             return
         client.line = None
@@ -281,7 +281,7 @@ class ServedRuntime:
             client.wait(partial(self.loop.call_later, self._grace), partial(self.dismiss, client))
 
     def dismiss(self, client: Client) -> None:
-        """The client does not come back: what it has under way is taken back."""
+        """The client does not come back: withdraws its running and waiting calls."""
         client.stop_waiting()
         client.leave()
         self.full_runs.end(client.id)
@@ -291,7 +291,7 @@ class ServedRuntime:
         self.relay.gone(client)
 
     def close(self, error: CenoteError) -> None:
-        """Ends all lines."""
+        """Ends all connections."""
         for client in list(self._clients.values()):
             if client.line is not None:
                 client.line.end(error)
@@ -309,19 +309,19 @@ class ServedRuntime:
         return self.hosted.step
 
     def at_hand(self) -> AbstractContextManager[bool]:
-        """Whether requests can be queued inside without blocking: there is a jail, and nobody fills one just now."""
+        """A context: whether requests can be queued inside without blocking, since a filled jail exists."""
         return nullcontext(False) if self._threads else self.hosted.at_hand()
 
     @property
     def held(self) -> bool:
-        """Whether somebody has the jail to themselves: no call is begun meanwhile, on no thread."""
+        """Whether the jail is reserved: meanwhile no call is begun on any thread."""
         return self._holders > 0
 
     def hold(self) -> None:
         self._holders += 1
 
     def let_go(self) -> None:
-        """What has waited goes on, unless others hold it too."""
+        """Ends a reservation: waiting calls go on, unless there is another one."""
         self._holders -= 1
         lines = [client.line for client in self._clients.values() if client.line is not None]
         for line in lines if not self.held else ():
@@ -333,9 +333,9 @@ class ServedRuntime:
     def start(
         self, work: Callable[[], T], done: Callable[[Future[T]], None], *, at_once: bool = False
     ) -> None:
-        """Does something on a thread that may start the jail; nobody else touches it from the loop meanwhile.
+        """Runs work that may start the jail on a thread; meanwhile the loop does not touch the jail.
 
-        How long that takes is in the hands of the code in the jail. at_once: not behind what came before.
+        The code in the jail determines how long that takes. at_once: do not wait for earlier work.
         """
         self._threads += 1
 
@@ -348,9 +348,9 @@ class ServedRuntime:
         lane.carry_out(work).add_done_callback(finished)
 
     def apart(self, work: Callable[[], T]) -> Future[T]:
-        """Does something on a thread of the server's, which all runtimes share, that no jail can make last."""
+        """Runs work on a thread of the server, which all runtimes share. No jail can influence its duration."""
         return self.loop.run_in_executor(self._pool, work)
 
     def origin(self, tenant: str) -> ReferenceOrigin:
-        """Of a value that is shared now."""
+        """The origin of a value that is shared now."""
         return ReferenceOrigin(tenant=tenant, runtime=self.id, step=self.hosted.step)

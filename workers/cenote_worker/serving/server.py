@@ -29,7 +29,7 @@ from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.tenancy.usage import RuntimeUsage, unrecorded_usage
 
 THREADS = 16
-"""For what may block, but not for as long as a jail likes: stores, tokens, answers to host calls."""
+"""For blocking work whose duration no jail determines: stores, tokens, answers to host calls."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class RuntimeServer:
         doors = server.start()
         server.add(runtime_id, hosted, relay)
 
-    The runtimes belong to whoever made them, and outlive their clients and this server.
+    The runtimes belong to their creator, and outlive their clients and this server.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class RuntimeServer:
         patience: ServerTimeouts = SERVER_TIMEOUTS,
         patcher: Patcher | None = None,
     ) -> None:
-        """listen: `host:port`, or `unix:PATH`. Port 0 is any that is free. secured: with TLS; a door for clients
-        has a port of its own.
+        """listen: `host:port`, or `unix:PATH`. Port 0 is any free one. secured: with TLS; the endpoint for clients
+        has its own port.
 
-        patcher: applies patches to histories, if that can be done here.
+        patcher: applies patches to histories, if that is possible here.
         """
         self._authorise = authorise
         self._listen = listen
@@ -79,48 +79,48 @@ class RuntimeServer:
         )
 
     def start(self) -> Endpoints:
-        """Raises UnavailableError where an address cannot be had."""
+        """Raises UnavailableError where an address is not available."""
         address = self._thread.start(self._fill, self._enter)
         return Endpoints(components=address, clients=self._door if self._secured else address)
 
     def add(
         self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: RuntimeUsage | None = None
     ) -> None:
-        """Serves a runtime under this id. relay: the HostHandler that it was made with. books: those of a platform.
+        """Serves a runtime under this id. relay: the HostHandler that it was made with. books: of a platform.
 
-        Raises NameExistsError for an id that is served already.
+        Raises NameExistsError for an id that is already served.
         """
         self._call(lambda: self._add(runtime, hosted, relay, books))
 
     def remove(self, runtime: str) -> None:
-        """Ends the streams of the runtime's clients; their cells are taken back. An unknown id is fine.
+        """Ends the streams of the runtime's clients and withdraws their cells. An unknown id is fine.
 
-        They are told to look for it elsewhere: it may be served by another process next.
+        The clients are told to look for it elsewhere: another process may serve it next.
         """
         self._call(lambda: self._remove(runtime))
 
     def remove_idle(self, runtime: str, seconds: float) -> bool:
-        """The same, if it has had no client for so long: none can come between the look and the end.
+        """The same, if it has had no client for so many seconds: none can come between the check and the end.
 
-        Whether it had none. Raises UnknownRuntimeError.
+        Whether it was removed. Raises UnknownRuntimeError.
         """
         return self._call(lambda: self._remove_idle(runtime, seconds))
 
     def attached(self, runtime: str) -> int:
-        """How many clients the runtime has, or had a moment ago. Raises UnknownRuntimeError."""
+        """Number of clients that the runtime has, or had a moment ago. Raises UnknownRuntimeError."""
         return self._call(lambda: self._find(runtime).attached)
 
     def idle(self, runtime: str) -> float:
-        """For how many seconds it has had none. Raises UnknownRuntimeError."""
+        """Seconds since its last client left. Raises UnknownRuntimeError."""
         return self._call(lambda: self._find(runtime).idle)
 
     def quiet(self, runtime: str) -> float:
-        """For how many seconds nobody has called it, or was answered. Raises UnknownRuntimeError."""
+        """Seconds since the last call or answer. Raises UnknownRuntimeError."""
         return self._call(lambda: self._find(runtime).quiet)
 
     @contextmanager
     def held(self, runtime: str) -> Iterator[None]:
-        """Calls of its clients wait inside, in their order, for whoever has the runtime to themselves.
+        """Reserves the runtime for the caller: inside the context, its clients' calls wait in order.
 
         Raises UnknownRuntimeError.
         """
@@ -154,7 +154,7 @@ class RuntimeServer:
         )
 
     async def _enter(self, metadata: Metadata) -> None:
-        """Whoever has a token that is good for anything here."""
+        """Admits a call with any valid token."""
         token = bearer_token(metadata)
         await self._thread.loop.run_in_executor(self._thread.pool, self._authorise, token, None)
 

@@ -1,7 +1,7 @@
 """How requests are sent to a jail, one at a time, and how the running one is interrupted.
 
 An interrupt is sent because a client asks for one or because the time of the request is over. It could hit the
-request behind the one that it is meant for, so nothing is sent while one is under way. What cannot be sent is
+request after the one that it is meant for, so nothing is sent while one is under way. What cannot be sent is
 refused.
 """
 
@@ -28,11 +28,11 @@ from cenote_worker.supervisor.worker_failover import IdleSuspend, WorkerFailover
 from cenote_worker.transport.packets import send_packet
 
 SUCCESSOR_SECONDS = 20.0
-"""What a copy has to answer in for a worker that was killed for its time: as long as a jail has to start."""
+"""Seconds for a copy to answer in place of a worker killed for its time: as long as a jail has to start."""
 
 
 class RequestInterrupts:
-    """Of one jail, used under its lock. What each comes to its clock knows; what goes on behind one is struck."""
+    """Of one jail, used under its lock. The clock decides what each leads to; a worker that ignores one is killed."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class RequestInterrupts:
         self._chronicle = chronicle
         self._parking = parking
         self._strike = strike
-        self._sent = False  # one was, since the last cell was
+        self._sent = False  # whether one was sent since the last cell
 
     def take_up(self) -> None:
-        """Goes on behind another supervisor, of whose interrupts nobody knows."""
+        """Continues after another supervisor, which may have sent interrupts."""
         self._sent = True
 
     def were_sent(self) -> bool:
-        """Whether one was since this was last asked: it may yet come, and hit what is sent now."""
+        """Whether one was sent since the last call of this: it may still arrive, and hit what is sent now."""
         sent, self._sent = self._sent, False
         return sent
 
@@ -77,7 +77,7 @@ class RequestInterrupts:
         return True
 
     def arm(self) -> None:
-        """For when the clock of the running request next wants something done."""
+        """Sets the timer for when the clock of the running request next requires something."""
         running = self._work.running
         if running is None:
             return
@@ -101,7 +101,7 @@ class RequestInterrupts:
                 case "kill":
                     now = time.monotonic()
                     self._strike(ignored(running.request, clock, now))
-                    # The request is still open: what follows the worker has to answer in its place.
+                    # The request is still open: the worker's successor has to answer it.
                     running.rearm(self._reactor.call_at(now + SUCCESSOR_SECONDS, self._on_deadline))
                     return
             self.arm()
@@ -111,7 +111,7 @@ _GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 
 class DispatchOwner(Protocol):
-    """What is needed of whoever owns the jail, under its lock."""
+    """What this module needs of the jail's owner, under its lock."""
 
     def end(self, death: JailExit) -> None:
         """Kills the jail."""
@@ -135,7 +135,7 @@ class Dispatch:
         interrupts: RequestInterrupts,
         kept: int,
     ) -> None:
-        """kept: of what a request prints and displays, see `RunningRequest.begun`."""
+        """kept: how much of a request's output and displays is stored, see `RunningRequest.begun`."""
         self._jail = jail
         self._work = work
         self._reactor = reactor
@@ -151,14 +151,14 @@ class Dispatch:
         self._kept = kept
 
     def send_next(self) -> None:
-        """Whatever waits, if nothing is under way."""
+        """Sends the next waiting request, if nothing is under way."""
         if (
             self._work.running is not None
             or not self._work.waiting
             or self._conversation.phase is not Phase.IDLE
         ):
             return
-        # An interrupt could hit the next cell. In either case whoever reads what the warden says comes back here.
+        # An interrupt could hit the next cell. In either case the reader of the warden's messages calls this again.
         if self._control.interrupting or not self._parking.has_worker():
             return
         request = self._work.waiting.popleft()
@@ -187,7 +187,7 @@ class Dispatch:
         self._chronicle.asked(number, request, now, begun)
 
     def send(self, request: JailRequest) -> None:
-        """Now: it is the running one."""
+        """Sends the request, which is the running one, now."""
         try:
             send_packet(self._frames, request.message.SerializeToString(), request.descriptors)
             self._chronicle.sent()
@@ -201,7 +201,7 @@ class Dispatch:
         self._interrupts.arm()
 
     def refuse_waiting(self, error: UnavailableError) -> None:
-        """Whoever waits hears that. A request that was taken up is lost with its worker."""
+        """Refuses the waiting requests with this error. A running request is lost with its worker."""
         if self._work.running is not None:
             self._jail.end(JailExit(reason="killed", detail=str(error)))
         for request in self._work.take_waiting():

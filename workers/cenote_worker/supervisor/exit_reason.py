@@ -1,7 +1,7 @@
 """Why a jail or its worker ended, in words for a program and for a model, and what is known while a copy continues.
 
 A jail that ends takes its namespace with it. When only the worker dies, the warden continues with a copy that it
-has kept, and whoever is concerned is told once how far the namespace has gone back. No I/O, no clock.
+has made, and each client concerned is informed once how far the namespace has gone back. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class JailExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRestart:
-    """The worker died, and a copy of it goes on. step: whose end that is at. before: where the worker was."""
+    """The worker died, and a copy of it continues, at the end of `step`. before: the step at which the worker was."""
 
     death: JailExit
     step: int
     before: int
 
     def as_error(self, severed: Sequence[str] = ()) -> ErrorInfo:
-        """Of the cell that the worker died in. severed: see Rollback."""
+        """The error of the cell that the worker died in. severed: see Rollback."""
         kind = _KINDS.get(self.death.reason, "CellCrashed")
         message = f"{self.death.describe(in_cell=True)}; {self._where()}{_cut_off(severed)}"
         return ErrorInfo(type=kind, message=message, reason=self.death.reason, outside=self.death.outside)
@@ -80,11 +80,11 @@ class WorkerRestart:
         )
 
     def before_request(self) -> str:
-        """For whoever has asked for something else, which was not done for the same reason."""
+        """For a client whose other request was not carried out for the same reason."""
         return f"nothing ran, try again: before it, {self.death.describe()}; {self._where()}"
 
     def as_news(self) -> str:
-        """For whoever has run a cell in the namespace as it is now."""
+        """For a client that has run a cell in the namespace as it is now."""
         return f"before this cell, {self.death.describe()}; {self._where()}"
 
     def _where(self) -> str:
@@ -115,7 +115,7 @@ _FAULT = "the runtime's process met what looks like a fault of Cenote's own (ple
 
 
 def from_warden(signal_number: int | None, status: int | None, out_of_memory: bool) -> JailExit:
-    """The warden's account of how the namespace process ended."""
+    """The warden's report of how the namespace process ended."""
     if out_of_memory:
         return JailExit(reason="memory")
     if signal_number == signal.SIGKILL:
@@ -135,23 +135,22 @@ def _signal_name(number: int) -> str:
 
 
 STRIKE_SECONDS = 12.0
-"""What a jail has to put a copy in the place of a worker that was killed; then it is ended as a whole."""
+"""Seconds for a jail to put a copy in the place of a killed worker; after that the jail is ended as a whole."""
 
 MOST_DEATHS = 20
-"""Of workers during one request, before the jail is ended as a whole: its warden goes back step by step meanwhile."""
+"""Deaths of workers during one request before the whole jail is ended; the warden goes back a step each time."""
 
 
 @dataclass(slots=True)
 class WorkerRecovery:
-    """struck: why the worker was sentenced, until a copy of it has taken its place.
+    """struck: why the worker was condemned, until a copy of it has taken its place.
 
-    setback: what happened to the worker that the running request was sent to, or that was idle, until somebody was
-    told. passing: likewise, where nothing is missing but threads, connections and processes, so that it can wait for
-    the next cell. head: the step whose end the live namespace is at. touched: something but a cell has changed it
-    since.
-    spared: the worker was killed for a limit, and has not been asked for anything since. relieved: likewise, and
-    all snapshots but the newest were given up. missing: whether the setback has taken the namespace further back than
-    the running request. deaths: of workers since that was sent.
+    setback: what happened to the worker that the running request was sent to, or that was idle, until a client is
+    informed. passing: likewise, where nothing is missing but threads, connections and processes, so that it can wait
+    for the next cell. head: the step whose end the live namespace is at. touched: something other than a cell has
+    changed it since. spared: the worker was killed for a limit, and no request was sent since. relieved: likewise,
+    and all snapshots but the newest were given up. missing: whether the setback has taken the namespace further back
+    than the running request. deaths: of workers since that was sent.
     """
 
     struck: JailExit | None = None
@@ -180,25 +179,25 @@ class WorkerRecovery:
         return first
 
     def may_strike(self) -> bool:
-        """Whether killing the worker may help. Not where that was tried and nothing has run since."""
+        """Whether killing the worker may help. False where that was tried and nothing has run since."""
         return not self.spared
 
     def strike(self, death: JailExit) -> None:
         self.struck, self.spared = death, True
 
     def ran(self, step: int) -> None:
-        """The state is that of this step now, and can be had again: a cell has come to its end, or it was kept."""
+        """The state is that of this step now, and can be restored: a cell has ended, or a snapshot of it was made."""
         self.head, self.touched = step, False
 
     def changed(self, step: int) -> None:
-        """Something but a cell has changed the state. step: its number now; 0 for the one that it had."""
+        """Something other than a cell has changed the state. step: its new number; 0 if it has the same."""
         if step:
             self.ran(step)
         else:
             self.touched = True
 
     def answered(self, request: JailRequest, reply: ReplyBody) -> Outcome:
-        """What a request comes to that is no cell; its answer tells where the state is now."""
+        """The outcome of a request that is not a cell; its answer says where the state is now."""
         if isinstance(reply, SurveyedReply):
             self.found_at(reply.step)
             return Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
@@ -209,7 +208,7 @@ class WorkerRecovery:
         return reply
 
     def revive(self, found: JailExit, step: int) -> bool:
-        """A copy goes on. True when the state is another than the one before, or a request may have been lost."""
+        """A copy continues. True when the state differs from the one before, or a request may have been lost."""
         death, self.struck = self.struck or found, None
         self.deaths += 1
         changed = self.missing = step != self.head or self.touched
@@ -219,7 +218,7 @@ class WorkerRecovery:
         return changed
 
     def found_at(self, step: int) -> None:
-        """The live worker has said where it is: another copy may have gone on than the one that was told of."""
+        """The live worker has reported its step: the copy that continued may be another than the reported one."""
         self.head = step
         if self.setback is not None:
             self.setback = replace(self.setback, step=step)
@@ -233,10 +232,10 @@ class WorkerRecovery:
         return () if passing is None else (passing.as_news(),)
 
     def pass_over(self) -> None:
-        """Nothing was under way, and the state is the same: the next cell is run, and its result tells."""
+        """Nothing was under way, and the state is the same: the next cell's result reports the death."""
         self.passing = self.told()
 
     def told(self) -> WorkerRestart | None:
-        """The setback, for whoever is told of it now."""
+        """Returns the setback, which the caller reports now, and clears it."""
         setback, self.setback = self.setback, None
         return setback

@@ -1,6 +1,6 @@
 """The edge where a jail's packets become values: parsed once, checked once, frozen.
 
-Everything behind this module may trust the shape of what it gets, and nothing of its meaning.
+Code that uses these values may trust their shape, and nothing of their meaning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_ENTRIES = 10_000
 """Entries of one listed folder: under 3 MB of names, which fits a reply."""
 
 MAX_FILE_NAME = 1_020
-"""Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
+"""Bytes: four times what Linux' own file systems allow. No real file has a longer name, and cutting it would lie."""
 
 MAX_SEVERED = 20
 MAX_AMISS = 30
@@ -105,7 +105,7 @@ class ExecutedReply:
 
 @dataclass(frozen=True, slots=True)
 class KeptReply:
-    """The state is kept. step: whose end it is."""
+    """A snapshot of the state was made. step: the one whose end it is."""
 
     step: int
 
@@ -130,7 +130,7 @@ class DoneReply:
 
 @dataclass(frozen=True, slots=True)
 class ValueReply:
-    """A value in its safe encoding, or pickled; whoever takes it owns the content."""
+    """A value in its safe encoding, or pickled; the receiver owns the content."""
 
     content: Content
     info: VariableInfo
@@ -143,7 +143,7 @@ class VariablesReply:
 
 @dataclass(frozen=True, slots=True)
 class FolderReply:
-    """Entries, at most as many as were asked for; cut: there are more."""
+    """Entries, at most as many as were requested; cut: there are more."""
 
     entries: tuple[FileInfo, ...]
     cut: bool
@@ -151,14 +151,14 @@ class FolderReply:
 
 @dataclass(frozen=True, slots=True)
 class FileReply:
-    """The bytes of a file; whoever takes it owns the content."""
+    """The bytes of a file; the receiver owns the content."""
 
     content: Content
 
 
 @dataclass(frozen=True, slots=True)
 class VersionsReply:
-    """Of what was asked about, as far as they are known."""
+    """The versions of the requested locations, as far as they are known."""
 
     versions: Mapping[Location, Version]
 
@@ -197,7 +197,7 @@ JailEvent = ReadyEvent | OutputEvent | DisplayEvent | ReplyEvent
 
 
 def parse(packet: Packet, *, display_limit: int, value_limit: int) -> JailEvent:
-    """What a packet of a jail says. Takes over the packet's descriptors, whatever happens.
+    """Parses a packet of a jail. Takes over the packet's descriptors, whatever happens.
 
     display_limit, value_limit: bytes of one displayed object, of one value. Raises ProtocolViolation.
     """
@@ -213,7 +213,7 @@ def parse(packet: Packet, *, display_limit: int, value_limit: int) -> JailEvent:
 
 
 def discard(event: JailEvent) -> None:
-    """Gives back what came with an event that nobody takes."""
+    """Closes the content of an event that is not used."""
     if isinstance(event, ReplyEvent) and isinstance(event.body, ValueReply | FileReply):
         event.body.content.close()
 
@@ -295,7 +295,7 @@ def _lines(told: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], Content]) -> ReplyBody:
-    """content_of: what a payload stands for. Raises ProtocolViolation."""
+    """content_of: gives the content of a payload. Raises ProtocolViolation."""
     match reply.WhichOneof("body"):
         case "executed":
             return _executed(reply.executed)
@@ -344,7 +344,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
 
 
 def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
-    """Each is shown to a model as a line of its own, so their texts are kept to one line."""
+    """Each is shown to a model as a line of its own, so their texts are cut to one line."""
     return tuple(
         Notice(
             name=printable(notice.name[:MAX_NAME]),
@@ -357,7 +357,7 @@ def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
 
 
 def _error_of_jail(message: jail_pb2.CellError) -> ErrorInfo:
-    """A jail does not say that what failed in it was none of its code's doing."""
+    """Drops a jail's claim that a failure was not caused by its own code."""
     error = replace(read_error(message), outside=False)
     return replace(error, reason="exception") if error.verdict.kind == "infrastructure" else error
 

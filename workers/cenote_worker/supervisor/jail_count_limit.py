@@ -17,7 +17,7 @@ from cenote_security.walls.limits import OPEN_FILES
 SETTING: Final = "CENOTE_MAX_RUNTIMES"
 
 DEFAULT: Final = 4096
-"""Each has some processes, a dozen descriptors and tens of megabytes: a machine that holds more is told so."""
+"""Each has some processes, a dozen descriptors and tens of megabytes. A larger machine sets SETTING."""
 
 
 class JailCountLimit:
@@ -29,7 +29,7 @@ class JailCountLimit:
         self._taken = 0
 
     def take(self) -> None:
-        """Raises UnavailableError when there is no place left."""
+        """Counts one more jail. Raises UnavailableError at the limit."""
         with self._lock:
             if self._taken >= self._most:
                 raise UnavailableError(
@@ -54,14 +54,15 @@ PER_JAIL = 16
 """Five for a jail, the others for values under way."""
 
 ABOVE_JAILS = 4 * OPEN_FILES
-"""Who is not root shares with its jails what the kernel counts per user. It lets nobody pass a descriptor on who
-has a soft limit below the number that the user has under way: the client's is higher than a jail's."""
+"""Without root, a process shares with its jails what the kernel counts per user. The kernel refuses to pass a
+descriptor for a process whose soft limit is below the number that the user has in transit: the client's limit is
+higher than a jail's."""
 
 
 def ensure_room(further: int = 0) -> None:
     """Raises the soft limit of open files towards the hard one when this process comes near it, or a jail could.
 
-    further: descriptors that this jail, or whoever asks, may come to need beside the usual ones.
+    further: descriptors that this jail, or the caller, may come to need beside the usual ones.
     The soft limit is low for the sake of programs that use select(2); this process's own descriptors are not
     renumbered, so such a program sees high numbers only once it has opened that many.
     """
@@ -76,7 +77,7 @@ def ensure_room(further: int = 0) -> None:
 
 
 def room_for_connections(most: int) -> int:
-    """How many of these there may be: no more than half of what this process can open, for strangers connect too."""
+    """The permitted number of connections: at most half of what this process can open, for strangers connect too."""
     ensure_room(most)
     return min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 

@@ -1,7 +1,7 @@
-"""A started jail as descriptors and data, and what its supervisor kills it by.
+"""A started jail as descriptors and data, and the means by which its supervisor kills it.
 
-Any process that holds the outer ends of a jail's channels can supervise it. Without a pid namespace the death of
-the warden ends nobody else, so the warden is asked to end its jail before it is killed.
+Any process that has the outer ends of a jail's channels can supervise it. Without a pid namespace the death of the
+warden ends no other process, so the warden is asked to end its jail before it is killed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from cenote_worker.supervisor.reactor import Reactor, Timer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailEnds:
-    """The outer ends of a jail's channels, its first process, and what its limits are held by.
+    """The outer ends of a jail's channels, its first process, and what its limits are enforced with.
 
-    group: its control group; None for a watchdog. disk: its private folders, -1 for none that are its own. egress: a
-    listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority:
-    whom its programs trust beside others, where its policy has credentials. cold: its zygote was started for it.
+    group: its control group; None for a watchdog. disk: its private folders, -1 if it has none of its own. egress: a
+    listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority: a
+    certificate that its programs trust besides others, where its policy has credentials. cold: its zygote was started
+    for it.
     """
 
     pidfd: int
@@ -48,7 +49,7 @@ class JailEnds:
     cold: bool = False
 
     def record(self) -> bytes:
-        """What `arrived` needs besides the descriptors: for places that are as private as this process."""
+        """What `arrived` needs besides the descriptors. Store it only in places as private as this process."""
         group = None
         if self.group is not None:
             folders = {controller: str(path) for controller, path in self.group.folders.items()}
@@ -95,7 +96,7 @@ class JailEnds:
         )
 
     def close(self) -> None:
-        """Lets go of the jail without ending it. It ends when nobody holds its ends any more."""
+        """Closes the ends without ending the jail. It ends when no process has its ends open any more."""
         if self.group is not None:
             self.group.close()
         self.frames.close()
@@ -108,11 +109,11 @@ class JailEnds:
 _WITHOUT_PID_NAMESPACE: Final = ("landlock", "none")
 
 _LEAVE_SECONDS: Final = 0.5
-"""What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
+"""Seconds for a warden to end its jail, a hundred times what it takes; after that it is killed too."""
 
 
 class JailHandle:
-    """On one jail. `kill` is called under the lock, `release` on the reactor's thread, once, and nothing after it."""
+    """Of one jail. `kill` is called under the lock; `release` on the reactor's thread, once, as the last call."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class JailHandle:
         egress: OpenProxySession | None,
         released: Callable[[], None],
     ) -> None:
-        """egress: its way out, if any. released: called when the jail was let go of."""
+        """egress: its network access, if any. released: called when the jail was released."""
         self._reactor = reactor
         self._lock = lock
         self._ends = ends
@@ -132,11 +133,11 @@ class JailHandle:
         self._open = True
 
     def call_at(self, when: float | None, callback: Callable[[], None]) -> None:
-        """When the jail's time is over, if it is limited: `callback` is called then, unless it was let go of."""
+        """Calls `callback` when the jail's time is over, if it is limited, unless the jail was released before."""
         self._alarm = None if when is None else self._reactor.call_at(when, callback)
 
     def kill(self) -> None:
-        """Without a pid namespace the warden's own death ends nobody else: it is asked to end its jail first."""
+        """Without a pid namespace the warden's death ends no other process: it is asked to end its jail first."""
         if self._ends.isolation in _WITHOUT_PID_NAMESPACE:
             with suppress(OSError):
                 self._ends.control.shutdown(socket.SHUT_WR)
@@ -145,13 +146,13 @@ class JailHandle:
         self._kill_warden()
 
     def make_sure(self) -> None:
-        """The jail says that it has ended. At `gvisor` it may be a cell that says so."""
+        """Kills a jail that reports its end. At `gvisor` the report may come from a cell."""
         if self._ends.isolation not in _WITHOUT_PID_NAMESPACE:
             with suppress(OSError):
                 signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
 
     def release(self) -> None:
-        """Closes the jail's ends. One that is still there goes on if somebody else holds them."""
+        """Closes the jail's ends. A jail that still runs continues if another process has its ends open."""
         self._open = False
         if self._alarm is not None:
             self._alarm.cancel()

@@ -21,16 +21,16 @@ Piece = tuple[StreamName, str] | Packet
 
 
 class JournalPort(Protocol):
-    """Of one jail. Called under its supervisor's lock, before what is noted has any effect."""
+    """The journal of one jail. Called under its supervisor's lock, before what is noted has any effect."""
 
     def asked(self, number: int, request: JailRequest, started: float, begun: UsageBaseline) -> None:
         """A request is about to be sent."""
 
     def sent(self) -> None:
-        """It has left."""
+        """The request has left."""
 
     def unsent(self) -> None:
-        """It never will."""
+        """The request will never leave."""
 
     def receive(self, sock: socket.socket) -> Packet | None:
         """As `receive_packet` does."""
@@ -42,16 +42,16 @@ class JournalPort(Protocol):
         """The running cell is about to be interrupted, because its time is over or for another reason."""
 
     def moved(self, step: int, setback: WorkerRestart | None) -> None:
-        """The namespace is at the end of another step. setback: if nobody asked for it."""
+        """The namespace is at the end of another step. setback: if no client requested that."""
 
     def rest(self) -> None:
         """Nothing is under way just now: a time to tidy up."""
 
     def mourned(self) -> None:
-        """The runtime's owner was told of the jail's end, or asked for it."""
+        """The runtime's owner was informed of the jail's end, or requested it."""
 
     def ended(self, death: JailExit) -> None:
-        """The jail is gone, and who was waiting for something was told."""
+        """The jail is gone, and every waiting caller was informed."""
 
 
 class NoJournal:
@@ -93,11 +93,11 @@ NO_JOURNAL: Final[JournalPort] = NoJournal()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRequest:
-    """A request that a former supervisor sent, or was about to.
+    """A request that a former supervisor sent, or was about to send.
 
     number: of the request in its jail. begun: the counters when it began. started: as CellClock has it, like the next
-    two. sent: False when nobody knows whether it left. missing: that many characters were printed that are not kept.
-    heard: what came of it behind those, in order.
+    two. sent: False when it is unknown whether it left. missing: number of printed characters that are not stored.
+    heard: the output and answers that came after those, in order.
     """
 
     number: int
@@ -113,12 +113,12 @@ class PendingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorState:
-    """How a former supervisor of a jail left it.
+    """The state in which a former supervisor of a jail left it.
 
-    ready: whether the jail has said that it is. number: of the last request. begun: the counters when that began.
-    answered: requests before it, of whose answers nobody has heard, in order. background: what was printed behind
-    them. head: the step whose end the namespace is at. setback: what nobody was told of yet. skip: called before
-    anything is read from the frames socket. is_stored: see `Supervisor.is_stored`.
+    ready: whether the jail has reported ready. number: of the last request. begun: the counters when that began.
+    answered: earlier requests whose answers no client has received, in order. background: what was printed after
+    them. head: the step whose end the namespace is at. setback: one that no client was informed of yet. skip: called
+    before anything is read from the frames socket. is_stored: see `Supervisor.is_stored`.
     """
 
     ready: bool

@@ -1,8 +1,8 @@
-"""Programs that run beside a jail's worker: their streams, their end, and what they are ended by.
+"""Programs that run beside a jail's worker: their streams, their end, and how they are ended.
 
 Each stream is a pipe of its own between the program and this process, without anything in between: a program whose
-reader is slow waits as it would at a terminal, alone. What its attendant says is as little trusted as what a cell
-says: it is bounded, and what makes no sense ends the program. Programs run on the reactor's thread; those of one
+reader is slow waits as it would at a terminal, alone. Its attendant's reports are trusted as little as a cell's:
+they are bounded, and one that makes no sense ends the program. Programs run on the reactor's thread; those of one
 jail are counted, and end with it.
 """
 
@@ -31,22 +31,22 @@ from cenote_worker.supervisor.jail_count_limit import ensure_room
 from cenote_worker.supervisor.reactor import Reactor, Timer
 
 CHUNK: Final = 64 * 1024
-"""Bytes of one look at a stream, so that no program keeps others waiting."""
+"""Bytes of one read from a stream, so that no program makes others wait."""
 
 LAST_BYTES: Final = 2**20
-"""What is still read of each stream when the program has ended: as much as a pipe can hold. What it has left running
-may hold the pipe open, and write for ever.
+"""Bytes still read of each stream when the program has ended: as much as a pipe can hold. Processes that it has left
+running may have the pipe open, and write for ever.
 """
 
 KILL_SECONDS: Final = 2.0
-"""What an attendant has to end its program in; then the warden does. It takes milliseconds."""
+"""Seconds for an attendant to end its program; after that the warden does. It takes milliseconds."""
 
 WORD_SECONDS: Final = 1.0
-"""For the warden's word on why an attendant has gone without one of its own."""
+"""Seconds for the warden to report why an attendant has gone without a report of its own."""
 
 
 class ProgramListener(Protocol):
-    """Hears of one program. Called on the reactor's thread: must not block."""
+    """Observes one program. Called on the reactor's thread: must not block."""
 
     def started(self, pid: int) -> None:
         """It runs. pid: as the jail sees it."""
@@ -55,17 +55,17 @@ class ProgramListener(Protocol):
         """Bytes as they come. False when the listener cannot keep up: reading stops until `Program.resume`."""
 
     def ended(self, outcome: ProgramEnd | Exception) -> None:
-        """The last call. An exception: it was never begun."""
+        """The last call. An exception: the program was never started."""
 
 
 class ProgramHandle(Protocol):
-    """What can be done with a program, from any thread. After its end nothing of it has an effect."""
+    """Controls a program, from any thread. After the program's end no call has an effect."""
 
     def write(self, data: bytes, taken: Callable[[Exception | None], None]) -> None:
         """Input. `taken` is called once the program's pipe has all of it, or with the reason why it never will."""
 
     def close_input(self) -> None:
-        """It reads the end of its input once it has read all that was written."""
+        """The program reads the end of its input once it has read all that was written."""
 
     def signal(self, number: int) -> None:
         """Sends a signal to its process group."""
@@ -74,7 +74,7 @@ class ProgramHandle(Protocol):
         """Its terminal has another size."""
 
     def kill(self) -> None:
-        """Ends it, with all that it has started."""
+        """Ends the program, with all that it has started."""
 
     def resume(self) -> None:
         """The listener can take output again."""
@@ -82,7 +82,7 @@ class ProgramHandle(Protocol):
 
 @dataclass(slots=True)
 class ProgramEnds:
-    """What this process holds of one. streams: what it writes; stdin: -1 where it has none, or it was closed."""
+    """This process's ends of a program. streams: its output; stdin: -1 where it has none, or it was closed."""
 
     line: socket.socket
     streams: dict[StreamName, int]
@@ -103,7 +103,7 @@ class _Input:
 
 
 class Program:
-    """See above. number: the warden's. All that is not said to be for any thread is for the reactor's."""
+    """See ProgramHandle. Methods that are not for any thread are for the reactor's."""
 
     def __init__(
         self,
@@ -165,11 +165,11 @@ class Program:
     # -- its end --
 
     def end(self, reason: str) -> None:
-        """Ends it and all that came of it. The first reason counts."""
+        """Ends the program and all that it has started. The first reason counts."""
         if self._over or self._reason or self._report is not None:
             return
         self._reason = reason
-        self._paused = False  # a client that does not read keeps no process alive
+        self._paused = False  # a client that does not read must not make a process live on
         if not self._tell({"op": "kill"}):
             self._strike()
         self._call_in(KILL_SECONDS, self._end_harder)
@@ -180,12 +180,12 @@ class Program:
             self._call_in(KILL_SECONDS, lambda: self.gone(""))
 
     def unattended(self, cause: str) -> None:
-        """Its attendant was killed, and it with that."""
+        """Its attendant was killed, and the program with it."""
         self._reason = self._reason or cause or "signal 9"
         self._finish()
 
     def refused(self, error: Exception) -> None:
-        """It was never begun."""
+        """The program was never started."""
         if self._over:
             return
         self._over = True
@@ -193,7 +193,7 @@ class Program:
         self._listener.ended(error)
 
     def gone(self, reason: str) -> None:
-        """Its jail has ended, or this process lets go of that."""
+        """Its jail has ended, or this process releases the jail."""
         self._reason = self._reason or reason
         self._finish()
 
@@ -235,7 +235,7 @@ class Program:
                 self.end("protocol")
 
     def _unheard(self) -> None:
-        """The attendant has gone without a word on the program. The warden says why, and ends it."""
+        """The attendant has gone without a report on the program. The warden says why, and ends the program."""
         self._reactor.unwatch(self._ends.line.fileno())
         if self._report is None and not self._over:
             self._strike()
@@ -249,7 +249,7 @@ class Program:
         self._drain()
 
     def _drain(self) -> None:
-        """What the program has written before it ended. Only then its end is told."""
+        """Reads what the program has written before it ended. Its end is reported only after that."""
         for stream in tuple(self._ends.streams):
             while stream in self._ends.streams and not self._paused:
                 self._read(stream)
@@ -264,9 +264,9 @@ class Program:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
             data = None
-        except OSError:  # a terminal that no process has open; a jail has nothing to open it with again
+        except OSError:  # no process has the terminal open; a jail has nothing to open it with again
             data = b""
-            if self._report is None:  # closed here too, it would hang up: SIGHUP would end what still runs
+            if self._report is None:  # closing it here would hang up: SIGHUP would end what still runs
                 self._reactor.unwatch(descriptor)
                 return
         if data is None and self._report is None:
@@ -282,7 +282,7 @@ class Program:
         self._close(stream)
 
     def _close(self, stream: StreamName) -> None:
-        """A terminal's end is that of its input too."""
+        """A terminal's end is also the end of its input."""
         descriptor = self._ends.streams.pop(stream)
         self._reactor.unwatch(descriptor)
         if self._ends.terminal:
@@ -336,7 +336,7 @@ class Program:
             self._write()
 
     def _write(self) -> None:
-        """As much as the pipe takes; the rest when there is room again."""
+        """Writes as much as the pipe takes; the rest when there is room again."""
         while self._input:
             piece = self._input[0]
             try:
@@ -398,7 +398,7 @@ class Program:
             return False
         try:
             self._ends.line.send(json.dumps(command).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except OSError:  # it reads nothing: the warden ends it if need be
+        except OSError:  # it does not read: the warden ends it if need be
             return False
         return True
 
@@ -407,12 +407,12 @@ class Program:
 
 
 def set_size(terminal: int, rows: int, columns: int) -> None:
-    """Of a terminal, in characters. Raises OSError."""
+    """Sets the size of a terminal, in characters. Raises OSError."""
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def too_many(code: int) -> UnavailableError:
-    """What an errno of the warden's means."""
+    """The error for an errno that the warden reported."""
     return UnavailableError(
         f"the runtime cannot begin another process ({os.strerror(code)}): it runs as many as its policy or the "
         "machine allows; wait for one to end, or give it more with SandboxPolicy(processes=...)"
@@ -420,7 +420,7 @@ def too_many(code: int) -> UnavailableError:
 
 
 _PER_PROGRAM = 8
-"""Descriptors, those that travel among them."""
+"""Descriptors per program, including those in transit."""
 
 
 class JailPrograms:
@@ -442,7 +442,7 @@ class JailPrograms:
         return bool(self._running)
 
     def begin(self, order: ProgramOrder, listener: ProgramListener) -> Program:
-        """Raises UnavailableError, JailLostError, UsageError; whether it could be begun the listener hears."""
+        """Raises UnavailableError, JailLostError, UsageError. The listener learns whether it could be started."""
         if order.spec.terminal and self._isolation == "gvisor":
             raise UsageError(
                 "gVisor's kernel lets no process control a terminal of this machine; spawn it without one, or "
@@ -484,7 +484,7 @@ class JailPrograms:
             program.unattended(cause if cause in ("rollback", "worker") else "")
 
     def relieve(self) -> bool:
-        """Memory is short: ends all of them. False where there are none that this was not tried on."""
+        """Ends all programs, because memory is short. False if there are none that this was not tried on."""
         going = self._running.keys() - self._relieved
         self._relieved |= going
         for number in going:
@@ -492,7 +492,7 @@ class JailPrograms:
         return bool(going)
 
     def close(self, reason: str) -> None:
-        """The jail has ended, or is left to another process: then their attendants end them. On any thread."""
+        """The jail has ended, or is left to another process: then the attendants end the programs. On any thread."""
         self._closed = self._closed or JailLostError(
             f"the runtime has ended ({reason}); the process was not begun"
         )
@@ -516,7 +516,7 @@ class JailPrograms:
 def _make(
     data: bytes, theirs: ExitStack, ours: ExitStack, asked: ProgramOrder
 ) -> tuple[ProgramEnds, list[int]]:
-    """What this process holds of a program, and what goes into the jail, in an attendant's order."""
+    """This process's ends of a program, and the descriptors that go into the jail, in an attendant's order."""
     order = os.memfd_create("cenote-program", os.MFD_CLOEXEC)
     theirs.callback(os.close, order)
     os.pwrite(order, data, 0)

@@ -57,7 +57,7 @@ CALLS = frozenset(
         RequestKind.CHANGE_FILE,
     }
 )
-"""Requests besides cells that a client makes as such; the others are parts of what it asks for."""
+"""Requests besides cells that a client makes directly; the others are parts of what it requests."""
 
 CHANGES = frozenset(
     {
@@ -72,7 +72,7 @@ CHANGES = frozenset(
 """Requests besides cells that change the state."""
 
 NUMBERED = CHANGES | {RequestKind.SNAPSHOT}
-"""Those that may give the state another number."""
+"""Requests that may give the state another number."""
 
 
 class Phase(Enum):
@@ -105,9 +105,9 @@ _ANSWERS: dict[RequestKind, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestLost:
-    """The request of which nobody knew whether it was sent was not, or whoever had it was gone before the answer.
+    """A request that was never sent, or whose receiver was gone before it answered.
 
-    step, severed, amiss: of whoever answered instead; see Rollback.
+    step, severed, amiss: of the worker that answered instead; see Rollback.
     """
 
     severed: tuple[str, ...] = ()
@@ -123,32 +123,32 @@ class JailConversation:
         self._ask: RequestKind | None = None
         self._number = 0
         self._probe = 0
-        """Number of a question that is asked behind a request of which nobody knows whether it was sent."""
+        """Number of a probe that is sent after a request of which it is unknown whether it was sent."""
         self._asked = 0
-        """No supervisor before this one has asked a question with a higher number."""
+        """No earlier supervisor has sent a probe with a higher number."""
         self._anew = False
 
     def take_up(self, number: int, ask: RequestKind | None, *, ready: bool, asked: int = 0) -> None:
-        """Goes on with a conversation that another has begun. ask: of the request that is not answered yet.
+        """Continues a conversation that another supervisor has begun. ask: of the request that is not answered yet.
 
-        asked: none of the others has asked a question with a higher number. Their answers may still come.
+        asked: no other supervisor has sent a probe with a higher number. Answers to their probes may still come.
         """
         self._number, self._ask, self._asked = number, ask, asked
         if ready:
             self.phase = Phase.IDLE if ask is None else Phase.BUSY
 
     def probe(self, beyond: int = 0) -> int:
-        """Asks behind a request that may not have been sent: if the answer comes first, it was not.
+        """Sends a probe after a request that may not have been sent: if the probe's answer comes first, it was not.
 
-        May be asked again, when whoever had the question is gone too. Then only the last answer counts. beyond: any
-        number that a supervisor before this one, or this one, has asked with; nobody writes these down.
+        May be called again, when the receiver of the probe is gone too. Then only the last answer counts. beyond: any
+        number that an earlier supervisor, or this one, has used for a probe; these numbers are not recorded.
         """
         assert self.phase is Phase.BUSY
         self._probe = max(self._probe, self._number, beyond) + 1
         return self._probe
 
     def again(self) -> int:
-        """Opens the request under way anew: an answer to a former try, which may still come, counts for nothing."""
+        """Opens the running request again: an answer to an earlier try, which may still come, counts for nothing."""
         assert self.phase is Phase.BUSY
         self._anew = True
         self._number += 1
@@ -162,9 +162,9 @@ class JailConversation:
         return self._number
 
     def hear(self, event: JailEvent) -> ReplyBody | RequestLost | None:
-        """Follows what the jail said; returns the answer when it is one.
+        """Processes an event of the jail; returns the answer when it is one.
 
-        Raises ProtocolViolation for anything that it may not say now.
+        Raises ProtocolViolation for anything that the jail may not send now.
         """
         if isinstance(event, ReadyEvent):
             if self.phase is not Phase.STARTING:
@@ -176,7 +176,7 @@ class JailConversation:
         return self._answer(event) if isinstance(event, ReplyEvent) else None
 
     def unsent(self) -> None:
-        """The request that was just opened never left."""
+        """The request that was just opened was never sent."""
         self.phase, self._ask, self._anew = Phase.IDLE, None, False
 
     def end(self) -> None:
@@ -199,7 +199,7 @@ class JailConversation:
         return event.body
 
     def _is_late(self, event: ReplyEvent) -> bool:
-        """Whether it answers what nobody waits for any more, and may."""
+        """Whether it is a permitted answer to something that is not waited for any more."""
         if self._anew and event.id < self._number:
             return True
         question = isinstance(event.body, SurveyedReply) and event.id != self._probe

@@ -1,7 +1,7 @@
 """One thread per process that waits for all jails at once.
 
 A thread and not an event loop: it serves synchronous and asynchronous callers alike, goes on reading while its
-caller computes, and belongs to nobody's loop.
+caller computes, and belongs to no caller's loop.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MAX_PATIENCE = 3600.0
 """Seconds of one wait. epoll takes no more than 24 days; a cell's limit may be longer."""
 
 _AWAKE: Final = -math.inf
-"""Instead of the end of a wait: before the next one everything is looked at anyway."""
+"""Replaces the end of a wait while there is none: everything is checked before the next wait anyway."""
 
 STANDSTILL = 1.0
-"""Seconds that a timer is late by when not only this thread has rested: the machine may have stood still."""
+"""Seconds that a timer is late by when more than this thread has paused: the machine may have stood still."""
 
 CATCH_UP = 5.0
-"""Seconds, at the most, that others get behind a standstill for what they were to have done before a time came."""
+"""Seconds, at most, that others get after a standstill for what they should have done before a time came."""
 
 FEW_TIMERS = 1_000
-"""Not looked through for those that were cancelled."""
+"""So few timers are not searched for cancelled ones."""
 
 Callback = Callable[[], None]
 
@@ -64,12 +64,12 @@ class Reactor:
         self._soon: deque[Callback] = deque()
         self._timers: list[Timer] = []
         self._sleeps_until = _AWAKE
-        """On the monotonic clock: when the wait ends that is under way."""
+        """On the monotonic clock: when the current wait ends."""
         self._horizon = 0.0
-        """When the timer was due that was cancelled last."""
+        """When the timer that was cancelled last was due."""
         self._too_many = FEW_TIMERS
         self._resumed = self._resumes = -math.inf
-        """When a standstill was seen last, and when times that had come by then are taken to have come."""
+        """When a standstill was seen last, and when timers that were due by then count as due."""
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="cenote-reactor", daemon=True)
         self._thread.start()
@@ -83,7 +83,7 @@ class Reactor:
     def call_at(self, when: float, callback: Callback) -> Timer:
         """From any thread: run `callback` at `when` on the monotonic clock.
 
-        Nobody is woken for it who wakes before that anyway: each small cell has such a time, which never comes.
+        The reactor is not woken if its wait ends before that anyway: small cells have timers that never fire.
         """
         timer = Timer(max(when, time.monotonic()), next(self._numbers), callback)
         self._soon.append(lambda: self._add(timer))
@@ -102,13 +102,13 @@ class Reactor:
     def unwatch(self, descriptor: int) -> None:
         """Reactor thread only, and before the descriptor is closed. Unknown descriptors are ignored.
 
-        So is -1, that of a socket which was closed by what happened before in the same turn.
+        So is -1, that of a socket that was closed earlier in the same turn.
         """
         if descriptor >= 0 and descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
     def _add(self, timer: Timer) -> None:
-        """Each cell with a time limit has one, and is over long before: these would stay as long as that."""
+        """Each cell with a time limit has a timer, and ends long before it. Cancelled timers would stay that long."""
         if len(self._timers) >= self._too_many:
             self._timers = [each for each in self._timers if each.callback is not None]
             heapq.heapify(self._timers)
@@ -120,8 +120,8 @@ class Reactor:
             self._turn()
 
     def _turn(self) -> None:
-        """A call of its own, whose variables end with it: the last callback would else live through the next wait,
-        and with it a closed runtime and its record."""
+        """A function of its own, so that its variables end with it: otherwise the last callback would live through
+        the next wait, and with it a closed runtime and its record."""
         for key, _ in self._wait():
             self._guarded(key.data)
         while self._soon:
@@ -132,8 +132,8 @@ class Reactor:
                 self._guarded(callback)
 
     def _has_come(self, timer: Timer) -> bool:
-        """Behind a standstill only once others had their turn: else a jail is killed for an answer that it was kept
-        from giving. No time is put off twice."""
+        """After a standstill, only once others had their turn: else a jail is killed for an answer that the
+        standstill prevented. No timer is put off twice."""
         now, due = time.monotonic(), max(timer.when, self._resumes)
         if now - due > STANDSTILL and timer.when > self._resumed and timer.callback is not None:
             self._resumed, self._resumes = now, now + min(now - due, CATCH_UP)
@@ -142,7 +142,7 @@ class Reactor:
 
     def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
         self._sleeps_until = until = self._next_time()
-        # Only now: whoever puts something there afterwards sees how long the wait is, all else is seen here.
+        # Only now: a thread that adds to `_soon` later sees how long the wait is; earlier additions are seen here.
         patience = 0.0 if self._soon else until - time.monotonic()
         try:
             return self._selector.select(min(max(patience, 0.0), MAX_PATIENCE))
@@ -150,7 +150,7 @@ class Reactor:
             self._sleeps_until = _AWAKE
 
     def _next_time(self) -> float:
-        """Waits end then. Not only when a timer is due, but also when one would have been that was cancelled."""
+        """When the next wait ends: when a timer is due, or when one that was cancelled would have been."""
         while self._timers and self._timers[0].callback is None:
             self._horizon = heapq.heappop(self._timers).when
         now = time.monotonic()

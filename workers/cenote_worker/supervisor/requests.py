@@ -1,4 +1,4 @@
-"""A request to a jail: what to send, who hears of its progress, and the rollback of an atomic cell that failed.
+"""A request to a jail: its message, its listener, and the rollback of an atomic cell that failed.
 
 The namespace of an atomic cell that failed first goes back to what it was; only then is the cell's result given.
 For that the rollback is a request of its own, whose listener completes the result.
@@ -29,18 +29,18 @@ from cenote_worker.transport.content import Holding
 
 @dataclass(frozen=True, slots=True)
 class SharedReply:
-    """A value that was put where any runtime can have it; whoever takes this owns the holding."""
+    """A value stored where any runtime can use it; the receiver owns the holding."""
 
     holding: Holding
     info: VariableInfo
 
 
 Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Patched | Built | RanInFull | Exception
-"""A cell gives a result in any case; other requests a reply, or the error to raise."""
+"""A cell always gives a result; other requests give a reply, or the error to raise."""
 
 
 class Listener(Protocol):
-    """Hears of one request. Called on the reactor's thread: must not block."""
+    """Observes one request. Called on the reactor's thread: must not block."""
 
     def output(self, stream: StreamName, text: str) -> bool:
         """Text as it comes. False when the listener cannot keep up: reading stops until `resume`."""
@@ -50,15 +50,15 @@ class Listener(Protocol):
 
 
 class Withdraw(Protocol):
-    """Takes a request back."""
+    """Withdraws a request."""
 
     def __call__(self, *, waiting: bool = True) -> None:
-        """Dropped when it waits, interrupted when it runs. waiting: False leaves one that waits where it is."""
+        """Drops a request that waits, interrupts one that runs. waiting: False leaves one that waits where it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AuthorSession:
-    """A place at a runtime. Two of one author are two: neither interrupts the other's cells.
+    """An author's session at a runtime. Two sessions of one author differ: neither interrupts the other's cells.
 
     author: empty for the owner. private: whether names mean the author's own, not the common ones.
     """
@@ -68,21 +68,21 @@ class AuthorSession:
 
 
 OWNER = AuthorSession()
-"""The seat of whoever has made the runtime."""
+"""The session of the client that created the runtime."""
 
 
 @dataclass(slots=True, eq=False)
 class JailRequest:
     """One request.
 
-    message: with every payload filled in. descriptors: what travels with it, in the message's order.
-    owned: called once when the request was sent or dropped, to close what travelled.
-    timeout: seconds that the jail may take; None: a cell for ever, anything else as long as the policy says.
+    message: with every payload filled in. descriptors: those sent with it, in the message's order.
+    owned: called once when the request was sent or dropped, to close what was sent with it.
+    timeout: seconds that the jail may take; None: no limit for a cell, the policy's limit for anything else.
     step: the cell's number, 0 for anything else.
-    key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
-    step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
-    code, cause and token of a cell: for whoever writes it down. token: id of the one that it came with.
-    undoes: what the cell has come to that this rollback undoes.
+    key: by which its client may ask for it. injection: the number of its injection, if that is stored.
+    step and label of a rollback: its target. seat: the requester. overtaken: by how many later requests.
+    code, cause and token of a cell: for the record. token: id of the token that it came with.
+    undoes: the result of the cell that this rollback undoes.
     """
 
     ask: RequestKind
@@ -104,12 +104,12 @@ class JailRequest:
 
     @property
     def has_output(self) -> bool:
-        """Whether it is a cell, or the undoing of one, which its next host tells again. The answers of all
-        others have no room for what is printed meanwhile."""
+        """Whether it is a cell, or the rollback of one, whose output a successor reports again. The answers of all
+        other requests have no room for output."""
         return self.ask is RequestKind.EXECUTE or self.undoes is not None
 
     def address(self, number: int) -> None:
-        """Fills in what the jail must know of any request. number: in its conversation."""
+        """Fills in what the jail needs for any request. number: in its conversation."""
         self.message.id = number
         if self.seat is not OWNER:
             self.message.author, self.message.private = utf8_text(self.seat.author), self.seat.private
@@ -123,11 +123,11 @@ class JailRequest:
 
 
 _TIMEOUT: Final = 60.0
-"""Seconds that going back may take: a thousand times what a gigabyte takes."""
+"""Seconds that a rollback may take: a thousand times what a gigabyte takes."""
 
 
 def undo_request(request: JailRequest, result: ExecutionResult, before: int) -> JailRequest | None:
-    """What is to be asked for before anything else, if the cell is to be undone. It gives the cell's result.
+    """The rollback that must come before any other request, if the cell is to be undone. It gives the cell's result.
 
     before: the step that the namespace was at the end of when the cell began.
     """
@@ -150,7 +150,7 @@ def undo_request(request: JailRequest, result: ExecutionResult, before: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class UndoListener:
-    """Hears what became of the return, on behalf of whoever waits for the cell. result: what that has come to."""
+    """Completes the cell's result with the outcome of the rollback, for the cell's listener. result: of the cell."""
 
     listener: Listener
     result: ExecutionResult
@@ -166,7 +166,7 @@ class UndoListener:
             case Rollback(step=step, amiss=amiss):
                 news = (*self.result.news, *amiss)
                 return replace(self.result, state="rolled_back", back_at=step, news=news)
-            # Whoever was to say that it works has died of it, and another has come.
+            # The worker that should have confirmed it has died of it, and another has replaced it.
             case RolledBackError(step=step):
                 return replace(self.result, state="rolled_back", back_at=step)
             case JailLostError():

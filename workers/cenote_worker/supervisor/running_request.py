@@ -1,8 +1,8 @@
-"""The request that a jail works on, what is gathered of it until it has an outcome, and the requests that wait.
+"""The request that a jail works on, what is collected for it until it has an outcome, and the requests that wait.
 
-Output is collected in bounded memory: the beginning and the end are kept, and the middle is dropped. The clock of
+Output is collected in bounded memory: the beginning and the end are stored, and the middle is dropped. The clock of
 a cell says when to interrupt it and when to kill it; the time is an argument. Waiting requests are first come,
-first served, except that a question, which changes nothing, does not wait for the cells of other authors.
+first served, except that a query, which changes nothing, does not wait for the cells of other authors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHUNK = 16 * 1024
 
 
 class HeadAndTail:
-    """Collects text up to `limit` characters; beyond it keeps the first and the last halves."""
+    """Collects text up to `limit` characters; of longer text it stores the first and the last halves of the limit."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(limit // 2, 1)
@@ -57,7 +57,7 @@ class HeadAndTail:
             self._add_to_tail(text)
 
     def skip(self, characters: int) -> None:
-        """So much came that is not known any more."""
+        """Accounts for this many characters whose text is not known any more."""
         self._head_size = max(self._head_size, self._half)
         self._dropped += characters
 
@@ -108,17 +108,17 @@ class CellClock:
     grace: float = GRACE
     interrupted_at: float | None = None
     expired: bool = False
-    """True from the moment the timeout, rather than somebody's wish, caused the interrupt."""
+    """True from the moment the timeout, rather than a request, caused the interrupt."""
 
     @property
     def deadline(self) -> float | None:
-        """When `due` should be asked next; None when there is nothing to wait for."""
+        """When `due` should be called next; None when there is nothing to wait for."""
         if self.interrupted_at is not None:
             return self.interrupted_at + self.grace
         return None if self.timeout is None else self.started + self.timeout
 
     def due(self, now: float) -> ClockAction | None:
-        """What has to be done now. Being told to interrupt counts as having done so."""
+        """What has to be done now. Returning `interrupt` counts as having interrupted."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return None
@@ -129,23 +129,23 @@ class CellClock:
         return "interrupt"
 
     def interrupt(self, now: float) -> None:
-        """Somebody asked for an interrupt; a second request does not extend the grace."""
+        """Records a requested interrupt; a second request does not extend the grace."""
         if self.interrupted_at is None:
             self.interrupted_at = now
 
 
 MAX_DISPLAYS = 1_000
-"""Displayed objects kept of one cell."""
+"""Displayed objects stored per cell."""
 
 MAX_TURNS = 2000
-"""Changes between the streams whose order is kept: a result says nothing of the order where there are more."""
+"""Changes between the streams whose order is stored: with more of them, a result does not give the order."""
 
 BACKGROUND = 64 * 1024
-"""Characters per stream kept of what is printed between cells."""
+"""Characters per stream stored of what is printed between cells."""
 
 
 class StreamBuffers:
-    """Both streams, each as head and tail from when something is printed to it: most cells print nothing."""
+    """Both streams, each as head and tail, created on its first output: most cells print nothing."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -165,7 +165,7 @@ class StreamBuffers:
         self._turns[-1] += len(text)
 
     def skip(self, characters: int) -> None:
-        """So much was printed, nobody knows to which stream, that is not known any more."""
+        """Accounts for this many characters, of an unknown stream, whose text is not known any more."""
         if characters:
             self.size += characters
             self._made("stdout").skip(characters)
@@ -174,7 +174,7 @@ class StreamBuffers:
         return self._streams[stream].text() if stream in self._streams else ""
 
     def clear(self) -> None:
-        """Forgets the text. What it has cost counts on."""
+        """Drops the text. Its size still counts."""
         self._streams.clear()
 
     @property
@@ -183,7 +183,7 @@ class StreamBuffers:
 
     @property
     def in_turns(self) -> tuple[int, ...]:
-        """Empty where it is not known, or tells nothing."""
+        """Empty where the order is not known, or where only one stream was used."""
         known = "stderr" in self._streams and len(self._turns) <= MAX_TURNS and not self.truncated
         return tuple(self._turns) if known else ()
 
@@ -195,9 +195,9 @@ class StreamBuffers:
 
 @dataclass(slots=True)
 class RunningRequest:
-    """The request that a jail works on. room: bytes of displayed objects that are still kept.
+    """The request that a jail works on. room: bytes of displayed objects that can still be stored.
 
-    unkept: why the state before it is not kept any more. news: see ExecutionResult.
+    unkept: why the snapshot of the state before it was dropped. news: see ExecutionResult.
     """
 
     request: JailRequest
@@ -211,12 +211,12 @@ class RunningRequest:
 
     @classmethod
     def begun(cls, request: JailRequest, now: float, kept: int) -> RunningRequest:
-        """Of a request that is about to be sent. kept: characters of each stream, and bytes of displayed objects."""
+        """For a request that is about to be sent. kept: characters of each stream, and bytes of displayed objects."""
         return cls(request, CellClock(now, request.timeout), StreamBuffers(kept), kept)
 
     @classmethod
     def taken_up(cls, under: PendingRequest, kept: int) -> RunningRequest:
-        """Of one that a former supervisor has sent; what is known to have come of it is yet to be heard."""
+        """For a request that a former supervisor sent; the caller replays its known output afterwards."""
         request = under.request
         clock = CellClock(
             under.started, request.timeout, interrupted_at=under.interrupted_at, expired=under.expired
@@ -249,7 +249,7 @@ class RunningRequest:
     def finished(
         self, reply: ExecutedReply, before: StreamBuffers, spent: MeasuredUsage, now: float
     ) -> ExecutionResult:
-        """The result of a cell that came to its end. before: what was printed since the last one."""
+        """The result of a cell that ended by itself. before: what was printed since the last one."""
         error = self._timed_out(reply.error) if self.clock.expired else reply.error
         success = reply.success and error is None
         if spent.killed:
@@ -264,7 +264,7 @@ class RunningRequest:
             error=error,
             duration=min(
                 reply.duration, usage.wall
-            ),  # the jail's word: time limits and budgets are made of it
+            ),  # the jail reported it: time limits and budgets depend on it
             reply=reply.reply if success else None,
             notices=reply.notices,
             trace=reply.trace,
@@ -273,7 +273,7 @@ class RunningRequest:
         )
 
     def answered(self, outcome: Outcome) -> Outcome:
-        """Of a request that is no cell: what the time limit has caused is reported as that."""
+        """The outcome of a request that is not a cell; an effect of the time limit is reported as such."""
         if not self.clock.expired or not isinstance(outcome, RefusedReply):
             return outcome
         assert self.clock.timeout is not None
@@ -285,7 +285,7 @@ class RunningRequest:
     def lost(
         self, death: JailExit, before: StreamBuffers, spent: MeasuredUsage, now: float
     ) -> ExecutionResult:
-        """The result of a cell that took its jail with it."""
+        """The result of a cell whose jail ended with it."""
         return self._result(
             before,
             self._usage(spent, now),
@@ -303,7 +303,7 @@ class RunningRequest:
         spent: MeasuredUsage,
         now: float,
     ) -> ExecutionResult:
-        """The result of a cell that took its process with it. severed: see Rollback."""
+        """The result of a cell whose worker died with it. severed: see Rollback."""
         return self._result(
             before,
             self._usage(spent, now),
@@ -363,7 +363,7 @@ class RunningRequest:
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:
-        """An interrupt that the timeout caused is reported as what it was."""
+        """Reports an interrupt that the timeout caused as a timeout."""
         if error is None or error.reason != "interrupt":
             return error
         limit = f"{self.clock.timeout:g} s"
@@ -385,7 +385,7 @@ def _casualties(killed: int) -> str:
 
 
 def _out_of_memory(error: ErrorInfo | None, killed: int) -> ErrorInfo | None:
-    """An error of a cell whose children were killed for memory: most likely that is why."""
+    """The error of a cell whose children were killed for memory: that is its most likely cause."""
     if error is None or error.reason != "exception":
         return error
     message = f"{error.message}; {_casualties(killed)}"
@@ -394,7 +394,7 @@ def _out_of_memory(error: ErrorInfo | None, killed: int) -> ErrorInfo | None:
 
 
 def _in_turns(before: StreamBuffers, printed: StreamBuffers) -> tuple[int, ...]:
-    """Of both, one after the other."""
+    """The order of both, one after the other."""
     if not before.size:
         return printed.in_turns
     if not printed.size:
@@ -403,13 +403,13 @@ def _in_turns(before: StreamBuffers, printed: StreamBuffers) -> tuple[int, ...]:
 
 
 MOST_OVERTAKEN = 16
-"""Questions of others that a waiting cell lets pass, so that no number of them keeps it from its turn."""
+"""Queries of other authors that may overtake a waiting cell, so that no number of them blocks it."""
 
 _QUESTIONS = (RequestKind.DESCRIBE, RequestKind.FETCH, RequestKind.LOOK_UP_FILES, RequestKind.READ_FILE)
 
 
 def enqueue(waiting: deque[JailRequest], request: JailRequest) -> None:
-    """Puts a request in its place."""
+    """Inserts a request at its place."""
     place = len(waiting)
     if place and request.ask in _QUESTIONS:
         while place and _lets_pass(waiting[place - 1], request):
@@ -419,7 +419,7 @@ def enqueue(waiting: deque[JailRequest], request: JailRequest) -> None:
 
 
 def withdrawn(waiting: deque[JailRequest], seat: AuthorSession) -> list[JailRequest]:
-    """Removes the requests of one seat, and gives them."""
+    """Removes the requests of one session, and returns them."""
     gone = [request for request in waiting if request.seat is seat]
     for request in gone:
         waiting.remove(request)
@@ -435,7 +435,7 @@ def _lets_pass(waiting: JailRequest, question: JailRequest) -> bool:
 
 
 class JailWork:
-    """Of one supervisor, used under its lock."""
+    """The work of one supervisor, used under its lock."""
 
     def __init__(self) -> None:
         self.running: RunningRequest | None = None
@@ -443,22 +443,22 @@ class JailWork:
         self.waiting: deque[JailRequest] = deque()
         """See `enqueue` for their order."""
         self.background = StreamBuffers(BACKGROUND)
-        """What came while nothing ran: the next cell's result tells it."""
+        """Output that came while nothing ran: the next cell's result contains it."""
 
     @property
     def is_there(self) -> bool:
-        """Whether anything is to be done, or under way."""
+        """Whether a request runs or waits."""
         return self.running is not None or bool(self.waiting)
 
     def take_running(self) -> RunningRequest:
-        """It runs no more: whoever takes it gives it an outcome."""
+        """Takes the running request; the caller gives it an outcome."""
         running, self.running = self.running, None
         assert running is not None, "nothing was asked that this could be the answer to"
         running.rearm(None)
         return running
 
     def take_waiting(self) -> list[JailRequest]:
-        """They will not be sent."""
+        """Takes the waiting requests; the caller gives them outcomes."""
         waiting, self.waiting = list(self.waiting), deque()
         return waiting
 

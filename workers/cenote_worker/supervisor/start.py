@@ -32,14 +32,14 @@ from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 _CONTAINER_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Of the container that this process is in, in the two versions of control groups."""
+"""The memory limit of the container that this process is in, in the two versions of control groups."""
 
 
 class JailStarter:
     """The zygotes and the reactor of this process. A forked child starts with none of them."""
 
     def __init__(self, reach: Callable[[], Reach] = PublicReach, *, lingers: bool = False) -> None:
-        """reach: what the proxy of a jail takes names to stand for. lingers: see ZygoteSpec."""
+        """reach: how the proxy of a jail resolves names. lingers: see ZygoteSpec."""
         self._lingers = lingers
         self._reach = reach
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class JailStarter:
     def start(
         self, policy: SandboxPolicy, ledger: EgressLedger | None = None, ends_at: float | None = None
     ) -> Supervisor:
-        """A fresh jail with nothing in it, to be ended at `ends_at` on the monotonic clock.
+        """A new empty jail, to be ended at `ends_at` on the monotonic clock.
 
         ledger: of its runtime, when the policy has a network. Raises IsolationUnavailableError, UnavailableError.
         """
@@ -70,7 +70,7 @@ class JailStarter:
         return supervisor
 
     def start_ends(self, policy: SandboxPolicy) -> JailEnds:
-        """A fresh jail with nothing in it, for any process to supervise. It ends with this process's zygote.
+        """A new empty jail, for any process to supervise. It ends with this process's zygote.
 
         Raises IsolationUnavailableError, UnavailableError.
         """
@@ -108,7 +108,7 @@ class JailStarter:
             isolation=started.isolation,
             base=base,
             group=group,
-            # A group counts files in memory itself.
+            # A group itself counts files in memory.
             disk=open_disk(started.pidfd, started.isolation) if group is None else -1,
             egress=-1 if started.egress is None else started.egress,
             authority=authority,
@@ -124,9 +124,9 @@ class JailStarter:
         chronicle: JournalPort,
         succession: SupervisorState | None = None,
     ) -> Supervisor:
-        """A jail that was started before, in whichever process. Its ends are taken over unless this raises.
+        """Supervises a jail that any process started before. Its ends are taken over unless this raises.
 
-        Whoever supervises a jail removes its control group in the end.
+        The supervisor of a jail removes its control group in the end.
         """
         ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
         ceiling = self._own_ceiling()
@@ -165,14 +165,14 @@ class JailStarter:
             return self._egress
 
     def sweep(self) -> None:
-        """From time to time, where other processes supervise the jails: one that was killed has removed no groups."""
+        """Call this from time to time where other processes supervise the jails: a killed one removes no groups."""
         with self._lock:
             accounting = self._accounting
         if accounting is not None:
             accounting.sweep_groups()
 
     def close(self) -> None:
-        """At the end of the process: jails that still run hold their control groups, so they end first."""
+        """At the end of the process: jails that still run have their control groups open, so they end first."""
         with self._lock:
             accounting, zygotes = self._accounting, list(self._zygotes)
         if accounting is None or self._pid != os.getpid():
@@ -182,7 +182,7 @@ class JailStarter:
         accounting.remove_groups()
 
     def _own_authority(self) -> Certificate:
-        """One for all jails that begin here: a branch has what its parent has loaded of it."""
+        """One for all jails that begin here: a branch has its parent's, which the parent's programs have loaded."""
         with self._lock:
             if self._authority is None:
                 self._authority = make_authority_of_proxy()
@@ -233,7 +233,7 @@ def machine_memory() -> int:
 
 
 def _check_memory(policy: SandboxPolicy) -> None:
-    """A limit that cannot be reached is none: the machine would run out of memory first, and others with it."""
+    """A limit that cannot be reached is none: the machine would run out of memory first, and other jails with it."""
     if policy.memory_bytes > machine_memory():
         raise UsageError(
             f"a jail of {shown_size(policy.memory_bytes)} was asked for, and this machine has "
@@ -242,7 +242,7 @@ def _check_memory(policy: SandboxPolicy) -> None:
 
 
 def _check_network(zygote: ZygoteClient) -> None:
-    """Only a network namespace keeps a jail from every way but its proxy."""
+    """Only a network namespace restricts a jail to its proxy."""
     if (isolation := zygote.isolation) != "strict":
         raise IsolationUnavailableError(
             "strict",
@@ -252,13 +252,13 @@ def _check_network(zygote: ZygoteClient) -> None:
 
 
 _nursery = JailStarter()
-"""The one state that belongs to the process and to nothing in it: a zygote is shared by all its runtimes."""
+"""The only process-wide state: a zygote is shared by all runtimes of the process."""
 
 
 def start_jail(
     policy: SandboxPolicy, ledger: EgressLedger | None = None, ends_at: float | None = None
 ) -> Supervisor:
-    """A fresh jail with nothing in it, supervised. Raises UsageError for too much memory; see JailStarter.start."""
+    """A new empty jail, supervised. Raises UsageError for too much memory; see JailStarter.start."""
     _check_memory(policy)
     policy = pinned(policy)
     with _explained():
@@ -266,7 +266,7 @@ def start_jail(
 
 
 def start_ends(policy: SandboxPolicy, nursery: JailStarter = _nursery) -> JailEnds:
-    """A fresh jail with nothing in it, not supervised yet. Raises as `start_jail`; see JailStarter.start_ends."""
+    """A new empty jail, not supervised yet. Raises as `start_jail`; see JailStarter.start_ends."""
     _check_memory(policy)
     policy = pinned(policy)
     with _explained():
@@ -291,7 +291,7 @@ def supervise(
     chronicle: JournalPort,
     succession: SupervisorState | None = None,
 ) -> Supervisor:
-    """Goes on with a jail that was started before. See JailStarter.supervise."""
+    """Continues with a jail that was started before. See JailStarter.supervise."""
     return _nursery.supervise(ends, policy, ledger, ends_at, chronicle, succession)
 
 

@@ -1,9 +1,9 @@
-"""Owns one jail: what callers ask of it, and what they hear when it answers.
+"""Owns one jail: takes its callers' requests and gives them their outcomes.
 
-Decisions are made elsewhere (`protocol`, `running_request`, `frame_parser`, `exit_reason`), and so is what is done
-to the jail: it is sent requests and interrupted by `dispatch`, read by `channels`, ended by `termination`; this
-module joins them. All of it runs on the reactor's thread, except that a request to an idle jail is sent by its
-caller at once. A supervisor may also continue where a former one of the same jail was ended.
+Decisions are made elsewhere (`protocol`, `running_request`, `frame_parser`, `exit_reason`), and so are the effects
+on the jail: `dispatch` sends requests and interrupts, `channels` read, `termination` ends the jail; this module
+joins them. All of it runs on the reactor's thread, except that a request to an idle jail is sent by its caller at
+once. A supervisor may also continue where a former one of the same jail was ended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cenote_worker.transport.packets import Packet, PacketAssembly
 
 
 class Takeover:
-    """Of one jail, once, under its lock and before anything of it is watched."""
+    """The takeover of one jail; used once, under its lock, before any of its descriptors is watched."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Takeover:
         printed: Callable[[StreamName, str], None],
         kept: int,
     ) -> None:
-        """printed: hears what was printed through pipes. kept: see `RunningRequest.begun`."""
+        """printed: called with what was printed through pipes. kept: see `RunningRequest.begun`."""
         self._work = work
         self._account = account
         self._conversation = conversation
@@ -67,7 +67,7 @@ class Takeover:
         self._kept = kept
 
     def take_up(self, left: SupervisorState) -> None:
-        """All that the former supervisor knew is known, and what it has waited for is waited for."""
+        """Restores all that the former supervisor knew, and waits for what it waited for."""
         left.skip()
         self._control.take_up()
         self._parking.take_up()
@@ -111,7 +111,7 @@ class Takeover:
 
 
 HANGUP_SECONDS = 5.0
-"""Between a jail's last packet and its end: an honest one takes milliseconds, on a busy machine a second."""
+"""Seconds between a jail's last packet and its end: normally milliseconds, on a busy machine a second."""
 
 
 class Supervisor:
@@ -129,9 +129,9 @@ class Supervisor:
         chronicle: JournalPort = NO_JOURNAL,
         succession: SupervisorState | None = None,
     ) -> None:
-        """buried: called once, when the jail has ended. egress: its way out, if any.
+        """buried: called once, when the jail has ended. egress: its network access, if any.
 
-        ends_at: when it is ended in any case, monotonic. succession: how a former supervisor left it.
+        ends_at: when it is ended in any case, monotonic. succession: the state in which a former supervisor left it.
         """
         self._reactor = reactor
         self._lock = threading.RLock()
@@ -170,7 +170,7 @@ class Supervisor:
         self._recovery, self._control = self._successors.recovery, self._successors.control
         self._parking = self._successors.parking
         self.programs = self._successors.programs
-        """What runs beside the worker."""
+        """The programs that run beside the worker."""
         self._interrupts = RequestInterrupts(
             self._work,
             reactor=reactor,
@@ -210,10 +210,10 @@ class Supervisor:
         self.is_stored: Callable[[], bool] = (
             _nothing_is_stored if succession is None else succession.is_stored
         )
-        """Whether another jail begins with what everybody was told last: then this one never goes on from a state
-        before that. On any thread, under the lock."""
+        """Whether the state that clients were last informed of is stored for another jail: then this one never
+        continues from an earlier state. On any thread, under the lock."""
         self.strike = self._successors.strike
-        """See there, as for what is asked of the warden about kept states."""
+        """See WorkerFailover, also for `hold` and `snapshots`."""
         self.hold, self.snapshots = self._successors.hold, self._successors.snapshots
         self.send, self.send_next = self._dispatch.send, self._dispatch.send_next
         self.refuse_waiting = self._dispatch.refuse_waiting
@@ -250,7 +250,7 @@ class Supervisor:
 
     @property
     def at_work(self) -> bool:
-        """Whether a request is carried out, or waits for that."""
+        """Whether a request is being carried out, or waits for that."""
         return self._work.is_there or self._conversation.phase is not Phase.IDLE
 
     @property
@@ -261,24 +261,24 @@ class Supervisor:
         return at_rest and recovery.struck is None and not recovery.touched
 
     def begins_at(self, step: int) -> None:
-        """The namespace was filled with the state after this step, before anybody else could use it."""
+        """The namespace was filled with the state after this step, before any client could use it."""
         with self._lock:
             self._recovery.ran(step)
 
     @property
     def limits(self) -> str:
-        """Who holds the limits of the jail as a whole: see JailAccount.mode."""
+        """What enforces the limits of the jail as a whole: see JailAccount.mode."""
         return self._account.mode
 
     def new_assembly(self) -> PacketAssembly | None:
-        """What puts packets of this jail together, if it must send them in pieces; one for each socket."""
+        """Assembles packets of this jail, if it must send them in pieces; one for each socket."""
         limit = max(self._value_limit, self._policy.output_bytes) + frame_parser.MAX_REPLY
         return PacketAssembly(limit) if self.isolation == "gvisor" else None
 
     # -- what callers do, from any thread --
 
     def submit(self, request: JailRequest) -> None:
-        """Queues a request; its listener hears the rest. A request to a dead jail is done at once."""
+        """Queues a request; its listener gets the outcome. A request to a dead jail is declined at once."""
         if request.timeout is None and request.ask is not RequestKind.EXECUTE:
             request.timeout = self._policy.call_seconds
         with self._lock:
@@ -289,7 +289,7 @@ class Supervisor:
         decline(request, self.death)
 
     def withdraw(self, request: JailRequest, *, waiting: bool = True) -> None:
-        """Takes a request back: see Withdraw."""
+        """Withdraws a request: see Withdraw."""
         with self._lock:
             if request in self._work.waiting:
                 if not waiting:
@@ -301,7 +301,7 @@ class Supervisor:
                 self.interrupt()
 
     def vacate(self, seat: AuthorSession) -> list[JailRequest]:
-        """The seat's holder has gone: interrupts what runs of theirs. Gives what waited, which its taker ends."""
+        """The session's client has gone: interrupts its cell. Returns its waiting requests, for the caller to end."""
         with self._lock:
             self.interrupt(seat)
             return withdrawn(self._work.waiting, seat)
@@ -309,14 +309,14 @@ class Supervisor:
     def interrupt(self, seat: AuthorSession | None = None) -> bool:
         """Interrupts the running cell; kills the jail if it goes on. False when nothing runs.
 
-        seat: only if it is of this seat; False when another's runs.
+        seat: interrupt only a cell of this session; False when another's runs.
         """
         with self._lock:
             return self._interrupts.interrupt(seat)
 
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
         """Asks the warden; `answer` is called, on any thread, with None if the jail has ended."""
-        with self._lock:  # to the end: the answer must not come before the question is noted
+        with self._lock:  # to the end: the answer must not come before the request is noted
             if self.death is not None:
                 answer(None)
                 return
@@ -340,7 +340,7 @@ class Supervisor:
     def let_go(self) -> bool:
         """Leaves an idle jail to a successor, as the end of this process would. False while anything is under way.
 
-        Not on the reactor's thread: waits until that has let go.
+        Not on the reactor's thread: waits for that thread to release the jail.
         """
         with self._lock:
             if self.busy:
@@ -358,20 +358,20 @@ class Supervisor:
         self._reactor.call_soon(self._resume)
 
     def mourned(self) -> None:
-        """The runtime's owner was told of this jail's end, or asked for it: a successor tells nobody again."""
+        """The runtime's owner was informed of this jail's end, or requested it: no successor reports it again."""
         self._chronicle.mourned()
 
     def end(self, death: JailExit) -> None:
-        """Kills the jail. Its callers hear the reason as soon as it is gone."""
+        """Kills the jail. Its callers get the reason as soon as it is gone."""
         self._ending.end(death)
 
     def bury(self, found: JailExit) -> None:
-        """It has ended by itself, unless somebody ended it."""
+        """The jail has ended: by itself, unless it was sentenced."""
         self._ending.bury(found)
 
     @property
     def death(self) -> JailExit | None:
-        """Set when it has ended."""
+        """Set when the jail has ended."""
         return self._ending.death
 
     @property
@@ -405,7 +405,7 @@ class Supervisor:
             self._successors.never_left(reply)
         elif reply is not None:
             self._finish(reply)
-        else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
+        else:  # the jail has reported ready, or answered a probe, whose answer itself is of no use
             self.send_next()
 
     def _on_control(self) -> None:
@@ -424,7 +424,7 @@ class Supervisor:
         self.end(_broken(violation))
 
     def hung_up(self) -> None:
-        """A jail that ends does that, and is buried at once. One that lives could never answer anything again."""
+        """A jail that ends hangs up, and its end is reported at once. One that lives on could never answer again."""
         self._reactor.call_at(time.monotonic() + HANGUP_SECONDS, self._end_unheard)
 
     def _end_unheard(self) -> None:
@@ -462,7 +462,7 @@ class Supervisor:
         else:
             outcome = running.answered(self._recovery.answered(running.request, reply))
         try:
-            # Before the next is sent: a chronicle has one request under way.
+            # Before the next is sent: a journal has one request under way.
             running.request.listener.done(outcome)
         finally:
             self.send_next()

@@ -1,4 +1,4 @@
-"""How a jail comes to its end for a supervisor, and what becomes of the requests that it no longer answers.
+"""How a supervisor ends a jail, and what becomes of the requests that it no longer answers.
 
 A jail is ended for a reason, reported when it is gone, or left to another supervisor without being ended.
 """
@@ -25,7 +25,7 @@ _CALL: Final = "a call ran out of time, ignored the interrupt and was killed"
 
 
 def ignored(request: JailRequest, clock: CellClock, now: float) -> JailExit:
-    """The sentence of a request that was interrupted and went on."""
+    """The reason to end a jail whose request was interrupted and went on."""
     if not clock.expired:
         return JailExit(reason="interrupt")
     text = "" if request.ask is RequestKind.EXECUTE else _CALL
@@ -35,7 +35,7 @@ def ignored(request: JailRequest, clock: CellClock, now: float) -> JailExit:
 
 
 def decline(request: JailRequest, death: JailExit) -> None:
-    """A request that came too late, or waited behind the one that was the last."""
+    """Declines a request that came after the jail's end, or was waiting at that time."""
     request.dispose()
     if request.ask is RequestKind.EXECUTE:
         request.listener.done(death.before(request.step, request.seat.author))
@@ -44,14 +44,14 @@ def decline(request: JailRequest, death: JailExit) -> None:
 
 
 def expired(limit: float | None) -> JailExit:
-    """Of a jail whose runtime had so many seconds."""
+    """The end of a jail whose runtime had this many seconds."""
     return JailExit(reason="time", text=f"the runtime's time of {limit:g} s was over and it was ended")
 
 
 class Termination:
-    """Of one jail.
+    """The end of one jail.
 
-    death: set when it has ended. is_left: a successor may go on; nothing is read or decided here any more.
+    death: set when it has ended. is_left: a successor may continue; nothing is read or decided here any more.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Termination:
                 self._grip.kill()
 
     def bury(self, found: JailExit) -> None:
-        """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""
+        """The jail has ended: `found` is what is known of it unless this supervisor ended it."""
         with self._lock:
             if self.death is not None:
                 return
-            # Nothing from a jail that broke the protocol.
+            # A jail that broke the protocol is not read any more.
             self._intake.last_words(trusted=self._sentence is None or self._sentence.reason != "protocol")
             self.death = self._sentence or self._recovery.struck or self._account.explain(found)
             self._conversation.end()
@@ -122,13 +122,13 @@ class Termination:
         self._chronicle.ended(self.death)
 
     def leave(self) -> None:
-        """Lets go of a jail to which it is deaf. Neither on the reactor's thread nor under the lock: waits for it."""
+        """Releases a jail that is not read any more. Not on the reactor's thread or under the lock: waits for it."""
         over = threading.Event()
         self._reactor.call_soon(lambda: self._leave(over))
         over.wait()
 
     def deafen(self) -> None:
-        """Under the lock: from now on all that is said is for a successor."""
+        """Under the lock: everything the jail sends from now on is for a successor."""
         self.is_left = True
         self._intake.deafen()
         self._hosts.deafen()

@@ -1,7 +1,7 @@
-"""What a supervisor does when its jail's worker dies or is made to, and a copy of it continues.
+"""What a supervisor does when its jail's worker dies or is ended, and a copy of it continues.
 
-A worker that has had nothing to do for a while is ended, too, and made again before the next request, at no cost
-but time. Whether that can be done the warden knows. No request is under way while there is no worker.
+A worker that has been idle for a while is ended, too, and made again before the next request, at no cost but time.
+The warden knows whether that can be done. No request is under way while there is no worker.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from cenote_worker.supervisor.running_request import JailWork, RunningRequest
 from cenote_worker.transport.packets import send_packet
 
 IDLE_SECONDS = 10.0
-"""Until a worker is ended. It costs some 20 ms of CPU time to have it again, and what its pages have cost."""
+"""Until an idle worker is ended. Making it again costs some 20 ms of CPU time, and its pages' cost again."""
 
 COMING_SECONDS: Final = 20.0
-"""As long as a jail has to start: one that cannot have its worker by then is ended."""
+"""As long as a jail has to start: one without a worker by then is ended."""
 
 _NONE_CAME: Final = "the runtime's process could not be started again; nothing ran, try again"
 
 
 class IdleJailOwner(Protocol):
-    """What is needed of whoever owns the jail, under its lock."""
+    """What this class needs of the jail's owner, under its lock."""
 
     @property
     def is_parkable(self) -> bool:
@@ -53,14 +53,14 @@ class IdleJailOwner(Protocol):
         """Kills the jail."""
 
     def refuse_waiting(self, error: UnavailableError) -> None:
-        """Whoever waits hears that: there is no worker, and none can be had."""
+        """Fails the waiting requests with this error: there is no worker, and none can be made."""
 
     def send_next(self) -> None:
-        """Whatever waits, if nothing is under way."""
+        """Sends the next waiting request, if nothing is under way."""
 
 
 class WorkerPresence(Enum):
-    """Of the worker. UNKNOWN: a former supervisor may have ended it."""
+    """The worker's presence. UNKNOWN: a former supervisor may have ended it."""
 
     THERE = auto()
     UNKNOWN = auto()
@@ -95,12 +95,12 @@ class IdleSuspend:
         self._interrupted: JailRequest | None = None
 
     def take_up(self) -> None:
-        """Goes on behind another supervisor."""
+        """Continues after another supervisor."""
         self._presence = WorkerPresence.UNKNOWN
         self.rest()
 
     def rest(self) -> None:
-        """Nothing is under way just now. One timer for many cells: most come and go long before it."""
+        """Nothing is under way now. One timer for many cells: most begin and end long before it is due."""
         self._idle_since = time.monotonic()
         if self._timer is None:
             self._arm()
@@ -123,7 +123,7 @@ class IdleSuspend:
                 self._control.park(self._recovery.head)
 
     def has_worker(self) -> bool:
-        """Whether one is there that hears a request. If not, `send_next` is called once one is."""
+        """Whether a worker runs that can take a request. If not, `send_next` is called once one does."""
         if self._presence in (WorkerPresence.UNKNOWN, WorkerPresence.AWAY):
             self._presence = WorkerPresence.COMING
             self._control.unpark()
@@ -131,9 +131,9 @@ class IdleSuspend:
         return self._presence is WorkerPresence.THERE
 
     def interrupt_first(self, waiting: Sequence[JailRequest], seat: AuthorSession | None) -> bool:
-        """Whether the first that waits would be running if the worker were there: then it is, as soon as it runs.
+        """Whether the first waiting request would run if the worker were there: then it is interrupted when it runs.
 
-        seat: as `Supervisor.interrupt` has it.
+        seat: see `Supervisor.interrupt`.
         """
         late = waiting and self._presence in (WorkerPresence.LEAVING, WorkerPresence.COMING)
         if not late or seat not in (None, waiting[0].seat):
@@ -142,12 +142,12 @@ class IdleSuspend:
         return True
 
     def was_interrupted(self, request: JailRequest) -> bool:
-        """Before it was sent, which it just was."""
+        """Whether the request, which was just sent, was interrupted before."""
         interrupted, self._interrupted = self._interrupted, None
         return interrupted is request
 
     def once_there(self, then: Callable[[], None]) -> None:
-        """Calls back when whatever the warden was asked before is over, and a worker is there."""
+        """Calls back when all earlier requests to the warden are over, and a worker runs."""
         if self.has_worker():
             then()
         else:
@@ -168,7 +168,7 @@ class IdleSuspend:
         self._presence = WorkerPresence.AWAY if is_parked else WorkerPresence.THERE
 
     def unparked(self, pid: int) -> None:
-        """A worker is there; 0: none can be had just now."""
+        """A worker runs; 0: none can be made now."""
         self.close()
         if pid:
             self._account.follow(pid)
@@ -182,7 +182,7 @@ class IdleSuspend:
             self._jail.refuse_waiting(UnavailableError(_NONE_CAME))
 
     def replaced(self) -> None:
-        """Another worker is there. What the warden was asked for it answers all the same."""
+        """Another worker runs. The warden still answers the pending requests."""
         if self._presence is WorkerPresence.AWAY:
             self._presence = WorkerPresence.THERE
             self.rest()
@@ -197,8 +197,8 @@ class IdleSuspend:
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
 WARDEN_SECONDS = 60.0
-"""What a warden has to answer in; milliseconds are enough. One that was taken over, as at `gvisor` it can be, may
-answer nothing, and whoever has asked would wait for ever."""
+"""Seconds for a warden to answer; milliseconds are enough. A compromised one, possible at `gvisor`, may answer
+nothing, and its caller would wait for ever."""
 
 _SILENT: Final = JailExit(reason="killed", text="the runtime's first process did not answer and was killed")
 UNKEEPABLE: Final = (
@@ -212,27 +212,27 @@ _FELL_BEHIND: Final = JailExit(
 
 
 class FailoverOwner(Protocol):
-    """What is needed of whoever owns the jail, under its lock."""
+    """What this class needs of the jail's owner, under its lock."""
 
     @property
     def death(self) -> JailExit | None:
-        """Set when it has ended."""
+        """Set when the jail has ended."""
 
     @property
     def is_sentenced(self) -> bool:
-        """Whether it is about to be ended."""
+        """Whether the jail is about to be ended."""
 
     def end(self, death: JailExit) -> None:
         """Kills the jail."""
 
     def bury(self, found: JailExit) -> None:
-        """It has ended by itself, unless somebody ended it."""
+        """The jail has ended: by itself, unless it was sentenced."""
 
     def send(self, request: JailRequest) -> None:
-        """Now, the running one."""
+        """Sends the request, which is the running one, now."""
 
     def is_stored(self) -> bool:
-        """Whether another jail begins with what everybody was told last."""
+        """Whether the state that clients were last informed of is stored for another jail."""
 
     @property
     def is_parkable(self) -> bool:
@@ -242,14 +242,14 @@ class FailoverOwner(Protocol):
         """See `IdleJailOwner`."""
 
     def send_next(self) -> None:
-        """Whatever waits, if nothing is under way."""
+        """Sends the next waiting request, if nothing is under way."""
 
 
 class WorkerFailover:
-    """The workers of one jail: where one has died, or is made to, a copy of it goes on. The WardenObserver.
+    """The workers of one jail: where one has died, or is ended, a copy of it continues. The WardenObserver.
 
-    What to make of that `recovery` knows; this does it: to the worker by way of the warden, to the request that was
-    under way, to whoever is to be told.
+    `recovery` decides what follows from that; this class carries it out: on the worker, through the warden, on the
+    request that was under way, and by informing the listeners.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class WorkerFailover:
         self._work = work
         self._reactor = reactor
         self._asked = deque[tuple[float, int]]()
-        """By when the warden is to have answered, and the number of the question."""
+        """The deadline for the warden's answer, and the number of the request."""
         self._lock = lock
         self._frames = ends.frames
         self._account = account
@@ -288,7 +288,7 @@ class WorkerFailover:
     # -- what is asked of the warden --
 
     def strike(self, death: JailExit) -> None:
-        """Kills the worker, in whose place a copy goes on; the jail where there is none, or it was of no use."""
+        """Kills the worker, so that a copy continues; kills the jail if there is no worker, or that did not help."""
         with self._lock:
             ending = self._jail.death is not None or self._jail.is_sentenced
             if ending or self.recovery.struck is not None:
@@ -310,7 +310,7 @@ class WorkerFailover:
             self._jail.end(death)
 
     def snapshots(self, told: SnapshotsCallback, failed: Callable[[], None]) -> None:
-        """Asks the warden what is kept; `failed` is called instead if the jail has ended."""
+        """Asks the warden for its snapshots; `failed` is called instead if the jail has ended."""
         with self._lock:
             if self._jail.death is None:
                 self.control.snapshots(told, failed)
@@ -318,7 +318,7 @@ class WorkerFailover:
         failed()
 
     def hold(self, targets: Iterable[SnapshotTarget]) -> Callable[[], None]:
-        """What is kept of these states stays, unless memory is short, until what this returns is called."""
+        """Pins the snapshots of these states, unless memory is short, until the returned function is called."""
         with self._lock:
             holder = self.control.holds.add(targets)
         return partial(self._let_go, holder)
@@ -330,7 +330,7 @@ class WorkerFailover:
     # -- requests that meet the death of the worker --
 
     def is_told_of_setback(self, request: JailRequest) -> bool:
-        """Whoever comes first after the worker has died between two requests hears of that, and nothing is run."""
+        """Reports a death of the idle worker to the first request after it, which is not run. False if none died."""
         setback = self.recovery.told()
         if setback is None:
             return False
@@ -358,7 +358,7 @@ class WorkerFailover:
         self._jail.send_next()
 
     def _fell(self, running: RunningRequest, setback: WorkerRestart, severed: tuple[str, ...]) -> None:
-        """The running request has died with the worker that had it."""
+        """The running request has died with its worker."""
         self._intake.empty_pipes()
         if running.request.ask is RequestKind.EXECUTE:
             spent, now = self._account.spent(), time.monotonic()
@@ -372,7 +372,7 @@ class WorkerFailover:
     def ran(
         self, running: RunningRequest, reply: ExecutedReply
     ) -> tuple[ExecutionResult, JailRequest | None]:
-        """The result of a cell, and what has to be done before anybody hears of it."""
+        """The result of a cell, and the rollback that has to be done before the result is given."""
         before, running.news = self.recovery.head, self.recovery.news()
         if reply.unkeepable:
             running.news = (*running.news, f"{UNKEEPABLE}: {reply.unkeepable}")
@@ -384,19 +384,19 @@ class WorkerFailover:
         return result, undo_request(running.request, result, before)
 
     def find_out(self, request: JailRequest, *, sent: bool) -> None:
-        """What became of a request of a former supervisor's, which may never have left or be lost."""
+        """Finds out what became of a request of a former supervisor, which may never have left or be lost."""
         if sent or request.ask is not RequestKind.ROLLBACK:
             self._probe()
             return
-        # The warden may have been asked, and have done it. Nothing has run since: twice is as good as once. What the
-        # worker may have answered to the survey behind the former try would come before the warden's answer to this.
+        # The warden may have got the request, and have done it. Nothing has run since: twice is as good as once. The
+        # worker's answer to the survey after the former try, if any, would come before the warden's answer to this.
         request.message.id = number = self._conversation.again()
         self._chronicle.asked(number, request, time.monotonic(), UsageBaseline())
         self.control.rollback(request.step, request.label)
 
     def _probe(self) -> None:
-        """The running request may never have been sent, or be lost: asks behind it. Which is answered first?"""
-        # By a clock of the machine, so that its number is no former supervisor's, nor a later one's.
+        """Sends a probe after the running request, which may never have left or be lost. Which is answered first?"""
+        # The number comes from a clock of the machine, so that no former or later supervisor has used it.
         probe = jail_pb2.Request(id=self._conversation.probe(time.monotonic_ns()))
         probe.survey.SetInParent()
         with suppress(OSError):  # the jail is dying, which the control channel reports
@@ -410,7 +410,7 @@ class WorkerFailover:
             self._look_later()
 
     def _look_later(self) -> None:
-        """One timer for all that was asked. It does not keep alive what has been closed meanwhile."""
+        """One timer for all requests to the warden. It holds no reference that would outlive this object."""
         look = weakref.WeakMethod(self._look)
 
         def late() -> None:
@@ -436,7 +436,7 @@ class WorkerFailover:
     def revived(self, death: JailExit, step: int, pid: int) -> None:
         found = self._account.explain(death)
         if found.reason == "memory":
-            self.control.thin()  # who tries again finds more room
+            self.control.thin()  # so that the next try finds more room
         self._succeeded(pid)
         changed = self.recovery.revive(found, step)
         if self.recovery.is_hopeless or (changed and self._jail.is_stored()):

@@ -1,6 +1,6 @@
 """Events of runtimes for the platform's audit log, and their buffer on the way there. No code, values or output.
 
-They are noted in the process where they happen, and taken in batches by the one that writes them down.
+They are recorded in the process where they happen, and fetched in batches by the process that stores them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cenote_worker.execution.results import ExecutionResult
 from cenote_worker.process.metrics import Counts, MetricsSnapshot
 
 MAX_LINE: Final = 120
-"""Characters of the first line of a cell: enough to know it again."""
+"""Characters of the first line of a cell: enough to recognise it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventOrigin:
-    """Of a deed: whose runtime, and what its jails may do. policy: SHA-256 of the serialised policy."""
+    """The runtime of an event, and what its jails may do. policy: SHA-256 of the serialised policy."""
 
     tenant: str
     runtime: str
@@ -32,7 +32,7 @@ class EventOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeSummary:
-    """What may be said of a cell's code."""
+    """The facts about a cell's code that are logged."""
 
     sha256: str
     size: int
@@ -41,7 +41,7 @@ class CodeSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellAuditEvent:
-    """A cell that has ended. token: id of the one that it came with. at: when, in seconds since the epoch."""
+    """A cell that has ended. token: id of the token used. at: when, in seconds since the epoch."""
 
     origin: EventOrigin
     token: str
@@ -62,7 +62,7 @@ class CellAuditEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkAuditEvent:
-    """A jail asked for a way out, or a connection that it was allowed has ended. passed: bytes both ways, then."""
+    """A jail requested a connection, or an allowed one has ended. passed: in the latter case, bytes both ways."""
 
     origin: EventOrigin
     decision: Decision
@@ -74,10 +74,10 @@ RuntimeAuditEvent = CellAuditEvent | NetworkAuditEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventBatch:
-    """Deeds in the order of their numbers, which one source never uses twice.
+    """Events in the order of their numbers, which one source never uses twice.
 
-    first: number of the first of them; each has one more than the one before. lost: how many right before the first
-    were not taken, for want of room. more: whether there are more by now. counts: all that this source has counted.
+    first: number of the first event; the others follow consecutively. lost: how many right before the first were
+    dropped for lack of room. more: whether there are more by now. counts: all counts of this source.
     """
 
     source: str
@@ -88,7 +88,7 @@ class EventBatch:
     counts: MetricsSnapshot = field(default_factory=MetricsSnapshot)
 
     def __setstate__(self, state: list[object]) -> None:
-        """A pickle has values alone, in order; a process of an earlier version has no counts."""
+        """A pickle has only values, in order; one of an earlier version has no counts."""
         for kind, value in zip(fields(self), [*state, MetricsSnapshot()], strict=False):
             object.__setattr__(self, kind.name, value)
 
@@ -125,23 +125,23 @@ def cell_audit_event(
 
 
 ROOM: Final = 20_000
-"""Deeds, of about a kilobyte each: what a busy host does in some ten seconds without a reader."""
+"""Events, of about a kilobyte each: some ten seconds of a busy host without a reader."""
 
 BATCH: Final = 500
 
 
 class EventBuffer:
-    """Of one process. source: names it, unlike any other that there ever was. Thread-safe."""
+    """The events of one process. source: its unique name, never reused. Thread-safe."""
 
     def __init__(self, source: str, room: int = ROOM) -> None:
         self.source = source
         self.counts = Counts()
-        """Of the same process. They go out with the deeds."""
+        """Counts of the same process. They are sent with the events."""
         self._room = room
         self._lock = threading.Lock()
         self._deeds: deque[RuntimeAuditEvent] = deque()
         self._first = 1
-        """The number of the first one that is kept."""
+        """The number of the first event in the buffer."""
         self._lost = 0
 
     def note(self, deed: RuntimeAuditEvent) -> None:
@@ -153,7 +153,7 @@ class EventBuffer:
                 self._lost += 1
 
     def read(self, written: int = 0) -> EventBatch:
-        """What comes next. written: the number up to which all is written down, and is kept here no longer."""
+        """The next events. written: events up to this number are stored, and dropped here."""
         with self._lock:
             if written >= self._first - 1:
                 self._lost = 0

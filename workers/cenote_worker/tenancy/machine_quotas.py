@@ -1,12 +1,12 @@
-"""What tenants use of a machine, counted by its processes together: by tenant and quota.
+"""What tenants use of a machine, counted jointly by its processes: by tenant and quota.
 
-A counter is a small file, in which each process has a number of its own:
+A counter is a small file, in which each process has its own number:
 
     limit and one, 0 for none | number of one process | of another | ...        each of eight bytes
 
-A process holds a lock on its number for as long as it lives. So what it had counts no more when it is killed, at
-whatever instruction, and the next process takes the place over. Locks are those of an open file (`F_OFD_SETLK`):
-those of a process would go when any descriptor of the file is closed.
+A process holds a lock on its number for as long as it lives. So its number counts no more when it is killed, at any
+instruction, and the next process takes the place over. Locks are those of an open file (`F_OFD_SETLK`): those of a
+process would be released when any descriptor of the file is closed.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ def nothing() -> int:
 
 
 class SharedCounter:
-    """Thread-safe. For as long as nothing is limited a count costs two system calls, and else some more."""
+    """Thread-safe. A count costs two system calls without a limit, and some more with one."""
 
     def __init__(self, quota: SharedQuota, descriptor: int, counts: Counts) -> None:
-        """descriptor: of the file, taken over; opened by this process for nothing else. counts: of refusals."""
+        """descriptor: of the file, taken over; this process must use it for nothing else. counts: of refusals."""
         self._quota = quota
         self._counts = counts
         self._file = descriptor
         self._lock = threading.Lock()
         self._place = 0
-        """Where this process's number is; 0 until there is one."""
+        """The index of this process's number; 0 until there is one."""
         self._mine = 0
 
     def limit(self, limit: int | None) -> None:
-        """What is counted beyond a lower limit stays, and nothing more comes in."""
+        """Sets the limit. Usage above a lowered limit stays, but nothing more is accepted."""
         self._write(0, 0 if limit is None else limit + 1)
 
     @property
     def used(self) -> int:
-        """By all processes."""
+        """The usage of all processes."""
         with self._lock:
             return self._mine + self._others()
 
     def take(self, amount: int, besides: Callable[[], int] = nothing) -> None:
-        """Counts something before it exists. besides: what counts too, and is known elsewhere.
+        """Counts something before it exists. besides: gives further usage, which is counted elsewhere.
 
         Raises QuotaExceededError.
         """
@@ -69,9 +69,9 @@ class SharedCounter:
 
     @contextmanager
     def room(self, amount: int, besides: Callable[[], int] = nothing) -> Iterator[None]:
-        """Nobody else takes anything meanwhile, so that what is kept inside counts for whoever comes next.
+        """A context in which no other process takes anything, so that later callers count what is stored inside.
 
-        Raises QuotaExceededError where there is no room for so much.
+        Raises QuotaExceededError where there is no room for the amount.
         """
         with self._lock:
             if self._limit() is None:
@@ -88,16 +88,16 @@ class SharedCounter:
                 self._lock_at(0, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
 
     def release(self, amount: int) -> None:
-        """What was taken is gone. A cell may end when all is closed already: it counts no more then."""
+        """Returns an amount. A cell may end after `close`: then it does not count any more."""
         with self._lock:
             if self._file < 0:
                 return
             self._count(-amount)
 
     def close(self) -> None:
-        """What this process has counts no more."""
+        """Removes this process's usage from the count."""
         with self._lock:
-            closed, self._file = self._file, -1  # soon another file has that number
+            closed, self._file = self._file, -1  # another file may soon have that number
             os.close(closed)
 
     # -- the file --
@@ -108,7 +108,7 @@ class SharedCounter:
         return limit - 1 if limit else None
 
     def _others(self) -> int:
-        """The numbers of all other processes that live."""
+        """The sum of the numbers of all other living processes."""
         size = os.fstat(self._file).st_size
         numbers = os.pread(self._file, size - size % _NUMBER.size, 0)
         counted = (
@@ -129,14 +129,14 @@ class SharedCounter:
         self._mine += max(amount, 0)
 
     def _free_place(self) -> int:
-        """One that is this process's from now on: nobody can take the lock on it away."""
+        """A place that belongs to this process from now on: it holds the lock on it."""
         place = _NUMBER.size
         while not self._claimed(place):
             place += _NUMBER.size
         return place
 
     def _claimed(self, place: int) -> bool:
-        """Whether this process has that place now."""
+        """Whether this process could lock that place."""
         try:
             self._lock_at(place, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
         except BlockingIOError:
@@ -156,7 +156,7 @@ class SharedCounter:
 
 
 class StoredBytes(Protocol):
-    """Asks for the bytes that are kept of a tenant's shared values on this machine, or of its runtimes' states."""
+    """Gives the bytes of a tenant's shared values on this machine, or of its runtimes' stored states."""
 
     def __call__(self, tenant: str, /) -> int: ...
 
@@ -166,7 +166,7 @@ def _none(_tenant: str) -> int:
 
 
 class MachineQuotas:
-    """Thread-safe. folder: where the processes of a machine meet; None for a process that is alone.
+    """Thread-safe. folder: common to the processes of a machine; None for a single process.
 
     counts: of this process.
     """
@@ -177,7 +177,7 @@ class MachineQuotas:
         self._lock = threading.Lock()
         self._tallies: dict[tuple[str, SharedQuota], SharedCounter] = {}
         self.states: StoredBytes = _none
-        """Set where states of runtimes are stored: asked only where something is limited."""
+        """Set where states of runtimes are stored; called only if there is a limit."""
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -191,26 +191,26 @@ class MachineQuotas:
             return known
 
     def room(self, tenant: str, size: int, stored: StoredBytes) -> AbstractContextManager[None]:
-        """For something of so many bytes, which is kept inside. Raises QuotaExceededError."""
+        """A context for storing something of so many bytes. Raises QuotaExceededError."""
         tally = self.tally(tenant, SharedQuota.STORED)
         return tally.room(size, lambda: stored(tenant) + self.states(tenant))
 
     def limit(self, limits: Mapping[str, Limits]) -> None:
-        """Instead of what limited these tenants before."""
+        """Replaces the limits of these tenants."""
         for tenant, own in limits.items():
             for quota in SharedQuota:
                 if quota in own or self._counted(tenant, quota):
                     self.tally(tenant, quota).limit(own.get(quota))
 
     def close(self) -> None:
-        """What this process has counts no more."""
+        """Removes this process's usage from the count."""
         with self._lock:
             tallies, self._tallies = list(self._tallies.values()), {}
         for tally in tallies:
             tally.close()
 
     def _counted(self, tenant: str, quota: SharedQuota) -> bool:
-        """Whether anybody here has ever counted it, or limited it."""
+        """Whether any process here has ever counted or limited it."""
         if (tenant, quota) in self._tallies:
             return True
         return self._folder is not None and (self._folder / f"{tenant}.{quota}").exists()

@@ -1,4 +1,4 @@
-"""What is counted where it is used up, by the processes of a machine together. Values only."""
+"""Quotas that are counted where they are used, jointly by the processes of a machine. Values only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cenote_security.errors import QuotaExceededError
 
 
 class SharedQuota(StrEnum):
-    """CELLS: accepted and not finished. STORED: bytes of shared values, of values on their way from
-    clients, and of what is stored of runtimes."""
+    """CELLS: accepted and not finished. STORED: bytes of shared values, of values being received from
+    clients, and of the stored data of runtimes."""
 
     CELLS = "cells"
     STORED = "stored"
@@ -29,7 +29,7 @@ REMEDIES: Final[Mapping[SharedQuota, str]] = MappingProxyType(
 )
 
 Limits = Mapping[SharedQuota, int]
-"""Of one tenant on one machine; what is missing is not limited."""
+"""Limits of one tenant on one machine; a missing quota is unlimited."""
 
 
 def exceeded(quota: SharedQuota, used: int, asked: int, limit: int) -> QuotaExceededError:
@@ -37,7 +37,7 @@ def exceeded(quota: SharedQuota, used: int, asked: int, limit: int) -> QuotaExce
 
 
 def parted(limits: Limits, machines: int) -> Limits:
-    """Each machine's part, rounded up: where anything is allowed no machine is left with nothing, and all together
-    never have as much as one more than the limit for each machine.
+    """Each machine's share, rounded up: no machine gets zero unless the limit is zero, and together they exceed the
+    limit by less than one per machine.
     """
     return {quota: -(-limit // machines) for quota, limit in limits.items()}

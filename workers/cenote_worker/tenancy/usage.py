@@ -1,4 +1,4 @@
-"""What is counted and noted of one runtime while it works."""
+"""What is counted and recorded of one runtime while it works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cenote_worker.wire import policies
 
 
 class RuntimeUsage:
-    """Of one runtime of one tenant. stored: see StoredBytes."""
+    """The usage of one runtime of one tenant. stored: see StoredBytes."""
 
     def __init__(
         self,
@@ -43,21 +43,21 @@ class RuntimeUsage:
         self._quotas = quotas
 
     def watch(self, ledger: EgressLedger | None) -> None:
-        """Notes what the runtime's proxy decides from now on."""
+        """Records the decisions of the runtime's proxy from now on."""
         if ledger is not None:
             ledger.witness = self._decided
 
     def cell(self, code: str, token: str) -> CellEntry:
-        """token: id of the one that it comes with."""
+        """token: id of the token used."""
         return CellEntry(self, code_of(code), token)
 
     def upload(self, size: int) -> None:
-        """A value of so many bytes is on its way from a client. Raises QuotaExceededError."""
+        """A value of so many bytes is being received from a client. Raises QuotaExceededError."""
         tenant = self.origin.tenant
         self._tally.take(size, lambda: self._stored(tenant) + self._quotas.states(tenant))
 
     def uploaded(self, size: int) -> None:
-        """It has come, or will not."""
+        """It was received, or will not be."""
         self._tally.release(size)
 
     def _decided(self, decision: Decision, passed: int | None) -> None:
@@ -79,7 +79,7 @@ class CellEntry:
         self._counted = self._books.cells
 
     def __enter__(self) -> Self:
-        """Around what may admit it and then fail: in that case it is not counted any more."""
+        """A context for code that may admit the cell and then fail: a failure ends the count."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -87,13 +87,13 @@ class CellEntry:
             self._drop()
 
     def _drop(self) -> None:
-        """It does not run, or not any more. Dropping twice is fine."""
+        """The cell does not run, or not any more. Dropping twice is fine."""
         counted, self._counted = self._counted, None
         if counted is not None:
             counted.release(1)
 
     def ended(self, outcome: Outcome) -> None:
-        """See UsageEntry. Anything but a result says that nothing ran."""
+        """See UsageEntry. Anything but a result means that nothing ran."""
         self._drop()
         if isinstance(outcome, ExecutionResult):
             deed = cell_audit_event(self._books.origin, self.token, self._code, time.time(), outcome)
@@ -101,11 +101,11 @@ class CellEntry:
 
 
 def policy_digest(policy: SandboxPolicy) -> str:
-    """SHA-256 of the policy as others may see it: from a digest, a short password can be guessed."""
+    """SHA-256 of the policy without secrets: from a digest, a short password could be guessed."""
     message = policies.without_secrets(policies.from_policy(policy)).SerializeToString(deterministic=True)
     return hashlib.sha256(message).hexdigest()
 
 
 def unrecorded_usage(runtime: str, policy: SandboxPolicy, quotas: MachineQuotas) -> RuntimeUsage:
-    """For a runtime of no platform: nobody reads what is noted, and of that nothing is kept."""
+    """The usage of a runtime without a platform: it has no reader, so nothing is recorded."""
     return RuntimeUsage("", runtime, policy, EventBuffer("", room=0), quotas, lambda _tenant: 0)

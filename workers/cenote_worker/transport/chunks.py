@@ -4,8 +4,8 @@ Chunks are of one size, cut from the beginning of each part. A part is one array
 file, so a change inside an array moves nothing: cutting where the content says so (a rolling hash) would find no more
 there, and costs Python a pass over every byte.
 
-The digest is XXH3 of 128 bits, not a cryptographic one. It runs at 10 GB/s and more where BLAKE2b does 1, and whoever
-makes two chunks with one digest only confuses a state of his own: chunks are never shared between runtimes.
+The digest is XXH3 of 128 bits, not a cryptographic one. It runs at 10 GB/s and more where BLAKE2b does 1, and a jail
+that makes two chunks with one digest only damages its own state: chunks are never shared between runtimes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cut(part: memoryview) -> Iterator[memoryview]:
 
 
 def chunk_count(size: int) -> int:
-    """How many chunks a part of so many bytes has."""
+    """The number of chunks of a part of so many bytes."""
     return -(-size // CHUNK)
 
 
@@ -43,5 +43,5 @@ def chunk_length(size: int, index: int) -> int:
 
 
 def split_digests(joined: bytes) -> list[bytes]:
-    """Digests that were written end to end."""
+    """Splits concatenated digests."""
     return [joined[start : start + DIGEST] for start in range(0, len(joined), DIGEST)]

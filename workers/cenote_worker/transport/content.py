@@ -4,10 +4,10 @@ The same bytes either way: a table of lengths, then the parts, each aligned so t
 Parts are written once, straight from the buffers they come from, and never copied again: the receiver of
 the memfd maps it privately, sees its own copy-on-write pages and can write to them.
 
-The parts of a whole state lie in one memory as PartLayout says, the same for the writer, the checker and the mapper.
-Large parts have pages of their own and are mapped one by one, so that what is written to one of them is given back
-when it goes, whatever becomes of the others. Small ones share a mapping: each costs the kernel an entry of a table
-that has 65,530.
+The parts of a whole state are in one memory, in the layout of PartLayout, for the writer, the checker and the mapper.
+Large parts have their own pages and are mapped one by one, so that private pages of one are freed with it,
+independently of the others. Small ones share a mapping: each mapping takes one of the 65,530 entries of a table in
+the kernel.
 
 A Holding is the right to content that lives outside any runtime.
 """
@@ -43,12 +43,12 @@ INLINE_LIMIT = 48 * 1024
 """Bytes. A packet must fit a socket's send buffer (208 KiB by default) next to others of its kind."""
 
 MAX_PARTS = 1_000_000
-"""A table of 8 MB: more buffers than any sensible value has, and a bound on what a reader walks."""
+"""A table of 8 MB: more buffers than any sensible value has, and a bound on a reader's work."""
 
 
 _LENGTH = struct.Struct("<Q")
 _BEFORE = aligned(_LENGTH.size)
-"""Bytes before the first part where there is one alone."""
+"""Bytes before the first part if there is only one."""
 
 _GAP = bytes(_BEFORE - _LENGTH.size)
 _SMALL = INLINE_LIMIT - _BEFORE
@@ -61,7 +61,7 @@ Part = Buffer | tuple[Buffer, ...]
 class Content:
     """Parts, packed; or, with a count of 0, the bytes of a file. Exactly one of `inline` and `memory` is set.
 
-    Whoever holds a Content with memory owns its descriptor: call `close`, or hand it on.
+    The owner of a Content with memory owns its descriptor: call `close`, or pass it on.
     """
 
     size: int
@@ -85,12 +85,12 @@ class Content:
 
     @classmethod
     def _small(cls, part: bytes) -> Content:
-        """The same of one small part, such as a cell's code, which is packed on each side of a line."""
+        """The same for one small part, such as a cell's code, which is packed on both sides of a connection."""
         return cls(size=_BEFORE + len(part), count=1, inline=_LENGTH.pack(len(part)) + _GAP + part)
 
     @classmethod
     def written(cls, sizes: Sequence[int], parts: Iterable[Iterable[Buffer]]) -> Content:
-        """What `pack` makes of parts of these sizes, which come bit by bit: only a bit is in memory twice.
+        """As `pack`, for parts of these sizes that come in pieces: only one piece is in memory twice.
 
         Raises what the parts raise, and OSError when the machine has no memory for them.
         """
@@ -118,7 +118,7 @@ class Content:
 
     @classmethod
     def of_bytes(cls, data: Buffer) -> Content:
-        """The bytes of a file that is yet to be."""
+        """The bytes of a file that does not exist yet."""
         size = memoryview(data).nbytes
         if size > INLINE_LIMIT:
             return cls(size=size, count=0, memory=SealedMemory.create([data]))
@@ -154,7 +154,7 @@ class Content:
         return _split(whole, self.count)
 
     def only_part(self) -> bytes:
-        """A copy of the first part, which is all of it: what each cell's code is. Raises as `unpack` does."""
+        """A copy of the only part, such as a cell's code. Raises as `unpack` does."""
         data = self.inline
         if data is None or self.count != 1 or len(data) < _LENGTH.size:
             return bytes(self.unpack()[0])
@@ -186,10 +186,10 @@ class Content:
 
     @classmethod
     def delivered(cls, message: jail_pb2.Payload, descriptors: list[int]) -> Content:
-        """What somebody sent who is trusted: a supervisor into a jail, a host of runtimes to its successor.
+        """Content from a trusted sender: from a supervisor to a jail, from a host of runtimes to its successor.
 
-        Descriptors are taken as in `from_wire`, memory as it comes: in gVisor, that from outside shows no seals, and
-        a shared value may be on disk.
+        Descriptors are taken as in `from_wire`, but memory is not checked: in gVisor, memory from outside shows no
+        seals, and a shared value may be on disk.
         """
         if not message.attached:
             return cls(size=message.size, count=message.count, inline=message.inline)
@@ -242,12 +242,12 @@ def _split(whole: memoryview, count: int) -> list[memoryview]:
 
 
 LARGE: Final = 256 * 1024
-"""Bytes from which on a part is mapped by itself."""
+"""Bytes from which on a part has its own mapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartLayout:
-    """offsets: of the parts, in their order. small: where the small ones end. size: where all do."""
+    """offsets: of the parts, in order. small: the end of the small ones. size: the end of all."""
 
     offsets: tuple[int, ...]
     small: int
@@ -255,7 +255,7 @@ class PartLayout:
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> Self:
-        """Small parts in their order, each on a cache line of its own; then the large ones, each on a page."""
+        """Small parts in order, each on its own cache line; then the large ones, each beginning on a page."""
         offsets = [0] * len(sizes)
         end = 0
         for index in (index for index, size in enumerate(sizes) if size < LARGE):
@@ -269,7 +269,7 @@ class PartLayout:
 
 
 def write_parts(target: int, parts: Sequence[memoryview]) -> None:
-    """Puts the parts into memory that is large enough. Raises OSError."""
+    """Writes the parts into memory that is large enough. Raises OSError."""
     for part, offset in zip(parts, PartLayout.of([part.nbytes for part in parts]).offsets, strict=True):
         while part:
             written = os.pwrite(target, part, offset)
@@ -277,7 +277,7 @@ def write_parts(target: int, parts: Sequence[memoryview]) -> None:
 
 
 def joined_parts(parts: Sequence[memoryview]) -> Iterator[Buffer]:
-    """All bytes of that memory, end to end."""
+    """All bytes of that memory, in order."""
     end = 0
     sizes = [part.nbytes for part in parts]
     # An empty part may have the offset of another.
@@ -322,7 +322,7 @@ def _up(offset: int, step: int) -> int:
 
 
 class Holding(Protocol):
-    """Where a reference's value lies, and the right to it."""
+    """The right to a reference's value, and the value's place."""
 
     @property
     def place(self) -> str:
@@ -330,10 +330,10 @@ class Holding(Protocol):
 
     @property
     def id(self) -> str:
-        """What the platform knows it by; empty in this process."""
+        """Its id on the platform; empty in this process."""
 
     def content(self) -> Content:
-        """The sealed value for one more holder, who closes it. Brings it here, and so blocks, from elsewhere."""
+        """The sealed value for one more holder, which closes it. Blocks to fetch a value from elsewhere."""
 
     def release(self) -> None:
         """Gives the right up. Called once."""

@@ -3,18 +3,18 @@
 SOCK_SEQPACKET keeps message boundaries, so a hostile peer can neither split nor glue frames; what is left to
 bound is the size of one packet and the number of descriptors that it carries.
 
-A jail in gVisor takes descriptors in, and lets none out. Memory then goes in pieces, ahead of the packet that names
-it. Each packet begins with two bytes, what it is and a number:
+A jail in gVisor receives descriptors, but cannot send any. Memory then goes in pieces, ahead of the packet that names
+it. Each packet begins with two bytes, its kind and a number:
 
     START  n   a first piece of the packet's n-th memory, from 0
     MORE   n   a further piece of it
     PACKET n   the packet itself, with n memories
 
-An interrupt may end a sender between two pieces. What has come by then is forgotten with the next packet, or the
-next first memory, so that it ends up in no other.
+An interrupt may end a sender between two pieces. The receiver drops those pieces at the next packet, or at the next
+first memory, so that they do not end up in another one.
 
 The fields of a message are counted before it is parsed. The parser makes an object of some 50 to 200 bytes of each
-message in a list, and two bytes are enough for one on the wire: sixteen megabytes of a jail's become a gigabyte
+message in a list, and one takes only two bytes on the wire: sixteen megabytes from a jail would become a gigabyte
 here. See "Encoding" in the documentation of Protocol Buffers.
 """
 
@@ -43,9 +43,9 @@ MAX_PACKET = 128 * 1024
 """Bytes. Larger things travel as sealed memory beside a packet."""
 
 MAX_DESCRIPTORS = 4
-"""The most that any message names is three; the rest is room for a clear error instead of a truncated one."""
+"""A message names three at most; the rest allows a clear error instead of a truncated one."""
 
-# Numbers: the members of `socket`'s enumerations are combined by Python code, which each packet would pay for.
+# Numbers: combining members of `socket`'s enumerations runs Python code, which would cost each packet time.
 _CLOSE_ON_EXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _HANGUP = select.POLLRDHUP | select.POLLHUP
 _poll = select.poll  # a cell may replace it
@@ -54,7 +54,7 @@ _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One received packet. Its receiver owns the descriptors."""
+    """A received packet. Its receiver owns the descriptors."""
 
     data: bytes
     descriptors: list[int]
@@ -96,9 +96,9 @@ def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
 
 
 def has_ended(sock: socket.socket) -> bool:
-    """For a socket that gave no bytes: whether that is the end of its stream, and no empty packet.
+    """For a socket that gave no bytes: whether that is the end of its stream, and not an empty packet.
 
-    Both look the same to `recv`. The kernel knows whether the other end was closed, or shut for writing.
+    Both look the same to `recv`. The kernel knows whether the other end was closed, or shut down for writing.
     """
     poll = _poll()
     poll.register(sock, _HANGUP)
@@ -126,7 +126,7 @@ PIECE: Final = 96 * 1024
 
 
 def send_in_pieces(sock: socket.socket, data: bytes, descriptors: list[int] | None = None) -> None:
-    """See `send_packet`. The descriptors are of memory, which nobody changes meanwhile."""
+    """See `send_packet`. The descriptors are of memory, which must not change meanwhile."""
     memories = descriptors or []
     for number, memory in enumerate(memories):
         _send_memory(sock, number, memory)
@@ -163,7 +163,7 @@ class PacketAssembly:
     def take(self, packet: Packet) -> Packet | None:
         """The packet that is complete with this one; its memories are sealed descriptors. None for a piece.
 
-        Raises ProtocolViolation for what the protocol has no place for, or this process no room.
+        Raises ProtocolViolation for what the protocol does not permit, or this process has no room for.
         """
         try:
             return self._take(packet)
@@ -171,7 +171,7 @@ class PacketAssembly:
             raise ProtocolViolation(f"memory that cannot be kept: {error.strerror}") from None
 
     def close(self) -> None:
-        """Forget what was gathered."""
+        """Drops the gathered pieces."""
         memories, self._memories, self._room = self._memories, [], self._limit
         for memory in memories:
             memory.close()
@@ -214,15 +214,15 @@ class PacketAssembly:
 
 
 _SIZED = 2
-"""Of the codings of a field: a length comes first."""
+"""The wire type of fields that begin with their length."""
 
 _LARGE = (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE)
 
 
 def check_field_count(data: bytes, kind: type[Message], most: int) -> None:
-    """Takes time for what is counted, not for what there is: a message without lists of its own counts as one.
+    """Takes time only for what is counted: a message without lists counts as one.
 
-    Raises ProtocolViolation for more than `most`, and for what no message of ours looks like.
+    Raises ProtocolViolation for more than `most`, and for data that is not a message of ours.
     """
     try:
         _left(data, 0, len(data), cast("Descriptor", kind.DESCRIPTOR), most)
@@ -231,7 +231,7 @@ def check_field_count(data: bytes, kind: type[Message], most: int) -> None:
 
 
 def _left(data: bytes, at: int, end: int, kind: Descriptor, room: int) -> int:
-    """What is left of the room when the fields of this message are counted."""
+    """The room left after the fields of this message were counted."""
     lists = _with_lists(kind)
     while at < end:
         room -= 1
@@ -247,7 +247,7 @@ def _left(data: bytes, at: int, end: int, kind: Descriptor, room: int) -> int:
 
 
 def _size(data: bytes, at: int, coding: int) -> tuple[int, int]:
-    """Of what follows a key, and where that begins."""
+    """Size of the value after a key, and its beginning."""
     match coding:
         case 0:  # a number
             return 0, _varint(data, at)[1]
@@ -261,7 +261,7 @@ def _size(data: bytes, at: int, coding: int) -> tuple[int, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends. Raises IndexError behind the data."""
+    """A number, and where it ends. Raises IndexError after the end of the data."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -276,7 +276,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def _with_lists(kind: Descriptor) -> Mapping[int, Descriptor]:
-    """Its fields that are messages with lists of texts or messages, or with such messages, by number."""
+    """By number, the fields that are messages which contain lists of texts or messages, directly or nested."""
     return {
         field.number: field.message_type
         for field in kind.fields

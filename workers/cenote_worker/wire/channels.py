@@ -1,6 +1,6 @@
-"""What both ends of a gRPC channel must agree on: message sizes and how they find out that the other has gone.
+"""Settings on which both ends of a gRPC channel must agree: message sizes, and the detection of a dead peer.
 
-And what their processes tell gRPC when they load it.
+Also the settings with which their processes load gRPC.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 
 MAX_MESSAGE: Final = 4 << 20
-"""Bytes; gRPC's own default. What is longer goes in parts and chunks of 1 MiB."""
+"""Bytes; gRPC's own default. Longer data is sent in parts and chunks of 1 MiB."""
 
 PING_EVERY: Final = 30
-"""Seconds between two pings of a client, calls or not: what makes a dead peer known within a minute."""
+"""Seconds between two pings of a client, with or without calls: a dead peer is detected within a minute."""
 
 PING_PATIENCE: Final = 20
 """Seconds until a ping that is not answered means that the peer is gone."""
@@ -32,19 +32,19 @@ CLIENT: Final[Options] = _BOTH
 
 SERVER: Final[Options] = (
     *_BOTH,
-    # By default the connection of whoever pings twice in 300 s ends. Besides for life, clients ping to learn how much
-    # is on its way, at moments that they do not choose; a flood is held off by a bound of its own.
+    # By default the connection of a client that pings twice in 300 s ends. Besides keepalive pings, clients also send
+    # pings for flow control, at moments that they do not choose; a separate limit stops floods.
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.max_concurrent_streams", 100),  # of one connection; a client needs one per runtime
-    ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server behind the same address
+    ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server at the same address
 )
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
 }
-"""What a process finds that loads gRPC, unless it says otherwise. gRPC reads it once.
+"""Default environment variables of a process that loads gRPC, which reads them once.
 
-Of late gRPC has threads that look after sockets in Python, too: one hears that something has come, hands it to one
-that reads, and that to the one that had waited for it. Without them the last one reads by itself, as it used to: half
-as many threads are woken for each message. A version that does not know these words any more does as it likes.
+Recent versions of gRPC use threads to poll sockets in Python, too: one notices data, a second one reads it, and wakes
+the waiting one. Without these experiments the waiting thread reads by itself, as in older versions: half as many
+threads are woken for each message. A version that does not know these names ignores them.
 """

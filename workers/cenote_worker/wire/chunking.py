@@ -1,4 +1,4 @@
-"""What is too long for one message of a stream: content in chunks that follow its frame, and frames in parts.
+"""Splits data that is too long for one message of a stream: content in chunks after its frame, and frames in parts.
 
 Content is inline when small. A long frame is serialised, cut, and put together again.
 """
@@ -16,7 +16,7 @@ from cenote_security.sealed_memory import SealedDraft, SealedMemory
 from cenote_worker.transport.content import INLINE_LIMIT, MAX_PARTS, Content
 
 CHUNK = 1 << 20
-"""Bytes of one chunk. gRPC copies each message several times; larger ones block the line for others."""
+"""Bytes of one chunk. gRPC copies each message several times; larger ones delay other messages."""
 
 
 def announce(message: jail_pb2.Payload, content: Content) -> bool:
@@ -34,7 +34,7 @@ def chunks(content: Content) -> Iterator[bytes]:
 
 
 class Incoming:
-    """Content on its way: filled with chunks until it is whole.
+    """Content that is being received: filled with chunks until it is complete.
 
     limit: bytes. Raises ProtocolViolation for more parts or bytes than allowed, and for chunks that do not add up;
     OSError where there is no memory for it.
@@ -58,12 +58,12 @@ class Incoming:
         return Content(size=self.size, count=self._count, memory=self._draft.seal())
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Drops incomplete content: nothing more will come."""
         self._draft.close()
 
 
 def inline(message: jail_pb2.Payload, limit: int) -> Content:
-    """Content that came with its frame; what is long for a packet is put into sealed memory.
+    """Content that came with its frame; content too long for a packet is put into sealed memory.
 
     Raises ProtocolViolation, and OSError where there is no memory for it.
     """
@@ -82,11 +82,11 @@ def _check(message: jail_pb2.Payload, limit: int) -> None:
 
 
 LONGEST = 1 << 20
-"""Bytes of a frame that goes as it is; gRPC's own limit for a message is 4 MiB."""
+"""Bytes of the longest frame that is sent whole; gRPC's own limit for a message is 4 MiB."""
 
 
 def cut(frame: runtime_pb2.ServerFrame) -> Iterator[runtime_pb2.ServerFrame]:
-    """The frame, or the parts of it."""
+    """The frame, or its parts if it is long."""
     if frame.ByteSize() <= LONGEST:
         yield frame
         return
@@ -104,7 +104,7 @@ class Joiner:
         self._data = bytearray()
 
     def add(self, part: runtime_pb2.Part) -> runtime_pb2.ServerFrame | None:
-        """The frame, once it is whole. Raises ProtocolViolation."""
+        """The frame, once it is complete. Raises ProtocolViolation."""
         if len(self._data) + len(part.data) > self._limit:
             raise ProtocolViolation("a frame in parts is over the limit")
         self._data += part.data

@@ -1,4 +1,4 @@
-"""One table: which error is which kind of failure on the wire, and which gRPC status beside it."""
+"""A table that maps each error to its kind of failure on the wire and its gRPC status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_security import errors
 from cenote_worker.checkpoints import errors as checkpoints
 
 METADATA = "cenote-failure-bin"
-"""Where a unary call that failed carries its Failure."""
+"""The metadata key with the Failure of a failed unary call."""
 
 MAX_FACTS = 10_000
 """Characters of all facts together: they become part of an error's text."""
@@ -22,7 +22,7 @@ MAX_FACTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """facts: how many of the error's arguments its class takes."""
+    """facts: the number of arguments that the error's class takes."""
 
     kind: Failure.Kind.ValueType
     error: type[errors.CenoteError]
@@ -30,7 +30,7 @@ class Row:
     facts: int = 1
 
 
-# The most special classes first: an error is the first row that it is an instance of.
+# The most specific classes first: an error takes the first row that it is an instance of.
 TABLE: tuple[Row, ...] = (
     Row(Failure.NAME_EXISTS, errors.NameExistsError, grpc.StatusCode.ALREADY_EXISTS),
     Row(Failure.UNKNOWN_NAME, errors.UnknownNameError, grpc.StatusCode.NOT_FOUND, 2),
@@ -77,7 +77,7 @@ _BY_KIND = {row.kind: row for row in TABLE}
 
 
 def to_failure(error: errors.CenoteError) -> Failure:
-    """The error as data. One whose class has no row goes as its family, with its text."""
+    """The error as data. An error whose class has no row is sent as its family, with its text."""
     row = _row(error)
     if row is None:
         return make(Failure, message=str(error))
@@ -86,14 +86,14 @@ def to_failure(error: errors.CenoteError) -> Failure:
 
 
 def to_error(failure: Failure) -> errors.CenoteError:
-    """The error again. One of a kind that this version does not know keeps its text."""
+    """The error of a failure. One of a kind unknown to this version keeps its text."""
     row = _BY_KIND.get(failure.kind)
     if row is None or len(failure.facts) != row.facts:
         return errors.CenoteError(failure.message)
     try:
         error = row.error(*_facts(failure.facts))
         str(error)
-    except (ValueError, TypeError, RecursionError):  # not what this version's error is made of
+    except (ValueError, TypeError, RecursionError):  # not the arguments of this version's error
         return errors.CenoteError(failure.message)
     return error
 

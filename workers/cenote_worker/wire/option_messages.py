@@ -1,7 +1,7 @@
 """Options as messages and back, by descriptor: a field of the message and an option have the same name.
 
-What differs is said beside the option: its name in the message, and whether True is False there. None is a field that
-is not set; so is a value that is none of the message's kinds, such as `"none"` where it has a message.
+Differences are declared beside the option: its name in the message, and whether True is False there. None is an unset
+field; so is a value that the field's type cannot hold, such as `"none"` for a message.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ M = TypeVar("M", bound=Message)
 
 
 def fill_options(message: M, options: Options) -> M:
-    """Sets all fields of the message that are options. Raises UsageError for what no message can hold: written out, a
-    text that is none in UTF-8 would be another variable, or another path.
+    """Sets all fields of the message that are options. Raises UsageError for values that no message can hold: text
+    that is not valid UTF-8 would be sent as another variable, or another path.
     """
     for known, field in _pairs(type(options), message):
         value = getattr(options, known.name)
@@ -45,9 +45,9 @@ def fill_options(message: M, options: Options) -> M:
 
 
 def read_options(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
-    """as_asked: what is not set is as by default, where zero, or no text, is no value for it.
+    """as_asked: unset fields get the default, where zero or an empty text is not a valid value.
 
-    Raises UsageError with all that is wrong: the message may be anybody's.
+    Raises UsageError with all errors: the message is not trusted.
     """
     given: dict[str, Any] = {}
     for known, field in _pairs(kind, message):

@@ -1,4 +1,4 @@
-"""Patches and builds as messages and back: what came of them."""
+"""The results of patches and builds as messages, and back."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def from_refusal(refusal: PatchRefusal) -> runtime_pb2.PatchRefusal:
 
 
 def to_refusal(message: runtime_pb2.PatchRefusal) -> PatchRefusal:
-    """One whose facts cannot be read is of no known kind."""
+    """A refusal whose facts cannot be read counts as one of an unknown kind."""
     try:
         if sum(map(len, message.facts)) > MAX_FACTS:
             raise ValueError

@@ -20,7 +20,7 @@ def from_policy(policy: SandboxPolicy) -> runtime_pb2.Policy:
 
 
 def without_secrets(message: runtime_pb2.Policy) -> runtime_pb2.Policy:
-    """The same for anybody to see: without credentials."""
+    """The same without credentials, safe to show."""
     shown = runtime_pb2.Policy()
     shown.CopyFrom(message)
     if shown.network.credentials:
@@ -29,13 +29,13 @@ def without_secrets(message: runtime_pb2.Policy) -> runtime_pb2.Policy:
 
 
 def to_policy(message: runtime_pb2.Policy) -> SandboxPolicy:
-    """Raises UsageError for what is no policy: the message may be anybody's."""
+    """Raises UsageError for an invalid policy: the message is not trusted."""
     return option_messages.read_options(SandboxPolicy, message)
 
 
 def to_requested_policy(message: runtime_pb2.Policy) -> SandboxPolicy:
-    """The policy that a request means. What is not set is as by default, where nothing is no value for it.
+    """The policy of a request. Unset fields get the default, where zero or empty is not a valid value.
 
-    Raises UsageError with all that is wrong with it.
+    Raises UsageError with all errors.
     """
     return option_messages.read_options(SandboxPolicy, message, as_asked=True)

@@ -43,7 +43,7 @@ def start_of(order: ProgramOrder, runtime: str, client: str) -> runtime_pb2.Proc
 
 
 def check_start(first: runtime_pb2.ProcessInput) -> runtime_pb2.ProcessStart:
-    """Raises ProtocolViolation for what is not the first message of a stream, UsageError for what no program is."""
+    """Raises ProtocolViolation if it is not the first message of a stream, UsageError for an invalid program."""
     if not first.HasField("start"):
         raise ProtocolViolation("a process begins with its start")
     start = first.start
@@ -72,7 +72,7 @@ def check_size(size: runtime_pb2.TerminalSize) -> None:
 
 
 def order_of(start: runtime_pb2.ProcessStart) -> ProgramOrder:
-    """Of a start that was checked. Raises UsageError."""
+    """The order of a checked start. Raises UsageError."""
     spec = ProgramSpec(
         argv=tuple(map(_decoded, start.argv)),
         env={_decoded(each.name): _decoded(each.value) for each in start.env},

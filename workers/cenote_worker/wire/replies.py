@@ -72,7 +72,7 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
 
 
 def payload_of(message: jail_pb2.Reply) -> jail_pb2.Payload | None:
-    """What of the message announces content, if anything."""
+    """The field of the message that announces content, if any."""
     match message.WhichOneof("body"):
         case "value":
             return message.value.content
@@ -82,7 +82,7 @@ def payload_of(message: jail_pb2.Reply) -> jail_pb2.Payload | None:
 
 
 def to_reply(message: jail_pb2.Reply, content: Content | None) -> Reply:
-    """The reply again. content: what `payload_of` announced, for the reply to own. Raises ProtocolViolation."""
+    """The reply of a message. content: as announced by `payload_of`; the reply owns it. Raises ProtocolViolation."""
 
     def attached(_payload: jail_pb2.Payload) -> Content:
         assert content is not None, "whoever reads a reply looks for its content first"

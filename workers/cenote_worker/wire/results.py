@@ -1,4 +1,4 @@
-"""What a runtime gives, as messages and back: results of cells, status, decisions of its proxy."""
+"""A runtime's results as messages, and back: results of cells, status, decisions of its proxy."""
 
 from __future__ import annotations
 

@@ -45,13 +45,13 @@ _STARTS_AT_ONCE: Final = 32
 """More would only queue; each holds four descriptors in flight, and the kernel limits those per user."""
 
 _ON_THE_WAY_SECONDS: Final = 2.0
-"""Whoever starts a jail says itself that it is not ready in time: this much later, that was lost."""
+"""Extra time for an answer: the zygote reports itself that a jail is not ready in time."""
 
 _END_SECONDS: Final = 2.0
 
 _CLEAN_SECONDS: Final = 20.0
-"""For a zygote to end its jails and remove their folders, which are left if it is killed over it. It takes a moment
-where the machine has time for that. One that still loads modules has none, and does not hear."""
+"""Time for a zygote to end its jails and remove their folders, which are left if it is killed before. It takes a
+moment on an idle machine. A zygote that still loads modules does not react."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +90,13 @@ class _Reply:
 
 
 class Connection:
-    """Starts a zygote at once and waits for it only when something is asked of it.
+    """Starts a zygote at once and waits for it only at the first request.
 
-    Replies come in any order. Whichever thread waits first reads for all: no thread of its own, nothing to stop.
+    Replies come in any order. The first thread that waits reads for all: there is no extra thread to stop.
     """
 
     def __init__(self, interpreter: Interpreter, spec: ZygoteSpec) -> None:
-        """Closes nothing of the spec's: the zygote has copies."""
+        """Does not close the spec's descriptors: the zygote has copies."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             end = theirs.fileno()
@@ -116,16 +116,16 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """True when no further jail can come from this zygote."""
+        """Whether this zygote can start no more jails."""
         return self._ended is not None or self._process.status is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is known to have loaded its modules; nothing is waited for."""
+        """Whether it is known to have loaded its modules. Does not wait."""
         return self._facts is not None
 
     def facts(self) -> ZygoteFacts:
-        """Wait until the zygote is ready. Raises what kept it from getting there."""
+        """Waits until the zygote is ready. Raises the error that prevented it."""
         if self._facts is None:
             message = self._wait_for(None, READY_SECONDS, keep=True).message
             if message["op"] != "ready":
@@ -144,7 +144,7 @@ class Connection:
     def start(
         self, policy: SandboxPolicy, descriptors: JailDescriptors, number: int, trusted: str = ""
     ) -> StartedJail:
-        """Start one jail. trusted: PEM of whom its programs trust, in place of whom they would.
+        """Starts one jail. trusted: PEM of the authorities that its programs trust instead of the default ones.
 
         Raises JailStartError, or UnavailableError when the zygote died.
         """
@@ -162,7 +162,7 @@ class Connection:
         return _started(number, reply, egress=policy.network != "none")
 
     def close(self) -> None:
-        """End the zygote and all its jails, and collect its process. Whoever waits for a start gets an error."""
+        """Ends the zygote and all its jails, and reaps its process. Calls that wait for a start get an error."""
         with self._news:
             self._ended = self._ended or UnavailableError("the zygote was closed")
             with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ class Connection:
         self._socket.close()
 
     def abandon(self) -> None:
-        """Let go of a zygote that belongs to the process this one was forked from."""
+        """Closes the connection to a zygote that belongs to the process from which this one was forked."""
         self._socket.close()
         self._process.disown()
 
@@ -215,7 +215,7 @@ class Connection:
             self._read_one(piece)
 
     def _read_one(self, seconds: float) -> None:
-        """Read one reply, for whoever waits for it, and wake all."""
+        """Reads one reply, for any waiting thread, and wakes all."""
         reply: _Reply | None = None
         dead = False
         try:
@@ -302,7 +302,7 @@ def _broken(message: dict[str, Any]) -> Exception:
 
 
 def _digest(policy: SandboxPolicy) -> str:
-    """Of its environment, which `pinned` has built; empty for none."""
+    """Digest of the policy's environment, which `pinned` has built; empty for none."""
     assert not isinstance(policy.environment, Environment), "a policy is pinned before a jail is asked for"
     return policy.environment or ""
 
@@ -352,18 +352,18 @@ class ZygoteClient:
         )
 
     def fits(self, policy: SandboxPolicy) -> bool:
-        """Whether jails of this policy can come from this zygote."""
+        """Whether this zygote can start jails of this policy."""
         wanted = (policy.isolation, tuple(policy.preload), tuple(policy.mounts), _digest(policy))
         return wanted == (self._isolation, self._preload, self._mounts, self._environment)
 
     @property
     def facts(self) -> ZygoteFacts:
-        """Isolation in force and modules loaded. Waits until the zygote is ready; raises what kept it from it."""
+        """Isolation in force and modules loaded. Waits until the zygote is ready; raises what prevents that."""
         return self._current().facts()
 
     @property
     def is_ready(self) -> bool:
-        """Whether a jail can come from it at once, as far as is known without waiting."""
+        """Whether it can start a jail at once, as far as is known without waiting."""
         return self._current().is_ready
 
     @property
@@ -373,9 +373,9 @@ class ZygoteClient:
     def start_jail(
         self, policy: SandboxPolicy, descriptors: JailDescriptors, trusted: str = ""
     ) -> StartedJail:
-        """Start a jail and wait until its worker is about to run. trusted: see Connection.start.
+        """Starts a jail and waits until its worker is about to run. trusted: see Connection.start.
 
-        The descriptors are passed on as copies; the caller keeps its own and should close them. The `policy` must
+        Copies of the descriptors are passed on; the caller keeps its own and should close them. The `policy` must
         fit. Raises IsolationUnavailableError, JailStartError, UnavailableError, UsageError.
         """
         if not self.fits(policy):
@@ -385,7 +385,7 @@ class ZygoteClient:
         return self._current().start(policy, descriptors, next(self._numbers), trusted)
 
     def close(self) -> None:
-        """End the zygote and every jail that it started; one that lingers is left to its jails."""
+        """Ends the zygote and every jail that it started; a zygote that lingers runs on until its jails end."""
         with self._lock:
             if not self._closed and self._owner == os.getpid():
                 self._connection.close()

@@ -1,4 +1,4 @@
-"""Which descriptor means what, and how a fresh process gets exactly those and no other."""
+"""The meaning of each descriptor, and how a fresh process gets exactly those and no other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FRAMES: Final = 3
 """In a worker: the frames socket. 0 is /dev/null, 1 and 2 are the output pipes."""
 
 WARDEN: Final = 4
-"""In a worker: the line to its warden, where copies of the worker are kept."""
+"""In a worker: the socket to its warden, where copies of the worker are kept."""
 
 PULSE: Final = 5
 """In both: a timer that runs while a cell does."""
@@ -23,16 +23,16 @@ CONTROL: Final = 3
 """In a warden: the control socket. 0, 1 and 2 are /dev/null."""
 
 LINE: Final = 4
-"""In a warden: the other end of a worker's line."""
+"""In a warden: the other end of a worker's socket."""
 
 FOR_WORKERS: Final = (6, 7, 8, 9)
-"""In a warden that may fork another worker: what that has as 1 to WARDEN."""
+"""In a warden that may fork another worker: the new worker's descriptors 1 to WARDEN."""
 
 WORKER_RULES: Final = 10
-"""In such a warden: what its level needs to fence a worker, if it needs anything."""
+"""In such a warden: the rules that its level needs to confine a worker, if any."""
 
 LAST_PID: Final = 11
-"""In such a warden, behind those rules: see Level."""
+"""In such a warden, after those rules: see Level."""
 
 _ABOVE_ALL_FIXED: Final = 16
 
@@ -43,7 +43,7 @@ class JailDescriptors:
 
     frames: SOCK_SEQPACKET, to the worker. control: SOCK_SEQPACKET, to the warden. stdout, stderr: write ends.
     environment: a memory file with the policy's variables, see `JailRequest`; added on the way when there are any.
-    groups: entrances of the jail's control groups: whoever writes `0` there is in.
+    groups: files of the jail's control groups: a process that writes `0` there joins.
     """
 
     frames: int
@@ -63,7 +63,7 @@ class JailDescriptors:
 
     @classmethod
     def arrived(cls, numbers: Sequence[int], groups: int) -> JailDescriptors:
-        """The other end's `in_order`."""
+        """The inverse of `in_order`, at the receiving end."""
         frames, control, stdout, stderr = numbers[:4]
         return cls(
             frames=frames,

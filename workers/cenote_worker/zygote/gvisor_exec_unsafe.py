@@ -1,7 +1,7 @@
-"""Moving a jail into a kernel of its own: a letter with all that it needs, and the program that is that kernel.
+"""Moves a jail into its own kernel: sends a boot message and executes the program that is that kernel.
 
-Nothing is shared by a fork there, and only the standard streams go along: what else the jail needs, its descriptors
-among it, lies in the letter, a packet on the socket that is its standard input.
+Nothing is inherited by a fork there except the standard streams: everything else that the jail needs, including its
+descriptors, is in the boot message, a packet on the socket that is its standard input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GUEST: Final = "cenote_worker.zygote.gvisor_init"
 
 @dataclass(frozen=True, kw_only=True)
 class BootMessage:
-    """What the processes inside are told. entry: the module whose `main` is a worker."""
+    """The settings of the processes inside. entry: the module whose `main` is a worker."""
 
     allowance: JailAllowance
     settings: WorkerSettings
@@ -49,10 +49,10 @@ class BootMessage:
 def exec_gvisor(
     level: Level, letter: BootMessage, environment: Mapping[str, str], descriptors: JailDescriptors, pipe: int
 ) -> None:
-    """Become the program that runs the jail. Returns never; raises WallError, OSError.
+    """Becomes the program that runs the jail. Never returns; raises WallError, OSError.
 
-    environment: all of the jail's variables but the policy's own. pipe: where it is said that the jail is ready, and
-    that program's words if it fails.
+    environment: all of the jail's variables except the policy's own. pipe: receives the report that the jail is
+    ready, or that program's error text.
     """
     level.settle(letter.allowance)
     command = level.command(letter.allowance, GUEST, environment)

@@ -1,4 +1,4 @@
-"""The first process of a jail that has a kernel of its own: opens the letter and becomes the warden."""
+"""The first process of a jail that has its own kernel: reads the boot message and becomes the warden."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cenote_worker.zygote.warden import loop
 
 _LETTER_BOX = 0
 _MAX_DESCRIPTORS = 8
-"""A pipe, those of every jail, and an environment."""
+"""A pipe, the descriptors of every jail, and an environment."""
 
 
 def run() -> None:
-    """The whole life of the process. Its standard input is the socket with the letter in it."""
+    """The whole life of the process. Its standard input is the socket with the boot message."""
     with socket.socket(fileno=_LETTER_BOX) as box:
         message, descriptors, _, _ = socket.recv_fds(box, MAX_MESSAGE, _MAX_DESCRIPTORS)
     letter = BootMessage.from_json(message)

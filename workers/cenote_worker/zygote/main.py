@@ -1,8 +1,8 @@
-"""A zygote's start: learn what is wanted, build the walls that all jails share, import, then serve.
+"""A zygote's start: read the spec, build the walls that all jails share, import, then serve.
 
 Requests wait until the preload is done. The other order, forking with what is imported so far, makes the first
-runtimes of a burst the slow ones for their whole life: each imports pandas again, in its own memory. A caller who
-knows that a program needs no pandas says so with an empty preload, and waits for nothing.
+runtimes of a burst slow for their whole life: each imports pandas again, in its own memory. A caller that knows that
+a program needs no pandas gives an empty preload, and need not wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(descriptor: str) -> None:
     except Broken as broken:
         _say(client, {"op": "broken", **asdict(broken)})
         return
-    except Exception as error:  # no terminal shows what a zygote dies of
+    except Exception as error:  # a zygote has no terminal to show its error
         _say(client, {"op": "broken", **asdict(Broken(kind="zygote", detail=repr(error)))})
         raise
     _say(client, hello)
@@ -68,10 +68,10 @@ def run(descriptor: str) -> None:
 
 
 def _hear_signals() -> None:
-    """Undo what outlives exec: a mask, and which signals are ignored.
+    """Resets what outlives exec: the signal mask, and ignored signals.
 
-    Jails are told by signals to interrupt cells, and wait for children, of which there are none to wait for where
-    SIGCHLD is ignored. Ray blocks SIGINT in all that it starts, `nohup` and daemons ignore others.
+    Jails get signals to interrupt cells, and wait for children, which is impossible while SIGCHLD is ignored. Ray
+    blocks SIGINT in all that it starts; `nohup` and daemons ignore other signals.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - _PYTHONS_OWN:
@@ -91,7 +91,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
         preload.use_prefix(spec.prefix)
     os.environ.clear()  # the interpreter itself sets LC_CTYPE when it finds none
     os.environ.update(_usual_environment(level))
-    # A jail with a kernel of its own is not a fork of this process: it would have nothing of what is imported here.
+    # A jail with its own kernel is not a fork of this process: it would share nothing of what is imported here.
     common = () if level.own_kernel else (CommonLibraries(host_proc), CommonHeap())
     preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
@@ -123,12 +123,12 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
 
 
 def _usual_environment(level: Level) -> dict[str, str]:
-    """What most jails will have; set once here, it costs them nothing. One CPU: no library may start threads."""
+    """The variables of most jails; set once here, they cost jails nothing. One CPU: no library may start threads."""
     return variables_of(level.home(0), 1, {})
 
 
 def _watch_client(pid: int) -> int:
-    """A pidfd of the client. Its socket alone says too little: a fork of the client holds that open too."""
+    """A pidfd of the client. Its socket alone is not enough: a fork of the client holds that open, too."""
     life = os.pidfd_open(pid)
     if os.getppid() != pid:
         sys.exit("the client ended before its zygote started")

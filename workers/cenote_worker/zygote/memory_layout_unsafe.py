@@ -1,20 +1,20 @@
 """The layout of a zygote's memory, so that forks of it are cheap: the heap and libraries' data lie in a file in
 memory.
 
-A fork copies the page table entry of every page that a process or its forebears have written, 55 MB of them after
+A fork copies the page table entry of every page that a process or its ancestors have written, 55 MB of them after
 numpy and pandas, but none of a file's: those are found again when they are touched. A worker is forked after each
-cell, so this halves what that takes. Memory cannot be moved under a running interpreter. So a long free stretch of
-the C library's heap is mapped from the file, shared, before anything is allocated there, and Python's own allocator
-draws on the same heap meanwhile. In the end the stretch is mapped again, privately: what it holds is in the file by
-then.
+cell, so this halves the cost of the fork. Memory cannot be moved under a running interpreter. So a long free stretch
+of the C library's heap is mapped from the file, shared, before anything is allocated there, and Python's own
+allocator uses the same heap meanwhile. In the end the stretch is mapped again, privately: its contents are in the
+file by then.
 
 The loader writes addresses into each library's data, two stretches for each of a hundred libraries, and a fork
-takes as long for each stretch as for hundreds of pages. Afterwards hardly any is written again, so they become
-pages of a file too.
+takes as long for each stretch as for hundreds of pages. Hardly any is written again later, so they become pages of a
+file, too.
 
-Imports leave free places all over the heap, and Python gives those out first: the few thousand small objects of a
-fork took a hundred pages more than they have bytes for. `fill_gaps` fills them, so that new objects lie side by
-side.
+Imports leave free slots all over the heap, and Python uses those first: the few thousand small objects of a fork
+would dirty a hundred pages more than their bytes need. `fill_gaps` fills the slots, so that new objects are
+contiguous.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from itertools import pairwise
 from typing import Final
 
 _BLOCK: Final = 2**20
-"""What Python's allocator asks for at once, and less than which the C library takes from its heap once it was given
-back a block of that size.
+"""The size that Python's allocator requests at once. After a block of this size was freed, the C library takes
+smaller ones from its heap.
 """
 
 _BLOCKS: Final = 256
-"""The stretch. What is not used of it is given back; imports that need more get memory as usual."""
+"""Number of blocks in the stretch. Unused ones are freed; imports that need more get memory as usual."""
 
 _SIZE_BEFORE: Final = ctypes.sizeof(ctypes.c_size_t)
-"""Where glibc notes a block's size: so many bytes before it."""
+"""glibc stores a block's size this many bytes before it."""
 
 _NOTES: Final = 2 * _SIZE_BEFORE
-"""What a block takes beside its bytes, if they are a multiple of as much."""
+"""Overhead of a block in bytes, if its size is a multiple of this."""
 
 _PAGE: Final = mmap.PAGESIZE
 _MAP_FIXED: Final = 0x10
@@ -69,10 +69,10 @@ def _address_of(function: object) -> int | None:
 
 
 class CommonHeap:
-    """From its making until `settle`, what this process allocates is in the file.
+    """From its creation until `settle`, this process's allocations are in the file.
 
-    Nothing may be forked in between that goes on in this memory: `os.fork` settles by itself. Where the C library's
-    heap is not as expected, nothing happens at all.
+    A process forked in between must not use this memory: `os.fork` settles by itself. Where the C library's heap is
+    not as expected, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class CommonHeap:
             os.register_at_fork(before=self.settle)
 
     def settle(self) -> None:
-        """From here on whatever this process or a fork of it writes is its own."""
+        """From here on everything that this process or a fork of it writes is private."""
         if self._file < 0:
             return
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(self._usual))
-        _libc.free(self._stopper)  # now the unused rest is the heap's top, and given back
+        _libc.free(self._stopper)  # now the unused rest is the heap's top, and is freed
         self._end = min(self._end, _up(_libc.sbrk(0)))
         map_file(self._start, self._end, mmap.PROT_READ | mmap.PROT_WRITE, self._file, 0, shared=False)
         with suppress(OSError):
@@ -99,9 +99,9 @@ class CommonHeap:
         self._file = -1
 
     def _exchange(self, blocks: list[int]) -> None:
-        """Puts the file where the blocks are and frees all but the last, so that the others are not given back.
+        """Maps the file where the blocks are and frees all but the last, which keeps the heap from shrinking.
 
-        While they are allocated nobody looks at them: nothing is missed but their sizes, which are put back.
+        Nothing uses the blocks while they are allocated: only their sizes are lost, and written again.
         """
         *inner, self._stopper = blocks
         self._start, self._end = _up(blocks[0]), _up(self._stopper) - _PAGE
@@ -118,14 +118,14 @@ class CommonHeap:
             _libc.free(block)
 
     def _use_for_objects(self) -> None:
-        """`realloc(NULL, size)` allocates. What is freed meanwhile is not used again: it is little."""
+        """Makes Python's allocator use this heap: `realloc(NULL, size)` allocates. It never frees: that is little."""
         ctypes.pythonapi.PyObject_GetArenaAllocator(ctypes.byref(self._usual))
         ours = _ArenaAllocator(None, _address_of(_libc.realloc), _address_of(_libc.getppid))
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(ours))
 
 
 def map_file(start: int, end: int, access: int, file: int, offset: int, *, shared: bool) -> None:
-    """Puts pages of a file in the place of what is there. Raises OSError."""
+    """Maps pages of a file over existing memory. Raises OSError."""
     flags = _MAP_FIXED | (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
     if _libc.mmap(start, end - start, access, flags, file, offset) != start:
         code = ctypes.get_errno()
@@ -133,7 +133,7 @@ def map_file(start: int, end: int, access: int, file: int, offset: int, *, share
 
 
 def _neighbours() -> list[int]:
-    """Blocks of the C library's heap, side by side; none where they do not come like that."""
+    """Contiguous blocks of the C library's heap; none where it does not give such."""
     bottom = _libc.sbrk(0)
     _libc.free(_libc.malloc(_BLOCK + _PAGE))  # one that was mapped raises the size from which on blocks are
     blocks = [0] * _BLOCKS  # at once: a list that grew would lie in between
@@ -147,9 +147,9 @@ def _neighbours() -> list[int]:
 
 
 def is_one_stretch(bottom: int | None, blocks: list[int], top: int | None) -> bool:
-    """Whether nothing lies between the blocks, and they in the heap, which ended at `bottom` and does at `top`. Pure.
+    """Whether the blocks are contiguous and in the heap, which ended at `bottom` and now ends at `top`. Pure.
 
-    A block is as far from the next as its size and the note of it say, and no more than it must be aligned.
+    Each block is followed by the next at the distance that its stored size gives, and that alignment requires.
     """
     if not bottom or not top or not all(blocks):
         return False
@@ -158,14 +158,14 @@ def is_one_stretch(bottom: int | None, blocks: list[int], top: int | None) -> bo
 
 
 def _up(address: int) -> int:
-    """To the next page's beginning."""
+    """Rounded up to the beginning of a page."""
     return (address + _PAGE - 1) & -_PAGE
 
 
 _LIBRARY: Final = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ +(/.*\.so[^/\n]*)\n")
 _WRITTEN: Final = re.compile(rb"^Anonymous: +[1-9]", re.MULTILINE)
 _LAST_LINE: Final = b"\nVmFlags:"
-"""Of what `smaps` says of a region, as long as kernels add nothing behind it."""
+"""The last line of a region in `smaps`, as long as kernels add nothing after it."""
 
 _ACCESS: Final = {
     b"r--p": mmap.PROT_READ,
@@ -182,9 +182,9 @@ class _Region:
 
 
 class CommonLibraries:
-    """Those that are loaded between its making and `settle`.
+    """Libraries that are loaded between its creation and `settle`.
 
-    The ones from before stay as they are: the interpreter and the C library are at work while memory is exchanged.
+    Earlier ones stay as they are: the interpreter and the C library are in use while memory is exchanged.
     """
 
     def __init__(self, host_proc: int) -> None:
@@ -193,7 +193,7 @@ class CommonLibraries:
         self._before = {found[4] for found in _LIBRARY.finditer(_read(host_proc, "maps"))}
 
     def settle(self) -> None:
-        """To be called when no other thread runs. What this process or a fork of it writes later is its own."""
+        """Call this when no other thread runs. What this process or a fork of it writes later is private."""
         regions = [region for region in _written(self._proc) if region.file not in self._before]
         file = os.memfd_create("cenote-libraries", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -206,7 +206,7 @@ class CommonLibraries:
 
 
 def _append(region: _Region, file: int) -> int:
-    """Gives where in the file its pages are."""
+    """Appends a region's pages to the file. Gives their offset."""
     offset = os.lseek(file, 0, os.SEEK_CUR)
     data = memoryview((ctypes.c_char * (region.end - region.start)).from_address(region.start)).cast("B")
     while data:
@@ -215,7 +215,7 @@ def _append(region: _Region, file: int) -> int:
 
 
 def _written(proc: int) -> Iterator[_Region]:
-    """Data of libraries that is not as it is in their files."""
+    """Regions of libraries' data that differ from their files."""
     for text in _read(proc, "smaps").split(_LAST_LINE):
         found = _LIBRARY.search(text)
         if found is not None and found[3] in _ACCESS and _WRITTEN.search(text):
@@ -230,13 +230,13 @@ def _read(proc: int, name: str) -> bytes:
 
 _ALIGNMENT: Final = 16
 _LARGEST: Final = 512
-"""Bytes: what is larger comes from the C library."""
+"""Bytes: larger objects come from the C library."""
 
 _POOL: Final = 16 * 1024
-"""Bytes that Python cuts into places of one size."""
+"""Bytes that Python cuts into slots of one size."""
 
 _MOST: Final = 100_000
-"""Places of one size. A thousand are free behind numpy and pandas; with another allocator there might be no end."""
+"""Slots of one size. A thousand are free after numpy and pandas; with another allocator there might be no end."""
 
 _allocate = ctypes.pythonapi.PyMem_Malloc
 _allocate.restype = ctypes.c_void_p
@@ -244,17 +244,17 @@ _allocate.argtypes = [ctypes.c_size_t]
 
 
 def fill_gaps() -> int:
-    """Takes what is free among small objects, for ever. Gives how many bytes.
+    """Takes the free slots among small objects, for ever. Gives the number of bytes.
 
-    And has Python forget which attributes of types it has looked up: it holds their names, and a fork that replaces
-    one writes to the page of the old name, too.
+    Also clears Python's cache of looked-up type attributes: it refers to their names, and a fork that replaces an
+    entry writes to the page of the old name, too.
     """
     ctypes.pythonapi.PyType_ClearCache()
     return sum(_fill(size) for size in range(_ALIGNMENT, _LARGEST + 1, _ALIGNMENT))
 
 
 def _fill(size: int) -> int:
-    """Until most of a pool has come in one row: that is a new one. This loop's own numbers may lie in between."""
+    """Allocates until most of a pool came contiguously: that one is new. This loop's own numbers may lie between."""
     last, row, taken = 0, 0, 0
     while row < _POOL // size * 3 // 4 and taken < _MOST:
         address = _allocate(size) or 0

@@ -1,4 +1,4 @@
-"""Importing once what every jail would import: each fork then has it for the price of its page tables."""
+"""Imports once what every jail would import: each fork then has it for the price of its page tables."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Final
 from cenote_worker.process.patient_wait import PatientWait
 
 _PARTS: Final = {"numpy": ("numpy.random",)}
-"""What a library imports only when it is asked for it, and each worker asks: its tracker wants their types."""
+"""Modules that a library imports only on demand, and that each worker's tracker needs for their types."""
 
 _ENDING_SECONDS: Final = 1.0
-"""A thread of an import may still be ending: matplotlib cancels a timer when it has listed the fonts."""
+"""Time for a thread of an import to end: matplotlib cancels a timer when it has listed the fonts."""
 
 
 @dataclass(kw_only=True)
 class Preloaded:
-    """loaded, missing: names of modules. threaded: the module whose import started a thread; none came after it."""
+    """loaded, missing: names of modules. threaded: the module whose import started a thread; the last one loaded."""
 
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Preloaded:
 
 
 def preload(names: Iterable[str], host_proc: int) -> Preloaded:
-    """Import modules in order; one that is not installed is skipped. Any other failure of an import is the caller's.
+    """Imports modules in order; one that is not installed is skipped. Any other failure of an import is raised.
 
     The environment must tell libraries to start no threads already: see `environment.scrubbed`.
     host_proc: a descriptor of `/proc`, to count this process's threads.
@@ -52,14 +52,14 @@ def preload(names: Iterable[str], host_proc: int) -> Preloaded:
 
 
 def settle_memory() -> None:
-    """Keep the collector off everything imported so far: its marks would dirty each page once per jail."""
+    """Excludes everything imported so far from garbage collection: its marks would dirty each page in each jail."""
     gc.disable()
     gc.collect()
     gc.freeze()
 
 
 def _alone(host_proc: int) -> bool:
-    """Whether this process has one thread, once those that are ending have ended."""
+    """Whether this process has one thread, after waiting for ending threads."""
     wait = PatientWait(_ENDING_SECONDS)
     while thread_count(host_proc) > 1:
         if not wait.piece():
@@ -77,14 +77,14 @@ def thread_count(host_proc: int) -> int:
 
 
 def use_search_path(search: Iterable[str]) -> None:
-    """Set `sys.path` to exactly what the jails have, before the first import that counts."""
+    """Sets `sys.path` to exactly that of the jails, before the first import that counts."""
     sys.path[:] = list(search)
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
 
 
 def use_prefix(prefix: str) -> None:
-    """What Python's start-up does in a virtual environment, without carrying out the `.pth` files there."""
+    """Does what Python's start-up does in a virtual environment, without executing its `.pth` files."""
     sys.prefix = sys.exec_prefix = prefix
     for give_builtins in (site.setquit, site.setcopyright, site.sethelper):
         give_builtins()

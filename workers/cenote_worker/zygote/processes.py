@@ -1,8 +1,7 @@
-"""The processes of a jail, read from its own `/proc`: which descend from which, what they use, and how to end
-orphans.
+"""The processes of a jail, read from its own `/proc`: their descent, what they use, and how to end orphans.
+gVisor has no lists of children, but gives each process's parent. Orphans are processes left by a cell whose worker
 
-gVisor has no lists of children, but says of each process which its parent is. Orphans are what a cell has left
-running that took its worker with it.
+died.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def jail_usage(copies: Collection[int] = ()) -> tuple[int, int]:
 
 
 def _all_but(pid: int) -> list[int]:
-    """The other processes of this pid namespace: gVisor does not say whose child is whose."""
+    """The other processes of this pid namespace: gVisor has no lists of children."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
@@ -48,7 +47,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Children of all threads of a process; none when it ended meanwhile."""
+    """Children of all threads of a process; none when the process has ended."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -57,17 +56,17 @@ def children(pid: int) -> list[int]:
 
 
 def _proportional_memory(pid: int) -> int:
-    """0 for a process that ended meanwhile. gVisor knows resident memory only, shared pages in full."""
+    """Bytes; 0 for a process that has ended. gVisor gives resident memory only, with shared pages in full."""
     return _kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss:") or _kilobytes(f"/proc/{pid}/status", b"VmRSS:")
 
 
 def private_memory(pid: int) -> int:
-    """What a process shares with no other; 0 for one that has ended, or where the kernel does not say."""
+    """Bytes that a process shares with no other; 0 for one that has ended, or where the kernel does not say."""
     return _kilobytes(f"/proc/{pid}/smaps_rollup", b"Private_Dirty:")
 
 
 def _kilobytes(path: str, name: bytes) -> int:
-    """The bytes that a line of a file of `/proc` gives in kilobytes; 0 when there is no such file or line."""
+    """Bytes, from a line of a `/proc` file that gives kilobytes; 0 when there is no such file or line."""
     with suppress(OSError), open(path, "rb") as lines:
         for line in lines:
             if line.startswith(name):
@@ -76,7 +75,7 @@ def _kilobytes(path: str, name: bytes) -> int:
 
 
 def oom_kills(proc: int | str = "/proc") -> int:
-    """How many processes this machine's kernel has killed for memory since it started; 0 when it does not say.
+    """The number of processes that this machine's kernel has killed for memory since it started; 0 if unknown.
 
     proc: path or descriptor of a `/proc`.
     """
@@ -89,11 +88,11 @@ def oom_kills(proc: int | str = "/proc") -> int:
 
 
 _PARENT, _SESSION = 1, 3
-"""Places in `/proc/PID/stat`, behind the name."""
+"""Field positions in `/proc/PID/stat`, after the name."""
 
 
 def all_below(pid: int) -> set[int]:
-    """All processes below one. gVisor has no lists of children, but says of each process whose child it is."""
+    """All processes below one, where there are no lists of children, as in gVisor: by each process's parent."""
     if Path(f"/proc/{pid}/task/{pid}/children").exists():
         return set(descendants(pid))
     of: dict[int, list[int]] = {}
@@ -107,14 +106,14 @@ def all_below(pid: int) -> set[int]:
 
 
 def all_children(pid: int) -> set[int]:
-    """Of a process, in the same way."""
+    """Children of a process, in the same way."""
     if Path(f"/proc/{pid}/task/{pid}/children").exists():
         return set(children(pid))
     return {child for child, fields in _all() if fields[_PARENT] == pid}
 
 
 def in_sessions(leaders: Collection[int]) -> set[int]:
-    """Processes of the sessions that these have begun; none where `/proc` does not show others."""
+    """Processes in the sessions of these leaders; none where `/proc` does not show other processes."""
     return {pid for pid, fields in _all() if fields[_SESSION] in leaders}
 
 
@@ -126,7 +125,7 @@ def _all() -> Iterator[tuple[int, list[int]]]:
 
 
 def _fields(pid: str) -> list[int]:
-    """As numbers, from the state on, which is 0; empty for a process that has ended, alive or a zombie."""
+    """The fields of `stat` as numbers, from the state on, which is 0; empty for a process that does not exist."""
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         state, *rest = file.read().rpartition(b")")[2].split()
         return [] if state in (b"Z", b"X") else [0, *map(int, rest[:20])]
@@ -134,32 +133,32 @@ def _fields(pid: str) -> list[int]:
 
 
 PATIENCE: Final = 5.0
-"""Seconds. A tree that forks faster than it is killed is at its limit of processes soon, and then loses."""
+"""Seconds. A tree that forks faster than it is killed soon reaches its process limit, and then loses."""
 
 _PAUSE: Final = 0.0005
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 StartTime = tuple[int, int]
-"""Clock ticks since the machine's start, and the pid, which tells those of one tick apart."""
+"""Clock ticks since the machine's start, and the pid, which orders processes of one tick."""
 
 
 def start_time_of(pid: int) -> StartTime:
-    """When a process began; the beginning of time for one that is gone."""
+    """When a process began; zeros for one that is gone."""
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19]), pid
     return 0, 0
 
 
 def start_time_at(moment: int) -> StartTime:
-    """Before all that begins then, or in the same tick. moment: nanoseconds since the machine's start."""
+    """A time before all processes that begin at or after that tick. moment: nanoseconds since the machine's start."""
     return moment * _TICKS // 10**9, 0
 
 
 def end_younger(than: StartTime, spared: Collection[int], trees: Collection[int] = ()) -> bool:
-    """Kill all processes below this one that began later; False when they do not come to an end.
+    """Kills all processes below this one that began later than this time; False when there is no end to them.
 
-    trees: processes that are spared with all below them. Orphans come to this process, which collects them: what has
-    ended is not found again.
+    trees: processes that are spared with all below them. Orphans become children of this process, which reaps them:
+    ended ones are not found again.
     """
     wait = PatientWait(PATIENCE)
     while True:
@@ -175,7 +174,7 @@ def end_younger(than: StartTime, spared: Collection[int], trees: Collection[int]
 
 
 def end_unattended(since: StartTime, spared: Collection[int]) -> None:
-    """Kill children of this process that are not spared and began since, with all below them."""
+    """Kills children of this process that are not spared and began since then, with all below them."""
     own = os.getpid()
     wait = PatientWait(PATIENCE)
     while wait.piece():

@@ -1,7 +1,7 @@
-"""The zygote's loop: take requests, fork launchers, reap; end everything when the client is gone, or the last jail.
+"""The zygote's loop: take requests, fork launchers, reap; end when the client, or the last jail, is gone.
 
 Single-threaded by necessity: a fork copies only the calling thread, and a lock that another one held stays held.
-Living jails share no user id: each has a slot of its own.
+Each living jail has its own slot, so that no two share a user id.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from cenote_worker.zygote.worker_start import Entry
 
 
 class UidSlots:
-    """Seats from 1 to `count - 1`. One that is free again is given as late as may be: what the kernel counts for
-    the user of a jail that has ended is let go of a little later than its processes.
+    """Slots from 1 to `count - 1`. A freed slot is reused as late as possible: the kernel's counts for the user of an
+    ended jail drop a little later than its processes end.
     """
 
     def __init__(self, count: int) -> None:
@@ -54,16 +54,16 @@ class UidSlots:
                 return self._last
 
     def leave(self, jail: int) -> None:
-        """The jail has ended; of one that has no seat, nothing."""
+        """Frees the slot of a jail that has ended, if it has one."""
         self._taken.pop(jail, None)
 
 
 _DESCRIPTORS: Final = 4
 _MAX_DESCRIPTORS: Final = 16
-"""Those, an environment, and the entrances of a handful of control groups."""
+"""The descriptors of a jail, an environment, and the files of a handful of control groups."""
 
 _END_SECONDS: Final = 1.0
-"""A killed process is gone in milliseconds, unless it hangs in the kernel; then nobody can end it."""
+"""A killed process is gone in milliseconds, unless it hangs in the kernel; then it cannot be ended."""
 
 
 def variables_of(home: Home, whole_cpus: int, extra: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ class Zygote:
         self._wakeup, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
-        """Serve until the client closes its socket or dies; then end all jails, or wait for their ends."""
+        """Serves until the client closes its socket or dies; then ends all jails, or waits until they have ended."""
         signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
         loop.heed_signals()
         # Wardens outlive their launchers, and at some levels a jail's processes outlive their warden: all come here.
@@ -142,7 +142,7 @@ class Zygote:
             self._tend()
 
     def _take_request(self) -> bool:
-        """Start one jail. False when the client closed its end."""
+        """Starts one jail. False when the client has closed its end."""
         message, descriptors, _, _ = socket.recv_fds(self._client, MAX_MESSAGE, _MAX_DESCRIPTORS)
         lifted = [lift(descriptor) for descriptor in descriptors]
         try:
@@ -188,19 +188,19 @@ class Zygote:
     # -- the dead ------------------------------------------------------------------------------------------
 
     def _tend(self) -> None:
-        """Reap; end what is left of jails whose warden is dead; when nothing is left, remove their folders."""
+        """Reaps; ends what is left of jails whose warden is dead; when nothing is left, removes their folders."""
         self._reap()
         if not self._ended:
             return
         children = self._children()
-        self._note_starts()  # behind: a warden comes here when its launcher has ended, which has told of it before
+        self._note_starts()  # afterwards: a launcher reports its warden before it ends and the warden is adopted
         strays = children - self._launchers.keys() - self._wardens.keys() - self._cleaners
         _kill(strays)
         if not strays:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Remove what ended jails left, in a process of its own: a jail may have left a million files."""
+        """Removes the folders of ended jails, in a separate process: a jail may have left a million files."""
         ended = frozenset(self._ended)
         self._ended.clear()
         pid = libc.bare_fork()
@@ -240,7 +240,7 @@ class Zygote:
             return set(map(int, pids.read().split()))
 
     def _end_all(self) -> None:
-        """Kill everything that descends from here, then leave nothing behind."""
+        """Kills all descendants, then removes everything."""
         wakeups = select.poll()
         wakeups.register(self._wakeup, select.POLLIN)
         wait = PatientWait(_END_SECONDS)

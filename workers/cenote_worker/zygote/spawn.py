@@ -1,7 +1,7 @@
 """How a jail is started: three forks from the zygote, each process further in.
 
     zygote -> launcher   unshares, forks the warden, waits for the worker, tells the client, ends
-                 -> warden     pid 1 of the jail: furnishes it, puts up the walls, forks the worker, stays
+                 -> warden     pid 1 of the jail: prepares it, puts up the walls, forks the worker, stays
                       -> worker     the namespace
 
 The launcher is there because a pid namespace begins with a child, and so that a slow start blocks nothing else: the
@@ -35,10 +35,10 @@ from cenote_worker.zygote.warden.snapshot_store import MOST
 from cenote_worker.zygote.worker_start import READY, BeginAgain, Entry, WorkerStart, trust_variables
 
 START_SECONDS: Final = 20.0
-"""A jail that is not ready by then is killed and reported. Two orders above an ordinary start, for a loaded host."""
+"""A jail that is not ready by then is killed and reported. A hundred ordinary starts, for a loaded host."""
 
 _PROCESSES_PER_COPY: Final = 4
-"""Copies count as processes of their jail: one part of them in so many at most."""
+"""Copies count as processes of their jail: at most one copy per this number of processes."""
 
 _MAX_REPORT: Final = 4096
 
@@ -47,8 +47,8 @@ _MAX_REPORT: Final = 4096
 class JailProcesses:
     """What the jail's own processes need.
 
-    environment: the variables that differ from this process's, the policy's own apart. oom_kills: the machine's count
-    of out-of-memory kills at this time.
+    environment: the variables that differ from this process's, without the policy's own. oom_kills: the machine's
+    count of out-of-memory kills at this time.
     """
 
     level: Level
@@ -62,7 +62,7 @@ class JailProcesses:
 
 @dataclass(frozen=True, kw_only=True)
 class SpawnRequest(JailProcesses):
-    """What a start needs, made by the zygote: what is computed here is computed before the fork, and so shared.
+    """The input of a start, made by the zygote: it is computed before the fork, and so shared.
 
     starts: a pipe by which the zygote learns the warden's pid.
     """
@@ -72,7 +72,7 @@ class SpawnRequest(JailProcesses):
 
 
 def spawn(request: SpawnRequest) -> int:
-    """Fork the launcher of a jail. Gives its pid, to the zygote only; returns at once."""
+    """Forks the launcher of a jail. Returns its pid, at once, and in the zygote only."""
     pid = libc.bare_fork()
     if pid == 0:
         run_and_exit(lambda: _launcher(request))
@@ -80,9 +80,9 @@ def spawn(request: SpawnRequest) -> int:
 
 
 def run_and_exit(role: Callable[[], object]) -> NoReturn:
-    """Run a forked process's role and end it there: it must never return into its parent's code.
+    """Runs a forked process's role and ends the process: it must never return into its parent's code.
 
-    One that raises has a fault, and ends with EX_SOFTWARE: no code that is well written exits with that.
+    A role that raises has a bug, and ends with EX_SOFTWARE, which no role exits with otherwise.
     """
     status = os.EX_SOFTWARE
     try:
@@ -125,7 +125,7 @@ def _launcher(request: SpawnRequest) -> None:
 
 
 def _hand_over(request: SpawnRequest, handle: int, listener: socket.socket | None) -> StartFailure | None:
-    """Give the client the jail. The kernel may refuse: jails of the client's own user can use its count up."""
+    """Passes the jail to the client. The kernel may refuse: the user's descriptors in flight are limited."""
     message = json.dumps({"op": "started", "id": request.allowance.number, "isolation": request.level.name})
     handles = [handle] if listener is None else [handle, listener.fileno()]
     try:
@@ -137,7 +137,7 @@ def _hand_over(request: SpawnRequest, handle: int, listener: socket.socket | Non
 
 
 def _enter_groups(entrances: Sequence[int]) -> None:
-    """Before the namespaces are made: the jail's view of control groups then begins at its own."""
+    """Joins the control groups. Before the namespaces are made: the jail's view then begins at its own groups."""
     with building("enter the jail's control groups"):
         for entrance in entrances:
             os.write(entrance, b"0")
@@ -145,7 +145,7 @@ def _enter_groups(entrances: Sequence[int]) -> None:
 
 
 def _await_ready(pipe: int) -> StartFailure | None:
-    """Wait for the worker's word or a failure of warden or worker, whichever comes first."""
+    """Waits for the worker's report or a failure of warden or worker, whichever comes first."""
     report = b""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -164,7 +164,7 @@ def _await_ready(pipe: int) -> StartFailure | None:
 
 
 def _parse_failure(report: bytes) -> StartFailure:
-    """A failure of our own comes as JSON; a program that a level starts says it in words of its own."""
+    """Parses a failure: our own come as JSON; a program that a level starts writes plain text."""
     if not report:
         return StartFailure(step="start the jail", code=0, detail="its processes died before it was ready")
     try:
@@ -204,9 +204,9 @@ def _first_process(request: SpawnRequest, pipe: int) -> None:
 
 
 def be_warden(inmates: JailProcesses, pipe: int) -> None:
-    """The warden's whole life, in the jail's first process. pipe: where it is said that the jail is ready.
+    """The warden's whole life, in the jail's first process. pipe: for the report that the jail is ready.
 
-    And the life of each process that the warden forks to begin where the worker began.
+    Also the life of each process that the warden forks to begin where the worker began.
     """
     try:
         inmates.level.settle(inmates.allowance)
@@ -266,7 +266,7 @@ def _start(inmates: JailProcesses) -> WorkerStart:
 def _place_for_warden(
     control: int, line: int, pulse: int, start: WorkerStart, for_workers: Sequence[int]
 ) -> None:
-    """Of what workers have it keeps nothing open that there will be no further one for."""
+    """Places the warden's descriptors. A worker's descriptors stay open only if another worker may need them."""
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     own = (null, null, null, control, line, pulse)
     level = start.level
@@ -282,7 +282,7 @@ def _place_for_warden(
 
 
 def _read_environment(file: int | None) -> tuple[dict[str, str], str]:
-    """The policy's variables, and whom programs trust. The file's position is the client's too, so it is not used."""
+    """The policy's variables, and the trusted PEM. The client shares the file's position, so it is not used."""
     if file is None:
         return {}, ""
     found = json.loads(os.pread(file, os.fstat(file).st_size, 0))

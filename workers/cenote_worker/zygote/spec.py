@@ -1,4 +1,4 @@
-"""What a client tells a zygote: once at its start, and for each jail. Plain JSON between two trusted processes."""
+"""What a client sends to a zygote: once at its start, and for each jail. Plain JSON between two trusted processes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from cenote_security.walls.level import Home, JailAllowance, LevelName
 from cenote_worker.process.worker_settings import WorkerSettings
 
 MAX_MESSAGE = 64 * 2**10
-"""Bytes of one message on a zygote's socket. Paths are the only thing in it that can be long."""
+"""Bytes of one message on a zygote's socket. Only its paths can be long."""
 
 DEFAULT_ENTRY = "cenote_worker.jail.worker"
 
 _UNTOLD: Final = ("env", "environment", "mounts", "network", "preload")
-"""Options that a zygote has in another form, or may not have."""
+"""Options that a zygote gets in another form, or may not get."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteSpec:
-    """What is common to all jails of one zygote.
+    """The common settings of all jails of one zygote.
 
     isolation, preload, mounts: of the policy. search: `sys.path` of the jails. visible: host paths shown read-only.
-    prefix: see Interpreter. held: a descriptor that is open as long as the zygote lives, and not in its jails; -1 for
+    prefix: see Interpreter. held: a descriptor that stays open while the zygote lives, but not in its jails; -1 for
     none.
     entry: the module whose `main(frames_fd, settings)` is a worker. client: the pid whose death ends the zygote.
-    lingers: its jails belong to others than the client, and end with those: a zygote whose client has gone starts no
-        more of them and stays until the last has ended.
+    lingers: its jails belong to other processes than the client, and end with those: when its client has gone, the
+        zygote starts no more jails and stays until the last has ended.
     """
 
     isolation: Isolation
@@ -56,12 +56,11 @@ class ZygoteSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class JailStartRequest:
-    """One jail, as asked of a zygote. number: the client's, unique per zygote. policy, egress: see Allowance.
+    """A request for one jail. number: the client's, unique per zygote. policy, egress: see Allowance.
 
-    has_environment: whether the policy's variables, and whom programs are to trust, come along, as JSON in a memory
-    file. They are not part of the request because the zygote reads that, and later jails, its forks, could find it in
-    their memory.
-    groups: how many entrances of control groups come along.
+    has_environment: whether the policy's variables and the trusted PEM come along, as JSON in a memory file. They are
+    not part of the request because the zygote reads that, and later jails, its forks, could find it in their memory.
+    groups: the number of control group files that come along.
     """
 
     number: int
@@ -84,7 +83,7 @@ class JailStartRequest:
         )
 
     def allowance(self, seat: int, base_memory: int) -> JailAllowance:
-        """seat: see Allowance. base_memory: what a fork of the zygote begins with, below the policy's memory."""
+        """seat: see Allowance. base_memory: bytes with which a fork begins, in addition to the policy's memory."""
         return JailAllowance(
             number=self.number,
             seat=seat,
@@ -109,7 +108,7 @@ class JailStartRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class StartFailure:
-    """Why a jail was not started. step: which part of the work failed; code: errno or 0."""
+    """Why a jail was not started. step: the part of the work that failed; code: errno or 0."""
 
     step: str
     code: int

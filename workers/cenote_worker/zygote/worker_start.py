@@ -1,10 +1,10 @@
-"""How a fork of a warden becomes the worker: the same in the first one, and in each that begins again at the
-initial state.
+"""How a fork of a warden becomes the worker: the same for the first one, and for each that restarts in the initial
+state.
 
-No process waits with the initial state: the warden forks one that does what the first worker did. A copy made right
-before the first cell would have all that getting ready has written to. The cell writes to most of it again, and
-each page would be there twice: 3.5 MB. A process that waits and has not got ready still takes 2. The warden is a
-fork of the same zygote, has not got ready either, and is there anyway.
+No process waits in the initial state: the warden forks one that does what the first worker did. A copy made right
+before the first cell would contain all pages written during start-up. The cell writes to most of them again, and each
+page would exist twice: 3.5 MB. A process that waits before its start-up still takes 2. The warden is a fork of the
+same zygote, has not done the start-up either, and exists anyway.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from cenote_worker.zygote.descriptors import FOR_WORKERS, FRAMES, PULSE, WARDEN,
 
 @dataclass(eq=False)
 class BeginAgain(BaseException):
-    """Raised in a process that was forked to begin where the worker began: what made it is none of its affairs.
+    """Raised in a process that was forked to begin where the worker began, to leave the warden's code.
 
     As an exception, so that it has no more of the warden's frames below it than the first worker had: programs that
-    recurse until Python stops them count those. wanted: see `WorkerSettings`. borrower: the line of whom it is lent.
+    recurse until Python stops them count those. wanted: see `WorkerSettings`. borrower: the borrower's socket.
     """
 
     wanted: Mapping[str, object]
@@ -41,13 +41,13 @@ class BeginAgain(BaseException):
 
 
 class InitialState:
-    """In the place of a `Copy`."""
+    """Stands in for a `Copy`."""
 
     pid: Final = BEGINNING
     memory: Final = 0
 
     def wake(self, then: Mapping[str, object]) -> int | None:
-        """See `Copy.wake`. Raises Again in that process."""
+        """See `Copy.wake`. Raises BeginAgain in that process."""
         try:
             pid = libc.bare_fork()
         except OSError:
@@ -57,7 +57,7 @@ class InitialState:
         return pid
 
     def lend(self, line: socket.socket, then: Mapping[str, object]) -> None:
-        """See `Copy.lend`. Raises Again in the process that answers."""
+        """See `Copy.lend`. Raises BeginAgain in the process that answers."""
         try:
             pid = libc.bare_fork()
         except OSError:
@@ -66,20 +66,20 @@ class InitialState:
             raise BeginAgain(then, line.detach())
 
     def end(self) -> None:
-        """Nothing is there that could end."""
+        """Does nothing: there is no process."""
 
     def close(self) -> None:
-        """Nothing is there that could have ended."""
+        """Does nothing: there is no process."""
 
 
 Entry = Callable[[int, WorkerSettings], None]
 """A worker's main: frames descriptor and settings. When it returns, the jail ends with status 0."""
 
 EXTRA: Final = PULSE + 1
-"""In a worker: the pipe on which the first one says that it is ready, or the line of whom another one lends to."""
+"""In a worker: the pipe on which the first one reports that it is ready, or the borrower's socket of a lent one."""
 
 READY: Final = b"ready"
-"""What it says there."""
+"""The report that it is ready."""
 
 _TRUST_VARIABLES: Final = (
     "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE",
@@ -92,7 +92,7 @@ def trust_file(temporary: str) -> str:
 
 
 def trust_variables(temporary: str) -> dict[str, str]:
-    """temporary: the folder of the file that they name."""
+    """The variables. temporary: the folder of the file that they name."""
     return dict.fromkeys(_TRUST_VARIABLES, trust_file(temporary))
 
 
@@ -109,8 +109,8 @@ class Seeds:
 class WorkerStart:
     """What a worker needs. environment: the variables that differ from this process's.
 
-    trusted: PEM of whom the jail's programs trust, for the file that `trust_variables` names; empty where they trust
-    whom they would.
+    trusted: PEM of the authorities that the jail's programs trust, for the file that `trust_variables` names; empty
+    for the default ones.
     """
 
     level: Level
@@ -125,13 +125,13 @@ class WorkerStart:
         return self.settings.policy.snapshots == "auto" and not self.level.own_kernel
 
     def fence(self) -> int:
-        """Gives a descriptor of `/dev/null`. Raises WallError, OSError."""
+        """Confines this process. Gives a descriptor of `/dev/null`. Raises WallError, OSError."""
         os.setsid()
         self.level.fence_worker()
         return os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     def begin(self, null: int, descriptors: Sequence[int], pipe: int) -> None:
-        """The first worker's life. descriptors: what it has as 1 to PULSE."""
+        """The first worker's life. descriptors: its descriptors 1 to PULSE."""
         place([null, *descriptors, pipe])
         self._become_fresh()
         if self.trusted:
@@ -141,7 +141,7 @@ class WorkerStart:
         self.entry(FRAMES, self._told())
 
     def begin_again(self, null: int, again: BeginAgain) -> None:
-        """The life of another one, as many frames deep."""
+        """The life of another one, at the same stack depth."""
         borrower = () if again.borrower is None else (again.borrower,)
         place([null, *FOR_WORKERS, PULSE, *borrower])
         self._become_fresh()
@@ -154,7 +154,7 @@ class WorkerStart:
         return replace(self.settings, warden=WARDEN, pulse=PULSE) if self.keeps_copies else self.settings
 
     def _become_fresh(self) -> None:
-        """Undo what a worker inherits by being a fork: environment, signals, random state, idle collector."""
+        """Resets what a worker inherits as a fork: environment, signals, random state, idle collector."""
         os.umask(0o077)
         os.environ.update(self.environment)
         signal.set_wakeup_fd(-1)
@@ -166,14 +166,14 @@ class WorkerStart:
 
 
 def _say_so_many_cpus(count: int) -> None:
-    """Make Python's own answer the policy's: not every level can make the C library's so."""
+    """Makes Python report the policy's number: not every level can make the C library do so."""
     os.cpu_count = lambda: count
     if sys.version_info >= (3, 13):
         os.process_cpu_count = lambda: count
 
 
 def _draw_other_numbers(seeds: Seeds) -> None:
-    """Give this jail random states of its own.
+    """Gives this jail its own random states.
 
     Seeded with an integer, since gathering the 128 bits that numpy would take by itself dirties half a megabyte, and
     all that is needed is that no two jails draw the same numbers.

@@ -388,7 +388,7 @@ def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncIterator[Reason
     """The answer of a model, which may be of a user's own class."""
     stream = reasoned(model, messages)
     if not hasattr(stream, "__anext__"):
-        getattr(stream, "close", str)()  # a coroutine that nobody awaits
+        getattr(stream, "close", str)()  # a coroutine that is never awaited
         raise UsageError(
             f"{type(model).__name__}.stream gave a {type(stream).__name__}; it is `async def` and yields the text, "
             f"and at last ModelTurn(text, finish_reason, usage)"

@@ -57,7 +57,7 @@ class BlockExchange:
         self.heard(lines(text, note), text)
 
     def broken_off(self, text: str) -> None:
-        """Nobody waits for the block any more. The model is shown this, unless it was shown what came of it."""
+        """The wait for the block was broken off. The model is shown this, unless it was shown what came of it."""
         if self._conversation.entries[-1].kind is Kind.CODE:
             self.heard(text, text)
 

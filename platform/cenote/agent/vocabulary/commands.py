@@ -1,6 +1,6 @@
 """The language between the agent's decisions and the world: commands go out, happenings come in.
 
-A decision is a generator (a `Flow`). It yields commands; whoever drives it carries each out and sends back what
+A decision is a generator (a `Flow`). It yields commands; its driver carries each out and sends back what
 happened. The flow itself does no I/O and reads no clock: a test is a list of happenings and a list of commands.
 """
 
@@ -145,7 +145,7 @@ Command: TypeAlias = (
 class RuntimeDescription:
     """What a runtime holds.
 
-    described: its variables, those that nobody injected included. skills, going_back: what the model is told of
+    described: its variables, those that were not injected included. skills, going_back: what the model is told of
     skills, and of states that it can go back to.
     together: how the agent works with others who are attached to the runtime; empty for the owner.
     differing: what is not as it was in the state that the namespace is a copy of, a line each.

@@ -144,7 +144,7 @@ class SubAgent(ABC):
 
 
 class PassingPort:
-    """Says of itself what the inner one does. Whoever derives from it carries out the rest of AgentRuntime."""
+    """Describes itself as the inner port does. Subclasses implement the rest of AgentRuntime."""
 
     def __init__(self, inner: AgentRuntime) -> None:
         self._inner = inner

@@ -160,7 +160,7 @@ def _names() -> IdNames:
 
 
 def _last_number(folder: Path) -> int:
-    """Of the entries that there are."""
+    """The number of the last entry; 0 if there is none."""
     from cenote.gateway.audit.folder import log_files
     from cenote.gateway.audit.reader import EntrySelection, selected
 

@@ -259,7 +259,7 @@ class PlatformConnection:
 
 @contextmanager
 def platform_connection(where: Destination) -> Iterator[PlatformConnection]:
-    """A line that is closed behind."""
+    """A connection that is closed at the end of the block."""
     import grpc
 
     from cenote.runtime.remote.channels import OPTIONS, tls_credentials

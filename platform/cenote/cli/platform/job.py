@@ -62,8 +62,8 @@ def check_place(path: Path) -> None:
 class ResultFile:
     """Written beside its place, under a name with the job in it: a part of another job is never gone on with.
 
-    revision: of the job: a part from before tasks were done again is none of it. Inside, `after` is the place in the
-    input behind which results are missing; lines and bad count all that are there, those of former commands too.
+    revision: of the job: a part from before tasks were done again does not count. Inside, `after` is the place in the
+    input after which results are missing; lines and bad count all that are there, those of former commands too.
     """
 
     def __init__(self, path: Path, job: str, revision: int) -> None:

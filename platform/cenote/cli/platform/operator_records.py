@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def records() -> Iterator[Database]:
-    """The database, closed behind. Raises UnavailableError where no platform has run yet."""
+    """The database, closed at the end of the block. Raises UnavailableError where no platform has run yet."""
     from cenote.gateway.store.database import Database, database_place
     from cenote.gateway.store.state_folder import state_folder
 

@@ -208,7 +208,7 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 
 def create(arguments: argparse.Namespace) -> int:
-    if not arguments.name:  # as from a variable that a script has not set: nobody would find it again
+    if not arguments.name:  # as from a variable that a script has not set: it could not be found again
         raise UsageError("a runtime that stays needs a name: `cenote runtime create NAME`")
     screen = Screen()
     policy = policy_from(arguments)

@@ -105,9 +105,9 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _keep_what_is_behind_dashes(parser: argparse.ArgumentParser) -> None:
-    """The program's own arguments are no options of this command, wherever those stand before it.
+    """Keeps the program's own arguments from being read as options of this command.
 
-    argparse gives positional arguments away at the first of them, and has none left for what comes behind options.
+    argparse consumes all positional arguments at the first of them, and has none left for those after options.
     """
     whole = parser.parse_known_args
 

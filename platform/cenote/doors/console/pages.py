@@ -1,10 +1,9 @@
 """Pages of the console: the fleet, a runtime with its steps and variables, a step, what an edit would run again.
 
-Users sign in with a token and are known by the cookie of their browser.
+Users sign in with a token and are identified by a browser cookie.
 
-What comes out of a jail is hostile. Text is escaped, and without control characters. Anything else is answered by
-itself, with a policy by which a browser gives it no script, no form, no origin and no network; pages show it in
-frames and images.
+Output of a jail is hostile. Text is escaped, and without control characters. Anything else has a URL of its own, with
+a policy by which a browser gives it no script, no form, no origin and no network; pages show it in frames and images.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from cenote_security.printable import printable, shown_size
 from cenote_worker.execution.results import Span, VariableInfo
 
 MOST_SESSIONS: Final = 1_000
-"""At once; the one that has been quiet for longest ends first."""
+"""Sessions at once; the one that has been idle for longest ends first."""
 
 LONGEST: Final = 12 * 3600.0
 """Seconds after which a session ends."""
@@ -45,8 +44,8 @@ LONGEST: Final = 12 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """token: what its user has signed in with. form_key: what each form of its pages sends back, so that no page of
-    another site sends one. ends: on the monotonic clock.
+    """token: with which its user has signed in. form_key: each form of its pages sends it back, so that a page of
+    another site cannot send one. ends: on the monotonic clock.
     """
 
     token: str
@@ -55,14 +54,14 @@ class ConsoleSession:
 
 
 class ConsoleSessions:
-    """Those of one process. Their cookies are of no use after it has ended."""
+    """The sessions of one process. Their cookies are invalid after it has ended."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._by_cookie: OrderedDict[bytes, ConsoleSession] = OrderedDict()
 
     def begin(self, token: str) -> str:
-        """Gives the cookie. The token is good."""
+        """Returns the cookie. The token is valid."""
         cookie = secrets.token_urlsafe(32)
         self._by_cookie[_key(cookie)] = ConsoleSession(
             token, secrets.token_urlsafe(32), self._clock() + LONGEST
@@ -72,7 +71,7 @@ class ConsoleSessions:
         return cookie
 
     def get(self, cookie: str) -> ConsoleSession | None:
-        """None for one that has ended, or never was."""
+        """None for one that has ended, or never existed."""
         session = self._by_cookie.get(_key(cookie))
         if session is None:
             return None
@@ -87,12 +86,12 @@ class ConsoleSessions:
 
 
 def _key(cookie: str) -> bytes:
-    """Not the cookie itself: a search in memory takes a time that depends on what is searched for."""
+    """Not the cookie itself: the time of a search in memory depends on what is searched for."""
     return hashlib.sha256(cookie.encode(errors="replace")).digest()
 
 
 DOOR: Final = "console"
-"""The author of steps that come by it."""
+"""The author of steps that the console runs."""
 
 COOKIE: Final = "cenote_session"
 
@@ -119,20 +118,20 @@ _OF_JAILS: Final = _HEADERS | {
     "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "frame-ancestors 'self'",
 }
-"""For what a jail has made, whatever it says that it is."""
+"""Headers for output of a jail, whatever it claims to be."""
 
 _TITLES: Final = {403: "Not allowed", 404: "Not found"}
-"""Of pages that say what stood in the way. A lost runtime is no error of the server's."""
+"""Titles of error pages. A lost runtime is no error of the server."""
 
 _IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 _FRAMES: Final = ("text/html",)
 _TEXTS: Final = ("text/markdown", "text/latex", "application/json", "text/plain")
-"""The first that an output has is shown, images before frames before texts."""
+"""The first type that an output has is shown, images before frames before texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One output of a step on its page: as an `image`, a `frame` or a `text`. url: of what is answered by itself."""
+    """One output of a step on its page: as an `image`, a `frame` or a `text`. url: if it has one of its own."""
 
     kind: str
     url: str = ""
@@ -141,7 +140,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request by a session."""
+    """A request of a session."""
 
     request: Request
     session: ConsoleSession
@@ -155,12 +154,12 @@ class Visit:
         return await self.door.get(self.name)
 
     async def step(self) -> tuple[Any, Step]:
-        """With the record that it is in. Raises UsageError, UnknownEntryError."""
+        """The step, with the record that contains it. Raises UsageError, UnknownEntryError."""
         state = await (await self.runtime()).state()
         return state, state.step(self.request.path_params["step"])
 
     async def form(self) -> Mapping[str, str]:
-        """With line ends as Python has them. Raises RejectedError for one of another page's."""
+        """The form, with Python's line ends. Raises RejectedError for one of another site's page."""
         given = (await self.request.form()).items()
         form = {name: value.replace("\r\n", "\n") for name, value in given if isinstance(value, str)}
         if not hmac.compare_digest(form.pop("form_key", "").encode(), self.session.form_key.encode()):
@@ -283,7 +282,7 @@ class Console:
         answer.delete_cookie(COOKIE)
         return answer
 
-    # -- what there is --
+    # -- reading --
 
     async def _fleet(self, visit: Visit) -> Response:
         sought = visit.request.query_params.get("q", "")
@@ -330,7 +329,7 @@ class Console:
         )
 
     async def _output(self, visit: Visit) -> Response:
-        """One that is no text, in the form that its page shows."""
+        """An output that is not text, in the form that its page shows."""
         _, step = await visit.step()
         index = visit.request.path_params["output"]
         output = step.outputs[index] if index < len(step.outputs) else {}
@@ -354,12 +353,12 @@ class Console:
         )
 
     async def _file(self, visit: Visit) -> Response:
-        """To be stored, whatever is in it."""
+        """As a download, whatever it contains."""
         data = await (await visit.runtime()).author.files.read(visit.request.query_params.get("path", ""))
         stored = {"content-disposition": "attachment", "content-type": "application/octet-stream"}
         return Response(data, headers=_OF_JAILS | stored)
 
-    # -- what can be done --
+    # -- actions --
 
     async def _run(self, visit: Visit) -> Response:
         code = (await visit.form()).get("code", "")
@@ -369,7 +368,7 @@ class Console:
         task.add_done_callback(self._ran)
         done, _ = await asyncio.wait((task,), timeout=PATIENCE)
         if done:
-            return _to(_url(visit.name, task.result().step))  # raises what stood in the cell's way
+            return _to(_url(visit.name, task.result().step))  # raises the reason why the cell could not run
         return _to(_url(visit.name))
 
     def _ran(self, task: asyncio.Task[Any]) -> None:
@@ -393,7 +392,7 @@ class Console:
         return _to(_url(visit.name))
 
     async def _plan(self, visit: Visit) -> Response:
-        """What an edit would run again; or does, where the form says so."""
+        """What an edit would run again; or runs it, where the form says so."""
         form = await visit.form()
         state, step = await visit.step()
         code = form.get("code", "")
@@ -412,7 +411,7 @@ class Console:
 
 
 async def _variables(runtime: OpenRuntime) -> Sequence[VariableInfo] | None:
-    """None where a cell holds the namespace meanwhile."""
+    """None while a cell uses the namespace."""
     try:
         return await asyncio.wait_for(runtime.author.describe(), PATIENCE)
     except TimeoutError:
@@ -464,7 +463,7 @@ def _url(name: str, step: int | None = None) -> str:
 
 
 def _within(path: str) -> str:
-    """A path of this console, whatever a link says."""
+    """A path of this console, whatever the link contains."""
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
 
 

@@ -38,7 +38,7 @@ from cenote_security.errors import (
 )
 
 ENVD_VERSION: Final = "0.6.8"
-"""The version of E2B's own daemon whose interface this is: its SDKs choose by it what they ask for."""
+"""The version of E2B's own daemon whose interface this is: E2B's SDKs choose their requests by it."""
 
 _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
     (NotAuthenticatedError, 401),
@@ -259,7 +259,7 @@ def key_of(request: Request) -> str:
 
 
 def refusal(error: CenoteError) -> Response:
-    """As E2B's SDKs read it."""
+    """In the form that E2B's SDKs expect."""
     return _error(next((status for kind, status in _STATUS if isinstance(error, kind)), 500), str(error))
 
 
@@ -313,7 +313,7 @@ def _listed(sandbox: E2bSandbox) -> dict[str, Any]:
 Serve = Callable[[E2bSandbox, Request], Awaitable[Response]]
 
 GONE: Final = 502
-"""How E2B's own proxy answers for a sandbox that is not there."""
+"""The answer of E2B's own proxy for an unknown sandbox."""
 
 
 @dataclass(frozen=True, slots=True)

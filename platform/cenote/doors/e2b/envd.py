@@ -38,7 +38,7 @@ Message = TypeVar("Message", bound=BaseModel)
 STREAM: Final = "application/connect+json"
 _END: Final = 2
 _KEEPALIVE: Final = 20.0
-"""Seconds of silence after which a stream says that it is alive."""
+"""Seconds of silence after which a stream sends a keepalive."""
 
 MAX_FRAMES: Final = 10_000
 
@@ -215,7 +215,7 @@ class E2bProcesses:
 
 
 def _deadline(request: Request) -> float | None:
-    """Seconds that a call may take, and what it has started; None for no limit."""
+    """Seconds that a call may take, including the program that it started; None for no limit."""
     told = request.headers.get("connect-timeout-ms", "")
     return int(told) / 1000 if told.isdecimal() and int(told) else None
 
@@ -237,7 +237,7 @@ async def _started(
         process=process, config=program.model_dump(), tag=asked.tag, is_terminal=terminal is not None
     )
     if not (pid := await process.pid()):
-        await process.wait()  # raises why it was never begun
+        await process.wait()  # raises the reason why it was never begun
     events = _followed(sandbox, command, pid)
     following = asyncio.create_task(_follow(sandbox, pid, command))
     sandbox.following.add(following)
@@ -250,7 +250,7 @@ async def _started(
 async def _followed(
     sandbox: E2bSandbox, command: SandboxCommand, pid: int
 ) -> AsyncIterator[dict[str, object]]:
-    """What it writes from here on, until its end. Cut where the sandbox was ended meanwhile."""
+    """Its output from here on, until its end. Cut where the sandbox was ended meanwhile."""
     follower = CommandFollower()
     command.followers.add(follower)
     try:
@@ -277,7 +277,7 @@ async def _wrapped(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[di
 
 
 async def _follow(sandbox: E2bSandbox, pid: int, command: SandboxCommand) -> None:
-    """Hands on what a program writes, to all who follow it, until its end; it goes on when none does."""
+    """Passes a program's output to all followers, until its end; the program continues without followers."""
     error = ""
     sandbox.commands[pid] = command
     try:
@@ -300,7 +300,7 @@ async def _follow(sandbox: E2bSandbox, pid: int, command: SandboxCommand) -> Non
 
 
 async def _tell(command: SandboxCommand, event: dict[str, object]) -> None:
-    """A program waits for its slowest follower."""
+    """Blocks for the slowest follower."""
     for follower in tuple(command.followers):
         await follower.put(event)
 

@@ -40,7 +40,7 @@ _TYPES: Final = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY", "lin
 
 @dataclass(frozen=True, slots=True)
 class E2bFiles:
-    """Contents by `/files`, all else by the service `filesystem.Filesystem`."""
+    """Contents by `/files`, everything else by the service `filesystem.Filesystem`."""
 
     def calls(self) -> Mapping[str, Callable[[E2bSandbox, Request], Awaitable[Response]]]:
         return {
@@ -179,19 +179,19 @@ async def _asked(request: Request) -> str:
 
 
 def _whole(path: object) -> str:
-    """As E2B's clients know it."""
+    """The path in the form of E2B's clients."""
     if not isinstance(path, str) or not path:
         raise UsageError("name a path")
     return posixpath.normpath(posixpath.join(HOME, path))
 
 
 def _inside(path: str) -> str:
-    """The same where it is in the jail: the other one is a link."""
+    """The path in the jail: E2B's path is a link."""
     return WORKDIR + path[len(HOME) :] if path == HOME or path.startswith(f"{HOME}/") else path
 
 
 def _relative(path: object) -> str:
-    """To the working directory, for what is in it."""
+    """The path relative to the working directory, if it is inside."""
     inside = _inside(_whole(path))
     return inside[len(WORKDIR) + 1 :] if inside.startswith(f"{WORKDIR}/") else inside
 

@@ -57,7 +57,7 @@ class _NewContext(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class E2bInterpreter:
-    """What the port of the interpreter serves."""
+    """The service at the port of the interpreter."""
 
     async def execute(self, sandbox: E2bSandbox, request: Request) -> Response:
         wanted = _NewExecution.model_validate_json(await body_of(request, MOST_JSON, "the cell"))
@@ -102,7 +102,7 @@ def _shown(context: CodeContext) -> dict[str, str]:
 async def _streamed(
     sandbox: E2bSandbox, context: CodeContext, code: str, env: dict[str, str]
 ) -> AsyncIterator[bytes]:
-    """A client that leaves interrupts its cell. One whose sandbox is ended meanwhile finds its line cut."""
+    """A client that disconnects interrupts its cell. If its sandbox is ended meanwhile, its connection is cut."""
     async with context.busy:
         queue = OutputQueue()
         running = asyncio.ensure_future(_run(context, code, env, queue))
@@ -159,7 +159,7 @@ def _results(result: ExecutionResult) -> list[bytes]:
 
 
 def _unquoted(text: str) -> str:
-    """A string's text stands without quotes in E2B's results."""
+    """E2B's results show the text of a string without quotes."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
@@ -167,7 +167,7 @@ def _formats(bundle: MimeBundle) -> dict[str, Any]:
     found: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     rich = [mime for mime in bundle if mime != "text/plain"]
-    stands_in = f"<{', '.join(rich)}>"  # for what was displayed without a text
+    stands_in = f"<{', '.join(rich)}>"  # for an object that was displayed without a text
     for mime, data in bundle.items():
         if mime == "text/plain" and data == stands_in:
             continue
@@ -182,7 +182,7 @@ def _formats(bundle: MimeBundle) -> dict[str, Any]:
 
 
 def _parsed(name: str, data: str | bytes) -> dict[str, Any]:
-    """Nothing for what is no JSON: a jail may send anything."""
+    """Returns nothing for invalid JSON: a jail may send anything."""
     try:
         return {name: json.loads(data)}
     except (ValueError, RecursionError):

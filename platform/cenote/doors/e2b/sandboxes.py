@@ -1,4 +1,4 @@
-"""The sandboxes of an E2B door: what is known of each beside its runtime, until when it lives, who may reach it."""
+"""The sandboxes of an E2B door: data about each besides its runtime, its lifetime, and who may reach it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.jail.output import e2b_forms
 
 DOOR: Final = "e2b"
-"""The author of steps that come this way."""
+"""The author of steps that E2B clients run."""
 
 DEFAULT_TIMEOUT: Final = 300
 MAX_TIMEOUT: Final = 24 * 3600
-"""Seconds that a sandbox lives without being told otherwise, and at most."""
+"""Seconds that a sandbox lives by default, and at most."""
 
 SWEEP_EVERY: Final = 1.0
-"""Seconds between two looks for sandboxes whose time is over."""
+"""Seconds between two checks for sandboxes whose time is over."""
 
 RETRY_AFTER: Final = 60.0
 """Seconds after which a sandbox that could not be ended is tried again."""
@@ -63,11 +63,11 @@ class CodeContext:
 
 
 class SandboxGoneError(OSError):
-    """Cuts the line of a client whose sandbox was ended during its call: its SDK asks then what became of it."""
+    """Cuts the connection of a client whose sandbox was ended during its call: its SDK then asks for the reason."""
 
 
 class CommandFollower:
-    """Events of a command on their way to a client, which may be slow, or leave."""
+    """Events of a command for one client, which may be slow, or disconnect."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[dict[str, object]] = asyncio.Queue(MAX_WAITING)
@@ -81,7 +81,7 @@ class CommandFollower:
         return await self._events.get()
 
     def leave(self) -> None:
-        """What waits, and what is put from here on, is dropped."""
+        """Drops the waiting events, and all later ones."""
         self._has_left = True
         while not self._events.empty():
             self._events.get_nowait()
@@ -89,7 +89,7 @@ class CommandFollower:
 
 @dataclass(slots=True, kw_only=True)
 class SandboxCommand:
-    """A program of a sandbox that runs: what it was begun as, and who follows its output."""
+    """A running program of a sandbox: its command, and the followers of its output."""
 
     process: AsyncProcess
     config: Mapping[str, object]
@@ -100,14 +100,14 @@ class SandboxCommand:
 
 @dataclass(slots=True, kw_only=True)
 class FileWatcher:
-    """Changes below a folder, kept until they are asked for; of too many, the first."""
+    """Changes below a folder, stored until they are read; of too many, the first."""
 
     watch: AsyncFileWatch
     events: list[FileEvent] = field(default_factory=list)
     reading: asyncio.Task[None] | None = None
 
     async def read(self) -> None:
-        with suppress(CenoteError):  # the folder, or the sandbox, has gone: nothing changes there any more
+        with suppress(CenoteError):  # the folder, or the sandbox, is gone: nothing changes there any more
             async for event in self.watch:
                 if len(self.events) < MAX_EVENTS:
                     self.events.append(event)
@@ -115,7 +115,7 @@ class FileWatcher:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class E2bSandbox:
-    """id: also the name of its runtime. secret: what its own ports ask for. ends: on the monotonic clock."""
+    """id: also the name of its runtime. secret: for access to its own ports. ends: on the monotonic clock."""
 
     id: str
     secret: str
@@ -135,7 +135,7 @@ class E2bSandbox:
     watchers: dict[str, FileWatcher] = field(default_factory=dict)
 
     def lives(self, seconds: float) -> None:
-        """From now on. Raises UsageError."""
+        """Sets the lifetime, from now on. Raises UsageError."""
         if not 0 <= seconds <= MAX_TIMEOUT:
             raise UsageError(f"a sandbox lives for up to {MAX_TIMEOUT} seconds, not {seconds:g}")
         self.ends = time.monotonic() + seconds
@@ -145,7 +145,7 @@ class E2bSandbox:
         return await self.door.get(self.id)
 
     async def context(self, wanted: str | None) -> CodeContext:
-        """The one of that id, or the default one. Raises NotOpenError."""
+        """The context of that id, or the default one. Raises NotOpenError."""
         name = wanted or DEFAULT_CONTEXT
         if name not in self.contexts:
             if name != DEFAULT_CONTEXT:
@@ -166,7 +166,7 @@ class E2bSandbox:
         return made
 
     async def restart(self, context: CodeContext) -> None:
-        """Its names are gone, and it is in its folder again."""
+        """Clears its names, and returns it to its folder."""
         await context.author.execute(_FORGET)
         await self._go_to(context)
         context.count = 0
@@ -190,10 +190,10 @@ _FORGET: Final = (
 
 
 class E2bSandboxes:
-    """All sandboxes of a server, by id. One that another caller has made is not there for this one."""
+    """All sandboxes of a server, by id. A sandbox of another caller is not found."""
 
     def __init__(self, policy: SandboxPolicy) -> None:
-        """policy: of each sandbox, but for its environment variables."""
+        """policy: of each sandbox, except for its environment variables."""
         self._policy = policy
         self._all: dict[str, E2bSandbox] = {}
         self._owners: dict[str, OpenRuntimes] = {}
@@ -209,7 +209,7 @@ class E2bSandboxes:
         env: Mapping[str, str],
         pauses: bool,
     ) -> E2bSandbox:
-        """A new one; of a template that is a snapshot's id, with its state. Raises UsageError."""
+        """A new one; if the template is the id of a snapshot, with its state. Raises UsageError."""
         door = runtimes.through(DOOR)
         policy = replace(self._policy, env={**_ENVIRONMENT, **self._policy.env, **env})
         made = self._new(runtimes, template=template, metadata=metadata, policy=policy, pauses=pauses)
@@ -230,7 +230,7 @@ class E2bSandboxes:
         return found
 
     def reach(self, identity: str, secret: str) -> E2bSandbox:
-        """One by what its own ports ask for. Raises NotOpenError, NotAuthenticatedError."""
+        """The sandbox with this secret for its ports. Raises NotOpenError, NotAuthenticatedError."""
         found = self._all.get(identity)
         if found is None:
             raise NotOpenError(identity, ())
@@ -245,7 +245,7 @@ class E2bSandboxes:
         return [each for each in self._all.values() if self._owners[each.id] is runtimes]
 
     async def fork(self, parent: E2bSandbox, count: int, timeout: float) -> list[E2bSandbox]:
-        """Branches of it, with its default context alone."""
+        """Branches of it, with only its default context."""
         runtimes, made = self._owners[parent.id], list[E2bSandbox]()
         for _ in range(count):
             child = self._new(
@@ -262,7 +262,7 @@ class E2bSandboxes:
         return made
 
     async def snapshot(self, sandbox: E2bSandbox) -> str:
-        """An id that new sandboxes may begin with: a branch that is kept aside."""
+        """An id from which new sandboxes can begin: a branch that is set aside."""
         name = f"snapshot-{secrets.token_hex(8)}"
         await sandbox.door.fork(sandbox.id, name, partial=True)
         self._snapshots[name] = self._owners[sandbox.id], sandbox.door
@@ -285,7 +285,7 @@ class E2bSandboxes:
         sandbox.state = "paused"
 
     async def kill(self, sandbox: E2bSandbox) -> None:
-        """What it does is ended in the middle. If that fails, the sandbox is still there."""
+        """Interrupts what it does, and ends it. If that fails, the sandbox still exists."""
         sandbox.state = "killed"
         self._all.pop(sandbox.id, None)
         owner = self._owners.pop(sandbox.id, None)
@@ -321,7 +321,7 @@ class E2bSandboxes:
                 log.warning("snapshot %s could not be ended: %s", name, error)
 
     async def sweep(self) -> None:
-        """Ends sandboxes whose time is over, for as long as the server runs. None waits for another one."""
+        """Ends sandboxes whose time is over, for as long as the server runs. None waits for another."""
         async with asyncio.TaskGroup() as ending:
             while True:
                 await asyncio.sleep(SWEEP_EVERY)
@@ -332,7 +332,7 @@ class E2bSandboxes:
                         ending.create_task(self._end_in_time(sandbox))
 
     async def _end_in_time(self, sandbox: E2bSandbox) -> None:
-        """By a pause, if it is to be paused and can be. What cannot be ended now is tried again."""
+        """Pauses it, if that is wanted and possible, else ends it. What cannot be ended now is tried again."""
         try:
             if sandbox.pauses:
                 try:

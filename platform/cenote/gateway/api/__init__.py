@@ -1,1 +1,1 @@
-"""The gateway's servers: gRPC services, the HTTP application, health, metrics, and the calls behind them."""
+"""The gateway's servers: gRPC services, the HTTP application, health, metrics, and the code that they call."""

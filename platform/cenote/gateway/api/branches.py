@@ -1,6 +1,6 @@
-"""Branches of a tenant's runtimes, from the wish for them to their being there: all of one fork, or none.
+"""Branches of a tenant's runtimes, from the request to the running branches: all of one fork, or none.
 
-As with other runtimes rows come first, so that whatever a crash leaves behind can be found and ended.
+As with other runtimes, rows are written first, so that everything a crash leaves can be found and ended.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cenote_worker.wire import policies
 log = logging.getLogger("cenote.gateway")
 
 FORK_SECONDS: Final = 100.0
-"""For a fork to be made: jails may take their time over it on purpose. Shorter than machines are waited for."""
+"""Seconds for a fork to be made: a jail may take its time on purpose. Shorter than the timeout for machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRequest:
-    """What a client wants to have forked. See ForkRuntimeRequest. order: without its patience."""
+    """A client's request for a fork. See ForkRuntimeRequest. order: without its patience."""
 
     name: str
     order: ForkOrder
@@ -46,7 +46,7 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedFork:
-    """What was admitted. fresh: it is to be made now. branches: none of which is without the others."""
+    """A fork that was admitted. fresh: it is to be made now. branches: exist all together, or not at all."""
 
     parent: RuntimeRecord
     branches: tuple[RuntimeRecord, ...]
@@ -55,14 +55,14 @@ class AdmittedFork:
 
     @property
     def id(self) -> str:
-        """Told apart from others of the tenant's by it."""
+        """Distinguishes the fork from others of the tenant."""
         parent = self.branches[0].parent
         assert parent is not None, "it is a branch"
         return parent.fork
 
 
 class Branches:
-    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first."""
+    """Calls block, from any thread. The caller is a Principal; its scopes are checked first."""
 
     def __init__(self, stores: Stores, nodes: Nodes, registry: RuntimeRegistry) -> None:
         self._stores = stores
@@ -70,7 +70,7 @@ class Branches:
         self._registry = registry
 
     def admit(self, principal: Principal, wish: ForkRequest) -> AdmittedFork:
-        """One call at a time, of these and of RuntimeRegistry.admit.
+        """Admits a fork. One call at a time, including calls of RuntimeRegistry.admit.
 
         Raises ScopeMissingError, UnknownRuntimeError, EntryExistsError, QuotaExceededError, UsageError.
         """
@@ -96,7 +96,7 @@ class Branches:
         return AdmittedFork(parent=parent, branches=tuple(admitted), order=wish.order)
 
     def make(self, principal: Principal, fork: AdmittedFork) -> None:
-        """Puts it on record, and then on the parent's node. If that fails, `abandon` it."""
+        """Records the fork, and then makes it on the parent's node. After a failure, call `abandon`."""
         parent, recorder = fork.parent, self._stores.recorder
         recorder.record(access_decided(subject_of(principal, parent.id), "fork"))
         written = [
@@ -110,12 +110,12 @@ class Branches:
         for entry in written:
             entry.result()
         self._registry.limit(parent.tenant)
-        self._registry.locate(parent)  # one that is in the store alone is served again
+        self._registry.locate(parent)  # restores a parent that is only in the store
         point = self._nodes.fork(parent.id, list(map(self._newcomer, fork.branches)), fork.order)
         self._stores.runtimes.forked(parent.tenant, fork.id, point)
 
     def abandon(self, fork: AdmittedFork) -> None:
-        """Takes back what was admitted and not made: each, whatever becomes of the others."""
+        """Takes back a fork that was admitted and not made: each branch, even if removing another one fails."""
         for branch in fork.branches:
             try:
                 self._registry.abandon(branch)
@@ -127,7 +127,7 @@ class Branches:
     def _add(
         self, parent: RuntimeRecord, name: str | None, born: Parent, place: int, lease: float
     ) -> RuntimeRecord:
-        """As the parent is."""
+        """A record with the parent's settings."""
         return self._stores.runtimes.add(
             parent.tenant,
             name,
@@ -147,7 +147,7 @@ class Branches:
         )
 
     def _free_names(self, parent: RuntimeRecord, count: int) -> list[str] | list[None]:
-        """`NAME-fork-1` and so on, those that are free; ids where the parent has no other name."""
+        """Names `NAME-fork-1` and so on that are free; None where the parent's only name is its id."""
         if parent.name == parent.id:
             return [None] * count
         taken = {record.name for record in self._stores.runtimes.of(parent.tenant)}

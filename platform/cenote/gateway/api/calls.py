@@ -1,6 +1,6 @@
 """Calls at the gateway: who makes them, how many a tenant may have open, how failures are reported.
 
-A failure leaves the gateway as what it is, without the names of its own files and machines.
+An error keeps its type when it leaves the gateway, without the names of the gateway's own files and machines.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _OWN: Final = (
     HistoryUnavailableError,
     HistoryTakenError,
 )
-"""Their texts name files of the gateway's machine."""
+"""Errors whose texts name files of the gateway's machine."""
 
 
 def public(error: Exception) -> CenoteError:
-    """What may be told of an error to whoever asked. The rest goes into the gateway's own log."""
+    """The error as the caller may see it. Details go to the gateway's own log."""
     if isinstance(error, grpc.aio.AioRpcError):
         return from_node(error)
     if isinstance(error, _OWN):
@@ -73,7 +73,7 @@ def public(error: Exception) -> CenoteError:
 
 
 def from_node(error: grpc.aio.AioRpcError) -> CenoteError:
-    """What a call to a node ended with: its own words, or that it cannot be reached, without saying where it is."""
+    """The node's own error, or one that says that the node cannot be reached, without its address."""
     for key, value in error.trailing_metadata() or ():
         if key == METADATA and isinstance(value, bytes):
             return to_error(Failure.FromString(value))
@@ -82,11 +82,11 @@ def from_node(error: grpc.aio.AioRpcError) -> CenoteError:
 
 
 MAX_CALLS_OF_TENANT: Final = 500
-"""Of one tenant; a fraction of what the server takes, so that no tenant can shut the others out."""
+"""Open calls of one tenant; a fraction of the server's limit, so that no tenant can shut the others out."""
 
 
 class ConnectionLimit:
-    """Not for use from several threads at once."""
+    """Counts the open calls of each tenant. Not thread-safe."""
 
     def __init__(self, most: int = MAX_CALLS_OF_TENANT) -> None:
         self._most = most
@@ -94,7 +94,7 @@ class ConnectionLimit:
 
     @contextmanager
     def one(self, tenant: TenantId) -> Iterator[None]:
-        """One more, while inside. Raises QuotaExceededError."""
+        """Counts one call while inside. Raises QuotaExceededError."""
         if self._here[tenant] >= self._most:
             raise QuotaExceededError(
                 "streams", self._here[tenant], 1, self._most, "", "close runtimes that nobody uses"
@@ -112,12 +112,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 _ON_RECORD = (RejectedError, UnknownRuntimeError)
-"""What is noted of a caller who is known. Strangers cannot write into the log."""
+"""Refusals that are recorded for an authenticated caller. Unauthenticated callers cannot write into the log."""
 
 
 @contextmanager
 def _traced(context: Context, action: str) -> Iterator[TraceSpan]:
-    """Of a call whose client traces, or of any where this platform does."""
+    """A span for a call whose client traces, or for any call where this platform does."""
     metadata = context.invocation_metadata() or ()
     with (
         continued({name: text for name, text in metadata if isinstance(text, str)}),
@@ -127,9 +127,9 @@ def _traced(context: Context, action: str) -> Iterator[TraceSpan]:
 
 
 class GatewayCalls:
-    """On the gateway's loop. pool: where what blocks is done.
+    """Lives on the gateway's loop. pool: runs blocking calls.
 
-    recheck: seconds between two looks at the token of a stream that stays open.
+    recheck: seconds between two checks of the token of an open stream.
     """
 
     def __init__(self, stores: Stores, pool: Executor, recheck: float) -> None:
@@ -138,7 +138,7 @@ class GatewayCalls:
         self._recheck = recheck
         self._attendance = ConnectionLimit()
         self._principal: ContextVar[Principal] = ContextVar("principal")
-        """Of the call whose task looks."""
+        """The caller of the current task."""
 
     async def enter(self, metadata: Metadata) -> None:
         """See Enter."""
@@ -151,9 +151,10 @@ class GatewayCalls:
 
     @asynccontextmanager
     async def served(self, context: Context, action: str) -> AsyncIterator[Principal]:
-        """Who has entered, while the call is carried out inside. What goes wrong there ends the call as it should.
+        """Authenticates the caller and yields its Principal; the call is carried out inside. An error there ends the
+        call with the matching status.
 
-        action: what the audit log calls it.
+        action: the name of the call in the audit log.
         """
         principal, counts = self._principal.get(), self._stores.counts
         with _traced(context, action) as span:
@@ -172,12 +173,12 @@ class GatewayCalls:
                 await refuse(context, told)
 
     async def barred(self, context: Context) -> NoReturn:
-        """Waits until the token of a call is not good any more. Raises NotAuthenticatedError then."""
+        """Waits until the token of a call is no longer good. Then raises NotAuthenticatedError."""
         while True:
             await asyncio.sleep(self._recheck)
             try:
                 await self._authenticated(context.invocation_metadata() or ())
-            except UnavailableError:  # nobody can say now; new calls are refused meanwhile
+            except UnavailableError:  # the token cannot be checked now; new calls are refused meanwhile
                 continue
 
     async def _authenticated(self, metadata: Metadata) -> Principal:
@@ -191,5 +192,5 @@ class GatewayCalls:
         flood = isinstance(error, QuotaExceededError) and error.quota == "streams"
         if flood or not isinstance(error, _ON_RECORD):
             return
-        with suppress(AuditUnavailableError):  # nothing was done
+        with suppress(AuditUnavailableError):  # the call has done nothing
             self._stores.recorder.record(access_decided(subject_of(principal), action, refusal=str(error)))

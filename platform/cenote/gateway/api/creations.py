@@ -1,7 +1,6 @@
-"""Creates runtimes and branches: each once, in fair turns, and to its end even when the caller has left.
+"""Creates runtimes and branches: each once, in fair turns, and to completion even when the caller has left.
 
-Forks have turns of their own: how long a fork takes is in the hands of the code that runs in its jail. On one
-event loop.
+Forks have a queue of their own, since the code in the jail decides how long a fork takes. Runs on one event loop.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from cenote_security.policy import SandboxPolicy
 T = TypeVar("T")
 
 STARTS: Final = max(2, os.cpu_count() or 1)
-"""Runtimes that are made at once: a start keeps a processor busy, and more of them would only take longer each."""
+"""Runtimes that are made at once: a start keeps a processor busy, so more would only make each slower."""
 
 
 class Creations:
-    """pool: where what blocks is done. admission: whoever has it is the only one to take names and quotas."""
+    """pool: runs blocking calls. admission: the lock under which names and quotas are taken."""
 
     def __init__(self, registry: RuntimeRegistry, pool: Executor, starts: int = STARTS) -> None:
         self._registry = registry
@@ -43,7 +42,7 @@ class Creations:
         return self._turns.waiting
 
     async def create(self, principal: Principal, wish: RuntimeRequest) -> RuntimeRecord:
-        """The runtime that was wished for, made by now. See RuntimeRegistry for what it raises."""
+        """Returns the requested runtime once it is made. See RuntimeRegistry for what it raises."""
         admitting = asyncio.create_task(self._admitted(principal, wish))
         self._admitting.add(admitting)
         admitting.add_done_callback(self._was_admitted)
@@ -52,21 +51,23 @@ class Creations:
         return record
 
     async def made(self, runtime: RuntimeId) -> None:
-        """Waits until nobody makes it any more. Raises what its making has failed with."""
+        """Waits until the runtime's creation is over. Raises the error that it failed with."""
         making = self._making.get(runtime)
         if making is not None:
             await asyncio.shield(making)
 
     async def close(self) -> None:
-        """Waits for what is being made, and ends it: nobody was told of it. What waits for its turn is not begun."""
+        """Cancels creations and waits until they are taken back: no client knows of them. Waiting ones never
+        begin.
+        """
         await asyncio.gather(*self._admitting, return_exceptions=True)
         for making in self._making.values():
             making.cancel()
         await asyncio.gather(*self._making.values(), return_exceptions=True)
 
     async def _admitted(self, principal: Principal, wish: RuntimeRequest) -> RuntimeRecord:
-        """A task of its own: what has a name has to be made, whether somebody waits for it or not."""
-        async with self.admission:  # a request that is repeated finds what the first one has begun
+        """Runs as a task of its own: a runtime that has a name must be made even if the caller leaves."""
+        async with self.admission:  # a repeated request finds what the first one has begun
             record, fresh = await self._on_thread(lambda: self._registry.admit(principal, wish))
             if fresh:
                 self._begin(principal, record, wish.policy)
@@ -75,7 +76,7 @@ class Creations:
     def _was_admitted(self, task: asyncio.Task[RuntimeRecord]) -> None:
         self._admitting.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked was told, if they are still there
+            task.exception()  # the caller got it, if it is still connected
 
     def _begin(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
         task = asyncio.create_task(self._make(principal, record, policy), name=f"make {record.id}")
@@ -93,19 +94,19 @@ class Creations:
     def _ended(self, runtime: RuntimeId, task: asyncio.Task[None]) -> None:
         del self._making[runtime]
         if not task.cancelled():
-            task.exception()  # whoever asked was told, if they are still there
+            task.exception()  # the caller got it, if it is still connected
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
 LEAVE_SECONDS: Final = 5.0
-"""For forks to come to an end when the platform does."""
+"""Seconds for forks to end when the platform does."""
 
 
 class Forks:
-    """admission: of all runtimes, see Creations. pool: where what blocks is done that no jail can delay. slow: where
-    all else is.
+    """admission: the lock of all runtimes, see Creations. pool: runs blocking calls that no jail can delay. slow:
+    runs all others.
     """
 
     def __init__(self, branches: Branches, admission: asyncio.Lock, pool: Executor, slow: SlowWork) -> None:
@@ -114,7 +115,7 @@ class Forks:
         self._pool = pool
         self._slow = slow
         self._admissions = TenantSemaphore(1)
-        """To wait for the admission, which takes a second for hundreds of branches."""
+        """Queue for the admission, which takes a second for hundreds of branches."""
         self._admitting: set[asyncio.Task[AdmittedFork]] = set()
         self._making: dict[str, asyncio.Task[None]] = {}
 
@@ -124,7 +125,7 @@ class Forks:
         return self._admissions.waiting
 
     async def fork(self, principal: Principal, wish: ForkRequest) -> tuple[RuntimeRecord, ...]:
-        """The branches, made by now. See Branches.admit for what it raises, and Nodes.fork."""
+        """Returns the branches once they are made. See Branches.admit and Nodes.fork for what it raises."""
         admitting = asyncio.create_task(self._admitted(principal, wish))
         self._admitting.add(admitting)
         admitting.add_done_callback(self._was_admitted)
@@ -135,7 +136,7 @@ class Forks:
         return fork.branches
 
     async def close(self) -> None:
-        """Takes back what is being made: nobody was told of it. What takes long is taken back at the next start."""
+        """Takes back forks that are being made: no client knows of them. The next start takes back slow ones."""
         await asyncio.gather(*self._admitting, return_exceptions=True)
         for making in self._making.values():
             making.cancel()
@@ -143,7 +144,7 @@ class Forks:
             await asyncio.wait(self._making.values(), timeout=LEAVE_SECONDS)
 
     async def _admitted(self, principal: Principal, wish: ForkRequest) -> AdmittedFork:
-        # One at a time: a request that is repeated finds what the first one has begun.
+        # One at a time: a repeated request finds what the first one has begun.
         async with self._admissions.turn(principal), self._admission:
             fork = await _on(self._pool, lambda: self._branches.admit(principal, wish))
             if fork.fresh:
@@ -165,12 +166,12 @@ class Forks:
     def _was_admitted(self, task: asyncio.Task[AdmittedFork]) -> None:
         self._admitting.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked was told, if they are still there
+            task.exception()  # the caller got it, if it is still connected
 
     def _ended(self, fork: AdmittedFork, task: asyncio.Task[None]) -> None:
         del self._making[_key(fork)]
         if not task.cancelled():
-            task.exception()  # whoever asked was told, if they are still there
+            task.exception()  # the caller got it, if it is still connected
 
 
 def _key(fork: AdmittedFork) -> str:

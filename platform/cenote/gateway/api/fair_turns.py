@@ -1,7 +1,7 @@
-"""Fair turns between tenants at what the gateway and its machines do a few of at once.
+"""Fair turns between tenants for work of which the gateway and its machines do only a little at once.
 
-What takes as long as the code in some jail likes has threads of its own, apart from everything else that the
-gateway does. On one event loop.
+Work whose duration the code in a jail decides has its own threads, apart from all else in the gateway. Runs on one
+event loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cenote.gateway.values.principal import Principal
 
 
 class TenantSemaphore:
-    """slots: how many turns there are at once, of all tenants together. at_once: of one tenant; None for all."""
+    """slots: turns at once, of all tenants together. at_once: turns of one tenant; None for all."""
 
     def __init__(self, slots: int, at_once: int | None = None) -> None:
         self._queue: FairQueue[int] = FairQueue(slots)
@@ -28,12 +28,13 @@ class TenantSemaphore:
 
     @property
     def waiting(self) -> int:
-        """From any thread."""
+        """Number of waiting requests. From any thread."""
         return self._queue.waiting
 
     @asynccontextmanager
     async def turn(self, principal: Principal) -> AsyncIterator[None]:
-        """Waits for a turn of the principal's tenant, and has it inside. What it costs is the time that it takes.
+        """Waits for a turn of the principal's tenant and holds it inside the context. Its cost is the time that it
+        takes.
 
         Raises QueueFullError.
         """
@@ -58,7 +59,7 @@ class TenantSemaphore:
             self._waiting.pop(ticket).set()
 
     def _leave(self, ticket: int, started: asyncio.Event) -> None:
-        """Nobody waits any more; the turn may have come at that moment."""
+        """Gives the turn up: the waiter was cancelled, perhaps just as its turn came."""
         if started.is_set():
             self._queue.finish(ticket, 0.0)
             self._start()
@@ -70,7 +71,7 @@ class TenantSemaphore:
 T = TypeVar("T")
 
 AT_ONCE: Final = 8
-"""Pieces at once; one of each tenant's, so that nobody's keep those of the others waiting."""
+"""Pieces of work at once; one per tenant, so that no tenant's work delays that of the others."""
 
 
 class SlowWork:
@@ -80,21 +81,21 @@ class SlowWork:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn. From any thread."""
+        """Number of pieces that wait for their turn. From any thread."""
         return self._turns.waiting
 
     async def carry_out(self, principal: Principal, work: Callable[[], T]) -> T:
-        """In a turn of the principal's tenant. What has begun comes to its end even when nobody waits any more."""
+        """Runs `work` in a turn of the principal's tenant. Work that has begun completes even if cancelled."""
         async with self._turns.turn(principal):
             return await to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, work))
 
     def close(self) -> None:
-        """What has not begun is not carried out."""
+        """Drops all work that has not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """A thread cannot be cancelled: whoever is, waits for it, so that nothing happens behind its back."""
+    """Awaits `work` even when cancelled: a thread cannot be cancelled, so its effects must not outlive the caller."""
     doing = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(doing)

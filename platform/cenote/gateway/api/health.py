@@ -1,8 +1,8 @@
-"""Whether a platform can be used now, and if not, why: what health checks and their people ask.
+"""Whether a platform can be used now, and if not, why: for health checks and operators.
 
-Alive is a gateway whose loop answers; nothing else is part of that, since killing the process mends nothing else.
-Ready is one that can also write its records and reach its machines. No token is needed for either, and none is looked
-at: a probe must not fail for a token that was revoked. So causes name no file, no address and no tenant.
+A gateway is alive if its loop answers. Nothing else is part of that, since killing the process repairs nothing else.
+It is ready if it can also write its records and reach its machines. No token is needed or looked at: a probe must not
+fail because a token was revoked. So causes name no file, no address and no tenant.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from cenote_security.errors import CenoteError, UnavailableError
 log = logging.getLogger("cenote.gateway")
 
 SERVICE: Final = "ready"
-"""The name under which gRPC's own health service says whether the platform is ready. The empty one says alive."""
+"""The service name for readiness in gRPC's health service. The empty name is for liveness."""
 
 LOOK_EVERY: Final = 10.0
-"""Seconds between two looks of the platform itself, for its log, its service manager and those who watch."""
+"""Seconds between two checks by the platform itself, for its log, its service manager and watching clients."""
 
 FRESH: Final = 2.0
-"""Seconds for which a finding is not looked for again, however many ask."""
+"""Seconds for which a result is cached, however many ask."""
 
 PATIENCE: Final = 4.0
-"""Seconds for all checks of one question, less than probes wait. One that takes longer is a cause by itself."""
+"""Seconds for all checks of one request, less than probes wait. A check that takes longer is itself a cause."""
 
 PROBE_BYTES: Final = 1 << 20
-"""What must fit on a disk: a transaction, and the next entries of the audit log."""
+"""Bytes that must fit on a disk: a transaction, and the next entries of the audit log."""
 
 LOW_BYTES: Final = 1 << 30
 LOW_SHARE: Final = 0.05
-"""A warning where less is free than both of these."""
+"""Warns where less than this share, and less than the absolute limit, is free."""
 
 RUNS_OUT: Final = timedelta(days=14)
-"""A warning for certificates that are good for less."""
+"""Warns when a certificate expires sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """subject: disk, records, store, machines or certificates. text: for people, with the next step.
 
-    warning: the platform is ready all the same. detail: for the platform's own log, such as an address.
+    warning: the platform is ready nevertheless. detail: for the platform's own log, such as an address.
     """
 
     subject: str
@@ -70,7 +70,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What was found."""
+    """The result of all checks."""
 
     causes: tuple[Cause, ...] = ()
 
@@ -79,7 +79,7 @@ class Condition:
         return all(cause.warning for cause in self.causes)
 
     def __str__(self) -> str:
-        """In one line."""
+        """The condition as one line."""
         causes = "; ".join(f"{cause.subject}: {cause.text}" for cause in self.causes)
         if not self.ready:
             return f"not ready: {causes}"
@@ -87,13 +87,13 @@ class Condition:
 
 
 Check = Callable[[], Sequence[Cause]]
-"""Looks at one thing, for as long as that takes. What it raises is a cause."""
+"""A check of one subject; it may block. An exception becomes a cause."""
 
 
 class Health:
-    """Carries out checks, each on a thread of its own: one that hangs, as on a network disk, hides no other.
+    """Runs each check on a thread of its own: one that hangs, as on a network disk, delays no other.
 
-    checks: by subject. changed: called on the loop with each condition that is not the one before.
+    checks: by subject. changed: called on the loop with each condition that differs from the one before.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Health:
         self._last: Condition | None = None
 
     async def condition(self) -> Condition:
-        """As it is now, or was a moment ago. Within the patience, whatever hangs."""
+        """The condition now, or a moment ago. Returns within PATIENCE, even if a check hangs."""
         findings = [look.begun() for look in self._looks]
         if waited := [asyncio.wrap_future(finding) for finding in findings if not finding.done()]:
             await asyncio.wait(waited, timeout=self._patience)
@@ -130,7 +130,7 @@ class Health:
 
 
 class _Look:
-    """One check, carried out once at a time."""
+    """One check, with at most one run at a time."""
 
     def __init__(self, subject: str, check: Check) -> None:
         self._subject = subject
@@ -139,10 +139,10 @@ class _Look:
         self._began = self._ended = 0.0
         self._finding: Future[tuple[Cause, ...]] | None = None
         self._known: tuple[Cause, ...] = ()
-        """What the last look that ended has found."""
+        """Causes of the last run that ended."""
 
     def begun(self) -> Future[tuple[Cause, ...]]:
-        """A look that is fresh, or under way."""
+        """Returns a recent run, or the one under way."""
         with self._lock:
             now = time.monotonic()
             finding = self._finding
@@ -158,15 +158,15 @@ class _Look:
             return finding
 
     def causes(self, finding: Future[tuple[Cause, ...]]) -> tuple[Cause, ...]:
-        """Of a look that was begun, which may be under way still."""
+        """Causes of a run that was begun, and may be under way."""
         if finding.done():
             return finding.result()
-        if any(not cause.warning for cause in self._known):  # it says more than that this look takes long
+        if any(not cause.warning for cause in self._known):  # these say more than that the check takes long
             return self._known
         if not self._ended:
             text = "no answer yet; the platform may still be starting"
             return (Cause(subject=self._subject, text=text),)
-        # Whole tens, so that what goes on hanging is not a new condition with each look.
+        # Rounded to tens, so that a check that keeps hanging is not a new condition each time.
         seconds = int(time.monotonic() - self._began) // 10 * 10
         lasts = f"for {seconds} s" if seconds else "for some seconds"
         return (Cause(subject=self._subject, text=f"no answer {lasts}; whatever it waits for hangs"),)
@@ -184,7 +184,7 @@ class _Look:
 def platform_checks(
     stores: Stores, state: Path, nodes: Nodes, certificates: Callable[[], Mapping[str, bytes]]
 ) -> dict[str, Check]:
-    """All that a platform has. state: its folder. certificates: see certificate_causes."""
+    """All checks of a platform. state: its folder. certificates: see certificate_causes."""
     return {
         "disk": lambda: disk_causes(state, "the platform's state"),
         "records": lambda: record_causes(stores.database, stores.recorder.problem),
@@ -195,7 +195,7 @@ def platform_checks(
 
 
 def disk_causes(folder: Path, what: str) -> list[Cause]:
-    """Whether there is room for what comes next. what: how causes call what lies there."""
+    """Checks the free space. what: how causes call the content of the folder."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, PROBE_BYTES)
@@ -225,7 +225,7 @@ def _refused(error: OSError, what: str) -> str:
 
 
 def record_causes(database: Database, audit_problem: str) -> list[Cause]:
-    """Whether the database takes a change, and the audit log an entry. audit_problem: the log's own, or nothing."""
+    """Checks that the database takes a change and the audit log an entry. audit_problem: the log's own, or empty."""
     causes = []
     try:
         if database.file is not None and not database.file.exists():
@@ -244,7 +244,7 @@ def record_causes(database: Database, audit_problem: str) -> list[Cause]:
 
 
 def store_causes(states: StateLocations) -> list[Cause]:
-    """Whether the store of durable runtimes can be reached, and has room where it is a folder."""
+    """Checks that the store of durable runtimes can be reached, and has room if it is a folder."""
     what = "the store of durable runtimes"
     try:
         folder = states.reached()
@@ -257,7 +257,7 @@ def store_causes(states: StateLocations) -> list[Cause]:
 
 
 def machine_causes(nodes: Nodes) -> list[Cause]:
-    """Whether some machine takes runtimes. One of many that does not answer is a warning."""
+    """Checks that some machine takes runtimes. One of many that does not answer is a warning."""
     try:
         machines = nodes.describe()
     except UnavailableError as error:
@@ -276,7 +276,7 @@ def machine_causes(nodes: Nodes) -> list[Cause]:
 
 
 def certificate_causes(certificates: Mapping[str, bytes], now: datetime) -> list[Cause]:
-    """Whether certificates are good. certificates: PEM by what causes call them."""
+    """Checks that certificates are good. certificates: PEM, by the name that causes use."""
     causes = []
     for what, pem in certificates.items():
         end = expiry(pem)

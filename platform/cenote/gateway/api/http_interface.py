@@ -1,7 +1,7 @@
-"""The HTTP application of a platform, beside gRPC: the same tokens, tenants, quotas and certificates.
+"""The HTTP application of a platform, next to gRPC: the same tokens, tenants, quotas and certificates.
 
-It calls the gateway as any client does, so that what a token may do is decided in one place. It has a thread and a
-loop of its own: nothing that an HTTP client does holds up gRPC's.
+It calls the gateway as any client does, so that the rights of a token are decided in one place. It has its own thread
+and event loop, so an HTTP client cannot delay gRPC.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTION: Final = "--http HOST:PORT, or none with --no-http"
 
 
 class HttpInterface:
-    """One server. Its port is taken when it is made, so that one that is taken costs no start of a cluster."""
+    """One server. Its port is bound in the constructor, so that a taken port fails before a cluster is started."""
 
     def __init__(self, options: PlatformOptions, material: Material | None) -> None:
         """material: for TLS with clients. Raises UnavailableError, MissingExtraError."""
@@ -45,7 +45,8 @@ class HttpInterface:
         condition: Callable[[], Awaitable[Condition]],
         metrics: Callable[[], list[MetricSample]],
     ) -> str:
-        """Its URL. running: the gateway, which answers already. condition: of the platform, from any loop.
+        """Starts serving and returns the URL. running: the gateway, which already answers. condition: of the
+        platform, from any loop.
 
         metrics: of the whole platform, from any thread.
         """
@@ -77,7 +78,7 @@ class HttpInterface:
         return url_of("https" if self._material else "http", here, self._listening)
 
     def close(self) -> None:
-        """Ends it, before the gateway that it calls."""
+        """Ends the server. Call it before closing the gateway that it calls."""
         if self._thread is not None:
             self._thread.close()
         self._listening.close()
@@ -89,12 +90,12 @@ class HttpInterface:
         self.close()
 
     def _certified(self) -> Sequence[str]:
-        """Names that clients may use in `Host`: those of which the certificate is."""
+        """Names that clients may use in `Host`: those in the certificate."""
         return [] if self._material is None else names_of(self._material().own.certificate)
 
 
 def _context(material: Material) -> ssl.SSLContext:
-    """What gRPC shows to clients, asked for at each handshake: it is renewed without a restart."""
+    """Looks up gRPC's certificate at each handshake, so that it is renewed without a restart."""
     shown = material()
     current = _made(shown)
 
@@ -111,7 +112,7 @@ def _context(material: Material) -> ssl.SSLContext:
 
 
 def _made(material: TlsMaterial) -> ssl.SSLContext:
-    """Python reads certificates and keys from files alone: this one has no name, and is gone with its descriptor."""
+    """Uses an unnamed temporary file, since Python reads certificates and keys only from files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])
     with tempfile.TemporaryFile() as file:

@@ -1,7 +1,7 @@
-"""What a platform counts: what its machines report with their deeds, and what only the gateway sees.
+"""Metrics of a platform: what its machines report with their audit events, and what only the gateway sees.
 
-Counters begin at 0 with the gateway. Nothing here asks a machine anything, and an answer costs one query of the
-database: sums over whole tables and the sizes of folders are looked up every now and then.
+Counters begin at 0 with the gateway. Nothing here calls a machine, and an answer costs one database query: sums over
+whole tables and the sizes of folders are cached.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from cenote_worker.tenancy.audit_events import CellAuditEvent, EventBatch
 from cenote_worker.tenancy.shared_quota import SharedQuota
 
 SIZED_FOR: Final = 60.0
-"""Seconds for which folders are not looked through again."""
+"""Seconds for which folder sizes are cached."""
 
 SIZED_SHARE: Final = 0.02
-"""Of the time, at most, which goes into that: a store of millions of files takes a while."""
+"""Largest share of the time spent on measuring folders: a store of millions of files takes a while."""
 
 MOST_SOURCES: Final = 10_000
-"""Processes whose counts are remembered, with those that were there lately."""
+"""Processes whose counts are remembered, those that have ended included."""
 
 _NANO: Final = 1e9
 
@@ -103,7 +103,7 @@ OF_PLATFORM: Final = (
     TENANT_CELLS,
     TENANT_CPU,
 )
-"""For tokens that may see the machines, as OF_RUNTIMES is on a platform."""
+"""For tokens that may see the machines; the platform's counterpart of OF_RUNTIMES."""
 
 ALL: Final = (*OF_SERVERS, *OF_RUNTIMES, *OF_PLATFORM)
 
@@ -119,14 +119,14 @@ _OUTCOMES: Final = (
 
 
 def count_refusal(counts: Counts, error: CenoteError) -> None:
-    """Of a call that came to nothing. What machines decide, they count."""
+    """Counts a refused call. Refusals by machines are counted there."""
     counts.add(REQUESTS, next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), "other"))
     if isinstance(error, QuotaExceededError) and error.quota not in [*SharedQuota]:
         counts.add(QUOTA_REFUSALS, error.quota)
 
 
 class PlatformMetrics:
-    """Of one gateway. Thread-safe."""
+    """Metrics of one gateway. Thread-safe."""
 
     def __init__(
         self, stores: Stores, *, by_tenant: bool = False, clock: Callable[[], float] = time.monotonic
@@ -143,14 +143,14 @@ class PlatformMetrics:
         self._clock = clock
         self._next_sizes = -float("inf")
         self.queues: dict[str, Callable[[], int]] = {"audit": lambda: stores.recorder.waiting}
-        """What waits, by name."""
+        """Lengths of queues, by name."""
 
     def heard(self, reports: Reports) -> None:
-        """What all machines have just said."""
+        """Takes the latest reports of all machines."""
         self._machines.heard(reports)
 
     def wrote(self, deeds: EventBatch, after: int) -> None:
-        """A batch is on record. after: the number of the last deed that was before."""
+        """A batch was recorded. after: the number of the last event that was recorded before."""
         if deeds.lost:
             self._counts.add(UNHEARD, by=max(min(deeds.lost, deeds.first - 1 - after), 0))
         if not self._by_tenant:
@@ -161,11 +161,11 @@ class PlatformMetrics:
                 self._counts.add(TENANT_CPU, deed.origin.tenant, by=deed.cpu)
 
     def samples(self) -> list[MetricSample]:
-        """What there is now. Blocks for a millisecond. Raises DatabaseUnavailableError."""
+        """The current samples. Blocks for about a millisecond. Raises DatabaseUnavailableError."""
         return [*self._gauges(), *self._counters()]
 
     def look(self) -> None:
-        """From time to time: at what is summed up. Blocks. Raises DatabaseUnavailableError."""
+        """Refreshes the cached sums; call it periodically. Blocks. Raises DatabaseUnavailableError."""
         with self._lock:
             jobs = self._stores.job_tasks.sums_of_all()
             self._tasks = sum((sums.counts for sums in jobs.values()), Counter())
@@ -195,7 +195,7 @@ class PlatformMetrics:
             yield MetricSample(QUEUE, waiting(), (name,))
         for part, size in self._sizes.items():
             yield MetricSample(STATE_BYTES, size, (part,))
-        with suppress(OSError):  # health says so
+        with suppress(OSError):  # the health check reports it
             found = os.statvfs(self._stores.folder)
             yield MetricSample(STATE_FREE, found.f_bavail * found.f_frsize)
 
@@ -211,20 +211,20 @@ class PlatformMetrics:
 
 
 class _Machines:
-    """The tables of all processes that host runtimes, added up. A process that has ended keeps its part."""
+    """Sums the tables of all processes that host runtimes. Counters of a process that has ended stay in the sum."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._lock = threading.Lock()
         self._last: OrderedDict[str, MetricsSnapshot] = OrderedDict()
-        """By source, those that were heard last at the end: one that is away for a moment goes on where it was."""
+        """By source, the most recently heard last: a source that returns continues from its last snapshot."""
         self._sources: dict[str, list[str]] = {}
-        """Of each machine, as it has answered last."""
+        """Sources of each machine in its last answer."""
 
     def heard(self, reports: Reports) -> None:
         with self._lock:
             for node, batches in reports.items():
-                if batches is None:  # it may answer the next time
+                if batches is None:  # it may answer next time
                     continue
                 for batch in batches:
                     self._take(batch.source, batch.counts)
@@ -235,13 +235,13 @@ class _Machines:
                 self._last.popitem(last=False)
 
     def _take(self, source: str, now: MetricsSnapshot) -> None:
-        # What began before this gateway has counted for the one before it.
+        # A source that began before this gateway was counted by the previous one.
         first = now if now.began < self._counts.began else MetricsSnapshot()
         self._counts.take_in(now, self._last.pop(source, first))
         self._last[source] = now
 
     def gauges(self) -> Counter[Key]:
-        """Of all that answered when they were asked last."""
+        """Summed over all machines that answered the last call."""
         found: Counter[Key] = Counter()
         with self._lock:
             for sources in self._sources.values():
@@ -251,7 +251,7 @@ class _Machines:
 
 
 class _Spent:
-    """What teams or jobs have spent since this gateway was started, of sums that go when they are removed."""
+    """What teams or jobs have spent since this gateway started, computed from sums that go when they are removed."""
 
     def __init__(self, counts: Counts, spender: str) -> None:
         self._counts = counts
@@ -266,13 +266,13 @@ class _Spent:
             tokens_before, nanodollars_before = last.get(key, (0, 0))
             self._counts.add(TOKENS, self._spender, by=max(tokens - tokens_before, 0))
             self._counts.add(COST, self._spender, by=max(nanodollars - nanodollars_before, 0) / _NANO)
-            # A team gives reservations back.
+            # A team releases reservations, so the sum can fall.
             highest[key] = max(tokens, tokens_before), max(nanodollars, nanodollars_before)
         self._last = highest
 
 
 def _sizes(stores: Stores) -> dict[str, int]:
-    """Bytes, of what lies in folders of this machine."""
+    """Sizes in bytes of the folders on this machine."""
     found = {"audit": _size(stores.audit_folder)}
     if (file := stores.database.file) is not None:
         found["records"] = sum(map(_size, file.parent.glob(f"{file.name}*")))

@@ -37,14 +37,14 @@ from cenote_worker.wire import option_messages, policies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRoute:
-    """Where a client goes by itself. authority: PEM of whom to know the server by; empty in the clear."""
+    """A direct route for a client. authority: PEM of the server's certificate authority; empty without TLS."""
 
     address: str
     authority: str
 
 
 class ClientRouting:
-    """relayed: nobody goes by himself. public: the gateway has clients on other machines than its own."""
+    """relayed: all clients go through the gateway. public: the gateway has clients on other machines."""
 
     def __init__(self, lines: InternalTls, *, relayed: bool, public: bool) -> None:
         self._lines = lines
@@ -52,7 +52,7 @@ class ClientRouting:
         self._public = public
 
     def direct(self, place: RuntimeLocation) -> ClientRoute | None:
-        """None for what is to go through the gateway: it reaches its own loopback, and others do not."""
+        """None for a client that must use the gateway: only the gateway's machine reaches a loopback address."""
         address = place.doors.clients
         if self._relayed or not address or (self._public and is_loopback(host_of(address))):
             return None
@@ -68,7 +68,7 @@ _STATES: Final = {
 
 
 def described(record: RuntimeRecord, facts: RuntimeStatus) -> platform_pb2.RuntimeDescription:
-    """Without what opens it."""
+    """The description without credentials."""
     return make(
         platform_pb2.RuntimeDescription,
         id=record.id,
@@ -97,7 +97,7 @@ def _origin(parent: Parent) -> platform_pb2.Origin:
 def open_at(
     description: platform_pb2.RuntimeDescription, node: str, way: ClientRoute, capability: tuple[str, int]
 ) -> platform_pb2.RuntimeDescription:
-    """The same, with where it is and what opens it there."""
+    """The description with the runtime's address and the credentials for it."""
     description.node = utf8_text(node)
     description.address, description.authority = utf8_text(way.address), utf8_text(way.authority)
     text, description.expires = capability
@@ -122,7 +122,7 @@ def described_node(facts: NodeStatus) -> platform_pb2.NodeDescription:
 T = TypeVar("T")
 
 OPEN_CALLS: Final = ("/cenote_proto.v1.PlatformService/CheckHealth",)
-"""Those that take no token."""
+"""Calls that take no token."""
 
 
 class PlatformService(PlatformServiceServicer):
@@ -233,7 +233,7 @@ class PlatformService(PlatformServiceServicer):
         return make(platform_pb2.HealthReport, ready=condition.ready, causes=causes)
 
     def _wish(self, request: platform_pb2.CreateRuntimeRequest) -> RuntimeRequest:
-        """Raises UsageError, or RejectedError, with all that is wrong."""
+        """Raises UsageError or RejectedError with all problems."""
         wrong, policy = Problems(), SandboxPolicy()
         if request.HasField("policy"):
             with wrong.noting():
@@ -272,7 +272,7 @@ class PlatformService(PlatformServiceServicer):
         )
 
     async def _found(self, principal: Principal, name: str) -> RuntimeRecord:
-        """As it is once nobody makes it any more."""
+        """Looks the runtime up once its creation is over."""
         record = await self._callers.on_thread(lambda: self._registry.find(principal, name))
         if record.made:
             return record
@@ -282,8 +282,8 @@ class PlatformService(PlatformServiceServicer):
     async def _opened(
         self, principal: Principal, name: str, *, partial: bool = False, look: bool = False
     ) -> platform_pb2.RuntimeDescription:
-        """With what a client needs to go there itself, if it may. partial, look: see RuntimeName."""
-        if partial:  # what cannot be given back is gone for everybody then
+        """The description with what a client needs to connect directly, if it may. partial, look: see RuntimeName."""
+        if partial:  # values that cannot be restored are then lost for all clients
             principal.require(Scope.RUNTIMES_WRITE)
         record = await self._found(principal, name)
         return await self._callers.on_thread(

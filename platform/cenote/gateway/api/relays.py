@@ -1,7 +1,7 @@
 """RuntimeService and ReferenceService at the gateway, relayed to the nodes.
 
-A runtime's stream is carried to it and back; only the first frame is read. A call about a value goes to a node
-that has it; a list is put together of all nodes. Connections to nodes are shared. On one event loop.
+A runtime's stream is carried to it and back; only the first frame is read. A call about a value goes to a node that
+has it; a list is merged from all nodes. Connections to nodes are shared. Runs on one event loop.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cenote_worker.wire.channels import CLIENT
 from cenote_worker.wire.programs import check_start
 
 _IDLE: Final = 64
-"""Connections that are kept for the next call."""
+"""Idle connections that stay open for the next call."""
 
 
 _Line = tuple[str, TlsMaterial | None]
-"""An address, and what the gateway shows there: renewed, it is another line."""
+"""An address, and the certificate that the gateway shows there; a renewed certificate makes another connection."""
 
 
 class NodeConnections:
-    """One connection per address, for as long as somebody uses it, and a while after. lines: see InternalTls."""
+    """One connection per address, open while in use and for a while after. lines: see InternalTls."""
 
     def __init__(self, lines: InternalTls) -> None:
         self._lines = lines
@@ -52,10 +52,10 @@ class NodeConnections:
 
     @contextmanager
     def to(self, address: str) -> Iterator[grpc.aio.Channel]:
-        """The connection, to be used inside."""
+        """The connection, for use inside the context."""
         line = (address, self._lines.material() if self._lines.secures(address) else None)
         channel = self._channels.pop(line, None) or _open(line)
-        self._channels[line] = channel  # behind the others: the first ones are the longest unused
+        self._channels[line] = channel  # at the end: the first ones are the longest unused
         self._users[line] += 1
         try:
             yield channel
@@ -92,7 +92,7 @@ _Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
 class RuntimeRelay:
-    """What a stream says is between its two ends; whose it is and where it goes is decided here, once."""
+    """Relays streams without reading them; decides once per stream who owns it and where it goes."""
 
     def __init__(
         self, stores: Stores, registry: RuntimeRegistry, callers: GatewayCalls, upstream: NodeConnections
@@ -116,7 +116,7 @@ class RuntimeRelay:
     async def _relay(
         self, context: Context, action: str, method: str, wanted: Callable[[bytes], RuntimeId]
     ) -> None:
-        """action: see GatewayCalls.served. wanted: which runtime the first frame is for."""
+        """action: see GatewayCalls.served. wanted: reads the runtime from the first frame."""
         async with self._callers.served(context, action) as principal:
             first = await _first(context)
             runtime = wanted(first)
@@ -134,9 +134,10 @@ class RuntimeRelay:
                     call.cancel()
 
     async def _carry(self, context: Context, call: _Call) -> None:
-        """Both ways, each as fast as its reader, until the runtime's side ends or the token is not good any more.
+        """Carries both directions, each as fast as its reader, until the runtime's side ends or the token is no
+        longer good.
 
-        Raises the error that it ends with.
+        Raises the error that the stream ends with.
         """
         up, down = asyncio.create_task(_up(context, call)), asyncio.create_task(_down(context, call))
         barred = asyncio.create_task(self._callers.barred(context))
@@ -193,7 +194,7 @@ async def _up(context: Context, call: _Call) -> None:
             await call.write(frame)
         await call.done_writing()
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        return  # the other direction says why
+        return  # the other direction raises the reason
 
 
 REFERENCE_SERVICE: Final = reference_pb2.DESCRIPTOR.services_by_name["ReferenceService"].full_name
@@ -202,7 +203,7 @@ DEADLINE: Final = 30.0
 """Seconds for a node to answer."""
 
 READING: Final = 3600.0
-"""Seconds for the bytes of one value."""
+"""Seconds for reading the bytes of one value."""
 
 MAX_LISTED: Final = 1_000
 
@@ -215,11 +216,11 @@ _UNARY: Final[dict[str, _Named]] = {
     "HoldReference": reference_pb2.HoldRequest,
     "ReleaseReference": reference_pb2.ReleaseRequest,
 }
-"""Calls about one reference, and what their requests are."""
+"""Calls about one reference, and their request types."""
 
 
 class ReferenceRelay:
-    """Nodes are asked in the tenant's name, by a capability for references alone."""
+    """Calls nodes in the tenant's name, with a capability for references only."""
 
     def __init__(
         self, stores: Stores, nodes: Nodes, callers: GatewayCalls, upstream: NodeConnections
@@ -239,7 +240,7 @@ class ReferenceRelay:
         return grpc.method_handlers_generic_handler(REFERENCE_SERVICE, methods)
 
     async def hold(self, principal: Principal, request: reference_pb2.HoldRequest) -> None:
-        """For the platform itself, in a tenant's name. Raises CenoteError and grpc.aio.AioRpcError."""
+        """Holds a value for the platform itself, in a tenant's name. Raises CenoteError and grpc.aio.AioRpcError."""
         address, metadata = await self._way(principal, request.id)
         await self._asked(address, "HoldReference", request.SerializeToString(), metadata)
 
@@ -302,7 +303,7 @@ class ReferenceRelay:
 
 
 def _reference(kind: _Named, request: bytes) -> str:
-    """Which one a call is about. Raises UsageError."""
+    """The reference that a call is about. Raises UsageError."""
     try:
         name = kind.FromString(request).id
     except DecodeError:

@@ -1,4 +1,4 @@
-"""A tenant's runtimes, from the request for one to its end: names, quotas, nodes, the record."""
+"""A tenant's runtimes from creation to deletion: names, quotas, nodes, audit entries."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ Entry = TypeVar("Entry", bound=Named)
 
 
 def page(entries: Callable[[int], Sequence[Entry]], limit: int, most: int) -> tuple[Sequence[Entry], str]:
-    """Some of them, and the name behind which the next page begins; empty at the end.
+    """Returns one page of entries, and the name after which the next page begins (empty at the end).
 
-    entries: gives so many at the most. limit: how many are wanted, 0 for as many as there may be, which is `most`.
+    entries: returns up to the given number of entries. limit: the page size wanted; 0 means `most`.
     """
     limit = min(limit or most, most)
     found = entries(limit)
@@ -59,14 +59,14 @@ log = logging.getLogger("cenote.gateway")
 
 ID_PREFIX: Final = "rt_"
 COUNTED_FOR: Final = 10.0
-"""Seconds for which the processors of all machines are not counted again."""
+"""Seconds for which the processor count of all machines is cached."""
 
 MAX_KEY: Final = 200
 MAX_PAGE: Final = 200
-"""Runtimes of one page: each is asked of its node."""
+"""Runtimes of one page: the status of each is a call to its node."""
 
 LOST_AT_ONCE: Final = 50
-"""Runtimes that each `sweep` asks after, of those that no lease ends."""
+"""Runtimes without a lease that each `sweep` checks."""
 
 _GONE: Final = (
     "its machine or the platform was stopped, or all processes that held it were killed together, "
@@ -79,7 +79,7 @@ _UNENDED: Final = "it could not be made, and is taken back as soon as its machin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeRequest:
-    """What a client wants to have made. See CreateRuntimeRequest."""
+    """A client's request for a runtime. See CreateRuntimeRequest."""
 
     name: str
     policy: SandboxPolicy
@@ -90,7 +90,7 @@ class RuntimeRequest:
 
 
 class RuntimeRegistry:
-    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
+    """Calls block, from any thread. The caller is a Principal; its scopes are checked first.
 
     bounds: what tenants may ask for.
     """
@@ -105,10 +105,10 @@ class RuntimeRegistry:
         self._processors = 0
         self._counted_until = 0.0
         self._remains: dict[RuntimeId, RuntimeRecord] = {}
-        """What could not be made, nor be taken back yet, since whoever may have something of it does not answer."""
+        """Runtimes that could not be made and not yet be taken back, while a node does not answer."""
 
     def processors(self) -> int:
-        """Of all machines that answer. Looked up anew every now and then."""
+        """Processors of all machines that answer, cached for COUNTED_FOR seconds."""
         with self._lock:
             fresh = time.monotonic() < self._counted_until
         if not fresh:
@@ -118,19 +118,19 @@ class RuntimeRegistry:
         return self._processors
 
     def check(self, wish: RuntimeRequest, wrong: Problems) -> None:
-        """Notes all that stands in the way of a wish, of any caller. wrong: what is known to be wrong before."""
+        """Collects all problems of a request, for any caller. wrong: problems that are already known."""
         with wrong.noting():
             _check(wish)
         with wrong.noting():
             self._stores.states.check(wish.retention)
-        if wrong:  # else it may be a runtime that is there already, whatever it is asked for with
+        if wrong:  # else the runtime may exist already, whatever the other fields of the request
             with wrong.noting():
                 self._bounds.apply(wish.policy)
 
     def admit(self, principal: Principal, wish: RuntimeRequest) -> tuple[RuntimeRecord, bool]:
-        """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
+        """Returns the runtime of this request, and whether `make` has to make it now. One call at a time.
 
-        Who may only read joins what is there: what opens it lets them do no more.
+        A read-only token can attach to an existing runtime; the credentials that it gets allow no more than reading.
         Raises ScopeMissingError, EntryExistsError, QuotaExceededError, RejectedError, UsageError.
         """
         if not (wish.name and wish.attach and Scope.RUNTIMES_READ in principal.scopes):
@@ -160,7 +160,7 @@ class RuntimeRegistry:
         return record, True
 
     def reserve(self, record: RuntimeRecord, policy: SandboxPolicy) -> None:
-        """Its part of the quotas; what lost runtimes of the tenant still have of them is given up first.
+        """Reserves the runtime's part of the quotas; first releases what lost runtimes of the tenant still hold.
 
         Raises QuotaExceededError.
         """
@@ -178,7 +178,7 @@ class RuntimeRegistry:
             self._stores.reserve(hold)
 
     def take_back(self, record: RuntimeRecord) -> None:
-        """Of what was admitted, and not begun; where the database is away by now, each `sweep` tries again."""
+        """Undoes an admission whose making has not begun. If that fails, each `sweep` tries again."""
         try:
             self._stores.quotas.release(record.id)
             with suppress(UnknownRuntimeError):
@@ -193,7 +193,7 @@ class RuntimeRegistry:
             self._remains[record.id] = record
 
     def make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
-        """Puts it on record, and then on a node. If that fails, `abandon` it."""
+        """Records the runtime, and then makes it on a node. After a failure, call `abandon`."""
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(runtime_created(subject, record.name, policy)).result()
         self._create(record)
@@ -207,16 +207,16 @@ class RuntimeRegistry:
         )
 
     def limit(self, tenant: TenantId) -> None:
-        """Machines know what a tenant may use up, before anything more of it can run."""
+        """Sends the tenant's limits to the machines, before anything more of the tenant can run."""
         if limits := shared(self._stores.quotas.limits(tenant)):
             self._nodes.limit({tenant: limits})
 
     def abandon(self, record: RuntimeRecord) -> None:
-        """Takes back what was admitted and not made; where that cannot be done now, each `sweep` tries again."""
+        """Takes back a runtime that was admitted and not made. Where that fails, each `sweep` tries again."""
         subject = Subject(tenant=record.tenant, runtime=record.id)
         try:
             self._forget(subject, record, "it could not be made")
-        except Exception as error:  # noqa: BLE001  (whatever it is: nobody else would end it)
+        except Exception as error:  # noqa: BLE001  (of any kind: no other code would end it)
             log.warning(
                 "%s was not made, and cannot be ended yet: %r", record.id, error, extra={"runtime": record.id}
             )
@@ -226,7 +226,7 @@ class RuntimeRegistry:
             self._remains.pop(record.id, None)
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
-        """By name or id. Raises UnknownRuntimeError, UsageError for what is neither."""
+        """Looks up by name or id. Raises UnknownRuntimeError, and UsageError for text that is neither."""
         if text.startswith(ID_PREFIX):
             return self._stores.runtimes.by_id(principal.tenant, RuntimeId(text))
         return self._stores.runtimes.find(principal, text)
@@ -234,10 +234,10 @@ class RuntimeRegistry:
     def locate(
         self, record: RuntimeRecord, *, partial: bool = False, wake: bool = True
     ) -> RuntimeLocation | None:
-        """Where it is served now. A durable one that is in the store alone is served again, from what is there;
-        unless `wake`, it is nowhere.
+        """Returns where the runtime is served. A durable runtime that is only in the store is restored and served
+        again; with `wake` false, it has no location.
 
-        partial: begin without what cannot be given back. Raises UnknownRuntimeError, CheckpointError.
+        partial: restore without the values that cannot be restored. Raises UnknownRuntimeError, CheckpointError.
         """
         if not record.durable:
             return self._nodes.locate(record.id)
@@ -248,10 +248,10 @@ class RuntimeRegistry:
                 return self._create(record, partial=partial) if wake else None
 
     def move(self, principal: Principal, record: RuntimeRecord, node: str) -> RuntimeLocation:
-        """Has a durable runtime served on another machine. node: which; empty for wherever there is most room.
+        """Moves a durable runtime to another machine. node: its id; empty for the machine with most room.
 
-        Raises UsageError, UnavailableError while it works, IncompleteRestoreError when something would be missing:
-        then it stays where it is.
+        Raises UsageError, UnavailableError while a cell runs, IncompleteRestoreError when a value would be missing:
+        then the runtime stays where it is.
         """
         principal.require(Scope.RUNTIMES_WRITE)
         if not record.durable:
@@ -263,22 +263,22 @@ class RuntimeRegistry:
         target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
         if here:
-            # Before its turn: it takes its time, and who asks where it is must not wait for that.
+            # Outside the lock: this is slow, and `locate` must not wait for it.
             with suppress(UnknownRuntimeError):
                 self._nodes.rest(record.id)
         with self._turn(record.id):
             if here:
-                with suppress(UnknownRuntimeError):  # it has fallen asleep just now
+                with suppress(UnknownRuntimeError):  # it has hibernated just now
                     self._nodes.release(record.id)
             return self._create(record, node=target)
 
     def _turn(self, runtime: RuntimeId) -> threading.Lock:
-        """Who has it served again, and who ends it, come one after the other."""
+        """Serialises restoring and ending one runtime."""
         with self._lock:
             return self._turns.setdefault(runtime, threading.Lock())
 
     def facts(self, record: RuntimeRecord) -> RuntimeStatus:
-        """How it is. Raises UnknownRuntimeError for one that has ended as agreed."""
+        """Returns the status. Raises UnknownRuntimeError for one that has ended normally."""
         if not record.made:
             return RuntimeStatus(state="lost", reason=_UNENDED if record.id in self._remains else _BEING_MADE)
         try:
@@ -292,19 +292,19 @@ class RuntimeRegistry:
             if isinstance(error, NodeLeftError):
                 raise
             if not record.lease:
-                self._stores.quotas.release(record.id)  # it takes up nothing but its name
+                self._stores.quotas.release(record.id)  # it uses nothing but its name
                 return RuntimeStatus(state="lost", reason=_GONE)
             self._forget(Subject(tenant=record.tenant, runtime=record.id), record, "its lease ran out")
             raise UnknownRuntimeError(record.name) from None
 
     def _asleep(self, record: RuntimeRecord) -> RuntimeStatus:
-        """Of a durable runtime that no machine has: the next call has it served again."""
+        """Returns the status of a durable runtime that no machine has: the next call restores it."""
         return RuntimeStatus(state="hibernated", steps=self._stores.states.step(record))
 
     def page(
         self, principal: Principal, after: str, limit: int
     ) -> tuple[list[tuple[RuntimeRecord, RuntimeStatus]], str]:
-        """Some of the tenant's runtimes, by name, and where the next page begins; empty at the end."""
+        """One page of the tenant's runtimes by name, and where the next page begins (empty at the end)."""
         principal.require(Scope.RUNTIMES_READ)
         entries = self._stores.runtimes
         records, following = page(
@@ -317,14 +317,14 @@ class RuntimeRegistry:
         return listed, following
 
     def delete(self, principal: Principal, record: RuntimeRecord) -> None:
-        """Puts its end on record, and ends it."""
+        """Records the end of the runtime, then ends it."""
         principal.require(Scope.RUNTIMES_WRITE)
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(access_decided(subject, "delete")).result()
         self._forget(subject, record, "deleted")
 
     def delete_all_of(self, tenant: TenantId, names: str, reason: str) -> None:
-        """Ends those of a tenant's runtimes whose names begin so. What cannot be ended now ends with its lease."""
+        """Ends the tenant's runtimes whose names begin so. One that cannot be ended now ends with its lease."""
         for record in self._stores.runtimes.of(tenant, after=names):
             if not record.name.startswith(names):
                 return
@@ -334,13 +334,13 @@ class RuntimeRegistry:
                 log.warning("%s is left to its lease: %s", record.id, error, extra={"runtime": record.id})
 
     def unmade(self) -> list[RuntimeRecord]:
-        """At the start, before anything is made: what a former gateway began to make and nobody was told of."""
+        """At the start, before any `make`: runtimes that a former gateway began to make and no client knows of."""
         return self._stores.runtimes.unmade()
 
     def sweep(self) -> None:
-        """Puts on record what the operator did, has machines know new limits, takes back what could not be made, or
-        was deleted while its machine was away, and frees names and quotas of runtimes whose lease ran out, and quotas
-        of what is gone.
+        """Records the operator's changes, sends new limits to the machines, and retries the removal of runtimes that
+        could not be made or were deleted while their machine was away. Frees names and quotas of runtimes whose lease
+        has run out, and quotas of what is gone.
         """
         self._stores.notices.hand_over(self._stores.recorder)
         quotas, tenants = self._stores.quotas, self._stores.tenants.all()
@@ -364,7 +364,7 @@ class RuntimeRegistry:
                 log.warning("%s cannot be asked after: %s", record.id, error, extra={"runtime": record.id})
 
     def _look_for_lost(self) -> None:
-        """Lost runtimes give up their quotas. Some at a time, since each is asked of its machine."""
+        """Releases the quotas of lost runtimes; LOST_AT_ONCE per call, since each check is a call to a machine."""
         some = self._stores.runtimes.lasting(self._looked_at, LOST_AT_ONCE)
         self._looked_at = some[-1].id if len(some) == LOST_AT_ONCE else ""
         for record in some:
@@ -390,7 +390,7 @@ class RuntimeRegistry:
         return found
 
     def _check_environment(self, found: RuntimeRecord, wish: RuntimeRequest) -> None:
-        """Clients cannot tell what a name means. Raises RejectedError."""
+        """Checks that an existing runtime has the environment that the request names. Raises RejectedError."""
         wanted = self._bounds.digest_of(wish.policy.environment)
         if wanted is not None and wanted != (has := _policy(found).environment):
             raise RejectedError(
@@ -400,7 +400,7 @@ class RuntimeRegistry:
             )
 
     def _listed(self, record: RuntimeRecord) -> RuntimeStatus:
-        """A list is whole when a node does not answer, too."""
+        """Returns a status also when the node does not answer, so that the list is complete."""
         try:
             return self.facts(record)
         except UnavailableError as error:
@@ -411,16 +411,16 @@ class RuntimeRegistry:
     def _forget(self, subject: Subject, record: RuntimeRecord, reason: str) -> None:
         with self._turn(record.id):
             self._end(record)
-        with suppress(UnknownRuntimeError):  # two ends met
+        with suppress(UnknownRuntimeError):  # another caller has ended it too
             self._stores.runtimes.remove(record.tenant, record.id)
         try:
             self._stores.recorder.record(runtime_removed(subject, reason))
-        except AuditUnavailableError as error:  # it has ended all the same
+        except AuditUnavailableError as error:  # it has ended nevertheless
             log.error("the end of %s is not on record: %s", record.id, error, extra={"runtime": record.id})
-        self._stores.quotas.release(record.id)  # last: where that fails, the next sweep does it
+        self._stores.quotas.release(record.id)  # last: if that fails, the next sweep does it
 
     def _end(self, record: RuntimeRecord) -> None:
-        # It was never there, has ended by itself, or its machine took it along: `clear` ends it if that returns.
+        # It never existed, ended by itself, or was lost with its machine: `clear` ends it if the machine returns.
         with suppress(UnknownRuntimeError, NodeLeftError):
             self._nodes.delete(record.id)
         self._stores.states.remove(record)
@@ -433,7 +433,7 @@ def subject_of(principal: Principal, runtime: str = "") -> Subject:
 
 
 def _target(node: str, here: str, nodes: Sequence[str]) -> str:
-    """Which of the machines is meant. Raises UsageError."""
+    """Resolves the target machine. Raises UsageError."""
     others = [each for each in nodes if each != here]
     if node and node not in nodes:
         raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(nodes)}")
@@ -445,7 +445,7 @@ def _target(node: str, here: str, nodes: Sequence[str]) -> str:
 
 
 def _check(wish: RuntimeRequest) -> None:
-    """Raises UsageError with all that is wrong."""
+    """Raises UsageError with all problems."""
     wrong = Problems()
     if wish.name.startswith(ID_PREFIX):
         wrong.note(

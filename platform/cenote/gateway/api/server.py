@@ -1,4 +1,4 @@
-"""The gateway's gRPC server, on a thread and a loop of its own: PlatformService, the relays, health, reflection."""
+"""The gateway's gRPC server, on its own thread and loop: PlatformService, the relays, health, reflection."""
 
 from __future__ import annotations
 
@@ -46,29 +46,29 @@ from cenote_worker.serving.grpc_server import ServerThread
 log = logging.getLogger("cenote.gateway")
 
 THREADS: Final = 32
-"""For what may block: the database, the disk, nodes that make runtimes."""
+"""Threads for blocking calls: the database, the disk, nodes that make runtimes."""
 
 MAX_STREAMS: Final = 4_000
 """Streams and calls at once, of all clients together."""
 
 SWEEP_EVERY: Final = 10.0
-"""Seconds between two looks at what the operator did, and for runtimes whose lease has run out."""
+"""Seconds between two sweeps for the operator's changes and for runtimes whose lease has run out."""
 
 COLLECT_EVERY: Final = 2.0
-"""Seconds for which what was done on the machines may wait for its place in the audit log."""
+"""Seconds for which audit events of the machines may wait for their place in the log."""
 
 SETTLE: Final = 2.0
-"""Seconds for the last of it, at the end."""
+"""Seconds for collecting the last audit events at the end."""
 
 RECHECK: Final = 15.0
-"""Seconds for which a stream through the gateway outlives its token at the most."""
+"""Seconds for which a stream through the gateway outlives its token at most."""
 
 STOP_PATIENCE: Final = 1.0
-"""Seconds for which streams may go on when the server is closed."""
+"""Seconds for which streams may continue when the server is closed."""
 
 
 class GatewayServer:
-    """Listens for clients of one platform. Stores and nodes stay their maker's, to close after this."""
+    """Listens for clients of one platform. The caller closes the stores and nodes, after this."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class GatewayServer:
         metrics: PlatformMetrics | None = None,
         recheck: float = RECHECK,
     ) -> None:
-        """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientRouting.
+        """listen: `host:port`, port 0 for any free one. lines: to nodes. relayed: see ClientRouting.
 
-        beat: called on the loop, see BEAT_EVERY. health: by default without a look at certificates.
-        credentials: for TLS with clients. bounds: what tenants may ask for.
-        teams, jobs: where it works on such. metrics: of this platform. recheck: see GatewayCalls.
+        beat: called on the loop, see BEAT_EVERY. health: by default without the check of certificates. credentials:
+        for TLS with clients. bounds: what tenants may ask for. teams, jobs: where the platform has them. metrics: of
+        this platform. recheck: see GatewayCalls.
         """
         self._stores = stores
         self._nodes = nodes
@@ -116,7 +116,7 @@ class GatewayServer:
         self._callers = GatewayCalls(stores, self._thread.pool, recheck)
 
     def start(self) -> str:
-        """The address that clients connect to. Raises UnavailableError where it cannot be had."""
+        """Starts listening and returns the address for clients. Raises UnavailableError if it cannot listen there."""
         former = self._registry.unmade()
         try:
             address = self._thread.start(self._fill, self._callers.enter, OPEN_CALLS)
@@ -126,12 +126,12 @@ class GatewayServer:
         return address
 
     async def condition(self) -> Condition:
-        """Whether the platform can be used now, for other loops than its own."""
+        """Whether the platform can be used now; callable from other loops."""
         asked = asyncio.run_coroutine_threadsafe(self._health.condition(), self._thread.loop)
         return await asyncio.wrap_future(asked)
 
     def settle(self) -> None:
-        """Before the end: puts on record what was done until now, unless that takes too long."""
+        """Records outstanding audit events before the end, within SETTLE seconds."""
         if self._thread.serving:
             wait((self._thread.pool.submit(self._collector.collect),), SETTLE)
 
@@ -200,13 +200,13 @@ class GatewayServer:
             self._thread.opened.callback(asyncio.create_task(work).cancel)
 
     async def _live(self) -> None:
-        """A loop that stands still serves nobody: whoever hears no beat is right to end this process."""
+        """Sends the heartbeat: a loop that is stuck serves no client, so a process without one may be ended."""
         while True:
             self._beat()
             await asyncio.sleep(BEAT_EVERY)
 
     async def _watch_health(self) -> None:
-        """For the log, and for those who ask gRPC's own health service."""
+        """Reports the condition to the log and to clients of gRPC's own health service."""
         states = health_pb2.HealthCheckResponse
         while True:
             ready = (await self._health.condition()).ready
@@ -219,9 +219,9 @@ class GatewayServer:
             await asyncio.sleep(COLLECT_EVERY)
 
     async def _sweep(self, former: Sequence[RuntimeRecord]) -> None:
-        """Behind the start, which is not to wait for machines that are being started again too.
+        """Runs after the start, which must not wait for machines that are being started too.
 
-        former: what is ended first.
+        former: runtimes to end first.
         """
         await self._look_after(self._metrics.look)
         if self._teams is not None:

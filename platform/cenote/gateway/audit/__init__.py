@@ -1,1 +1,1 @@
-"""The audit log: who ran what where, in files that show when something was changed or cut off."""
+"""The audit log: who ran what where, in files that reveal changes and truncation."""

@@ -1,7 +1,7 @@
-"""Brings what was done on the machines into the log: each deed once, and what is missing as a gap.
+"""Collects audit events of the machines into the log: each event once, and missing ones as a gap.
 
-Machines keep a deed until they are told that it is on record, under a number that it alone has. So a gateway that is
-killed between writing a deed and saying so finds its number in the log, and does not write it again.
+Machines keep an event, under a unique number, until the gateway acknowledges it. A gateway that was killed between
+recording and acknowledging an event finds its number in the log, and does not record it again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from cenote.gateway.machines.nodes import Nodes
 from cenote_worker.tenancy.audit_events import EventBatch
 
 ROUNDS: Final = 20
-"""Of one collection: whoever floods the record takes turns with what else there is to do."""
+"""Rounds of one collection: a source that floods the log must not delay other work."""
 
 _TAIL: Final = 2
-"""Files of the log in which a former gateway's last deeds are looked for, many times what it may have been about to
-acknowledge."""
+"""Files of the log in which a former gateway's last events are looked up: many times what could be unacknowledged."""
 
 _SOURCE: Final = b'"source":"'
 _NO_ROOM: Final = "more happened there than it has room for, and nobody has fetched it in time"
@@ -32,20 +31,20 @@ _ENDED: Final = "the process has ended; what it had not handed over is lost, if 
 
 
 Reports = Mapping[str, list[EventBatch] | None]
-"""By machine, of each of its sources; None for one that does not answer."""
+"""Batches of each source, by machine; None for a machine that does not answer."""
 
 
 class CollectorListener(Protocol):
-    """Hears of what a collector fetches, on its thread."""
+    """Gets what a collector fetches, on its thread."""
 
     def heard(self, reports: Reports) -> None: ...
 
     def wrote(self, deeds: EventBatch, after: int) -> None:
-        """They are on record, those with numbers up to `after` since before."""
+        """The batch is recorded; events with numbers up to `after` were recorded before."""
 
 
 class AuditCollector:
-    """Of one gateway. Thread-safe."""
+    """For one gateway. Thread-safe."""
 
     def __init__(
         self, recorder: AuditRecorder, nodes: Nodes, folder: Path, listener: CollectorListener | None = None
@@ -58,10 +57,10 @@ class AuditCollector:
         self._turn = threading.Lock()
         self._written: dict[str, int] | None = None
         self._met: dict[str, set[str]] = {}
-        """Sources that each machine has told of."""
+        """Sources that each machine has reported."""
 
     def collect(self) -> None:
-        """Fetches what there is, and has it on the disk. Raises AuditUnavailableError, UnavailableError."""
+        """Fetches outstanding events and syncs them to the disk. Raises AuditUnavailableError, UnavailableError."""
         with self._turn:
             if self._written is None:
                 self._written = written_deeds(self._folder)
@@ -70,7 +69,7 @@ class AuditCollector:
                     return
 
     def _fetch(self, written: dict[str, int]) -> bool:
-        """Whether there is more."""
+        """Returns whether there is more."""
         told = self._nodes.deeds(dict(written))
         if self._listener is not None:
             self._listener.heard(told)
@@ -94,7 +93,7 @@ class AuditCollector:
             self._listener.wrote(batch, before)
 
     def _mourn(self, told: Reports, written: dict[str, int]) -> None:
-        """Says of processes that are there no more up to where their deeds are on record."""
+        """Records for each source that has ended up to which number its events are in the log."""
         for node in list(self._met):
             batches = told.get(node, [])
             if batches is None:
@@ -109,7 +108,7 @@ class AuditCollector:
 
 
 def _events(batch: EventBatch, written: int) -> list[tuple[int, AuditEvent]]:
-    """What is not on record yet, by number."""
+    """Events that are not recorded yet, by number."""
     found = []
     if batch.lost and batch.first - 1 > written:
         lost = min(batch.lost, batch.first - 1 - written)
@@ -121,7 +120,7 @@ def _events(batch: EventBatch, written: int) -> list[tuple[int, AuditEvent]]:
 
 
 def written_deeds(folder: Path) -> dict[str, int]:
-    """Up to which number the deeds of each source are on record, as far as the end of the log tells."""
+    """The number up to which each source's events are recorded, as far as the end of the log shows."""
     found: dict[str, int] = {}
     for path in log_files(folder)[-_TAIL:]:
         for line in read_lines(path):
@@ -130,7 +129,7 @@ def written_deeds(folder: Path) -> dict[str, int]:
             try:
                 facts = parse_line(line.content).event.facts
             except BrokenLineError:
-                continue  # verification tells of it
+                continue  # verification reports it
             source, number = facts.get("source"), facts.get("number")
             if isinstance(source, str) and isinstance(number, int):
                 found[source] = max(number, found.get(source, 0))

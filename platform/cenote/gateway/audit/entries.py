@@ -1,17 +1,17 @@
 """Entries of the audit log, how they are chained by hashes, and the signed head. Values only.
 
-An entry has one spelling as a line of ASCII:
+An entry has exactly one form, as a line of ASCII:
 
     {"entry":{...,"previous":"<hash of the entry before>"},"hash":"<hash of this entry>"}
 
 The hash is SHA-256, in hexadecimal, of `cenote audit entry`, a NUL and the text of the entry from brace to brace.
-Keys are sorted, there is no space, all but printable ASCII is escaped: no entry can draw on a terminal or start a
-second line. A line is good if it is letter for letter what its content would be written as, so nothing can hide
-in a second spelling. There are no floating-point numbers, whose spelling differs between languages.
+Keys are sorted, there is no space, all but printable ASCII is escaped: no entry can control a terminal or start a
+second line. A line is valid only if it equals the encoding of its content, so nothing can hide in a second form.
+There are no floating-point numbers, whose form differs between languages.
 
-The head says how far the log has come: by it, a log that was cut off at its end is found out. Its file has two
-slots on pages of their own, written in turn, so that a write that was torn by a crash leaves the other one. It
-never grows: a full disk cannot stop it.
+The head records how far the log has come: it reveals a log that was cut off at its end. Its file has two slots on
+pages of their own, written in turn, so that a write that a crash interrupts leaves the other one. It never grows: a
+full disk cannot stop it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Final
 from cenote_security.errors import UsageError
 
 MAX_LINE: Final = 256 * 2**10
-"""Bytes. What is recorded is bounded where it is recorded; this bounds what a reader has to take."""
+"""Bytes. Events are bounded where they are recorded; this bounds what a reader must accept."""
 
 NO_HASH: Final = "0" * 64
-"""What comes before the first entry."""
+"""The previous hash of the first entry."""
 
 Fact = str | int | bool | None | list["Fact"] | tuple["Fact", ...] | Mapping[str, "Fact"]
 Facts = Mapping[str, Fact]
@@ -41,14 +41,14 @@ _KEYS: Final = {"number", "at", "kind", "tenant", "token", "runtime", "facts", "
 
 
 class BrokenLineError(ValueError):
-    """A line that the log's writer did not write. The text says why."""
+    """A line that the log's writer did not write. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """What happened, before it has its place in the log.
+    """An event before it has its place in the log.
 
-    kind: such as `cell.started`. tenant, token, runtime: ids of who and where, empty where there is none.
+    kind: such as `cell.started`. tenant, token, runtime: ids; empty where there is none.
     """
 
     kind: str
@@ -76,9 +76,9 @@ class AuditEntry:
         return self.written()[0]
 
     def written(self) -> tuple[bytes, str]:
-        """Its line, and its hash: both are made of the same text.
+        """Returns the line and its hash, which are made of the same text.
 
-        Raises UsageError for facts that have no place in a log: floating-point numbers, or too many of them.
+        Raises UsageError for facts that cannot be logged: floating-point numbers, or too many facts.
         """
         body = self._body()
         digest = _digest(body)
@@ -104,12 +104,12 @@ class AuditEntry:
 
 
 def check_event(event: AuditEvent) -> None:
-    """Raises UsageError for an event that has no place in a log, whichever place that is."""
+    """Raises UsageError for an event that cannot be logged at any place."""
     AuditEntry(number=10**18, at=10**18, event=event, previous=NO_HASH).line()
 
 
 def parse_line(line: bytes) -> AuditEntry:
-    """The entry that this line, its newline included, was written for. Raises BrokenLineError for any other."""
+    """The entry of a line, its newline included. Raises BrokenLineError unless it is the entry's encoding."""
     if len(line) > MAX_LINE:
         raise BrokenLineError("it is longer than any entry")
     try:
@@ -143,11 +143,11 @@ def _canonical(content: Facts) -> str:
 
 
 def _plain(fact: Fact) -> Fact:
-    """Mappings of any kind as those that the JSON encoder knows."""
+    """Converts mappings of any kind to those that the JSON encoder takes."""
     if isinstance(fact, str | int | None):
         return fact
     if isinstance(fact, Mapping):
-        # Most are plain, and there are some twenty in an entry: no call for each.
+        # Most are plain, and an entry has some twenty: this avoids a call for each.
         return {name: value if type(value) in _PLAIN else _plain(value) for name, value in fact.items()}
     if isinstance(fact, list | tuple):
         return [_plain(value) for value in fact]
@@ -156,7 +156,7 @@ def _plain(fact: Fact) -> Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A place in the log: the entry of this number, which had this hash. Kept elsewhere, it is a witness."""
+    """A place in the log: the entry of this number with this hash. Stored elsewhere, it is a witness."""
 
     number: int
     hash: str
@@ -176,7 +176,7 @@ def mark_of(entry: AuditEntry) -> Mark:
 
 
 def before(entry: AuditEntry) -> Mark:
-    """What the entry says of the one before."""
+    """The mark of the entry before, as this one says."""
     return Mark(number=entry.number - 1, hash=entry.previous)
 
 
@@ -196,16 +196,16 @@ _SLOT: Final = re.compile(rb"([0-9]{20}) ([0-9a-f]{64}) ([0-9a-f]{64})\n")
 
 _HEAD_DOMAIN: Final = "cenote audit head"
 _BASE_DOMAIN: Final = "cenote audit base"
-"""A head that was copied is no base: that would take away whatever lies before it."""
+"""Not that of the head: a copied head must not count as a base, which would hide all entries before it."""
 
 
 def head_slot(mark: Mark, key: bytes) -> bytes:
-    """One slot, as it is written."""
+    """One encoded slot."""
     return _slot(mark, key, _HEAD_DOMAIN)
 
 
 def signed_base(mark: Mark, key: bytes) -> bytes:
-    """The content of a file that says after which entry the log begins, since older files were removed."""
+    """The content of a file with the entry after which the log begins, since older files were removed."""
     return _slot(mark, key, _BASE_DOMAIN)
 
 

@@ -1,6 +1,6 @@
-"""What the platform records, each kind in one place. Neither code nor values.
+"""The events that the platform records, each kind in one place. Neither code nor values.
 
-What a jail or a client had a say in is cut to a length, so that nobody can fill the log with one entry.
+Text from a jail or a client is truncated, so that one entry cannot fill the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_LISTED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Who did it and where, by ids; empty where there is none, as for a stranger's token or runtime."""
+    """Who did it and where, by ids; empty where there is none, as for an unknown token or runtime."""
 
     tenant: str = ""
     token: str = ""
@@ -33,13 +33,13 @@ class Subject:
 
 
 def access_decided(subject: Subject, action: str, *, refusal: str = "") -> AuditEvent:
-    """Somebody asked for something. refusal: why not, empty if it was allowed."""
+    """A caller requested an action. refusal: why it was refused, empty if it was allowed."""
     facts: dict[str, Fact] = {"action": _cut(action), "allowed": not refusal, "reason": _cut(refusal)}
     return subject.event("access", facts)
 
 
 def token_changed(subject: Subject, change: str, token: str, scopes: Iterable[str] = ()) -> AuditEvent:
-    """change: `issued`, `extended`, `rotated`, `revoked`, or `ended` with its job. token: the id of that one."""
+    """change: `issued`, `extended`, `rotated`, `revoked`, or `ended` with its job. token: id of the changed one."""
     return subject.event("token", {"change": change, "changed": token, "scopes": _listed(sorted(scopes))})
 
 
@@ -59,7 +59,7 @@ def runtime_removed(subject: Subject, reason: str) -> AuditEvent:
 
 
 def cell_ran(deed: CellAuditEvent) -> AuditEvent:
-    """It has ended. Of its code a digest and where it begins, of an error its kind, of its output the size."""
+    """A cell has ended. Has a digest and the beginning of its code, its error's kind, its output's size."""
     subject = Subject(tenant=deed.origin.tenant, token=deed.token, runtime=deed.origin.runtime)
     facts: dict[str, Fact] = {
         "ended_at": int(deed.at * 1e6),
@@ -83,7 +83,7 @@ def cell_ran(deed: CellAuditEvent) -> AuditEvent:
 
 
 def network_used(deed: NetworkAuditEvent) -> AuditEvent:
-    """A jail asked for a way out, or such a connection has ended. `decided_at`, with host and port, says which."""
+    """A jail requested a connection, or one has ended. `decided_at`, with host and port, identifies it."""
     decision = deed.decision
     subject = Subject(tenant=deed.origin.tenant, runtime=deed.origin.runtime)
     facts: dict[str, Fact] = {
@@ -101,20 +101,20 @@ def network_used(deed: NetworkAuditEvent) -> AuditEvent:
 
 
 def deed_done(deed: RuntimeAuditEvent, source: str, number: int) -> AuditEvent:
-    """source, number: of the deed, by which it is known whether it is on record."""
+    """source, number: of the event; they show whether it is recorded."""
     event = cell_ran(deed) if isinstance(deed, CellAuditEvent) else network_used(deed)
     return replace(event, facts={**event.facts, "source": source, "number": number})
 
 
 def deeds_lost(source: str, number: int, lost: int | None, reason: str) -> AuditEvent:
-    """What is not on record, and never will be. number: up to which this says so. lost: how many; None where nobody
-    knows.
+    """Events that are not recorded, and never will be. number: the last one that this covers. lost: how many; None if
+    that is unknown.
     """
     return Subject().event("gap", {"source": source, "number": number, "lost": lost, "reason": _cut(reason)})
 
 
 def policy_facts(policy: SandboxPolicy) -> dict[str, Fact]:
-    """What a jail may do, without the values of its environment, which people use for secrets against all advice."""
+    """What a jail may do, without the values of its environment, which may contain secrets despite all advice."""
     facts: dict[str, Fact] = {}
     for known in definitions(SandboxPolicy):
         value = getattr(policy, known.name)

@@ -1,4 +1,4 @@
-"""Files of the audit log, and how they are read from one entry to the next.
+"""Files of the audit log, and reading them entry by entry.
 
 The folder has `<first entry>.jsonl` files that continue each other, `head`, and the writer's `lock`.
 """
@@ -15,13 +15,13 @@ from cenote.gateway.audit.entries import MAX_LINE, BrokenLineError, Mark, follow
 HEAD: Final = "head"
 LOCK: Final = "lock"
 BASE: Final = "base"
-"""Says after which entry the log begins, where retention has removed older files."""
+"""Records after which entry the log begins, where retention has removed older files."""
 _SUFFIX: Final = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """A line of a file as it lies there. offset: of its first byte. At the end of a file it may lack its newline."""
+    """A line of a file. offset: of its first byte. The last line of a file may lack its newline."""
 
     offset: int
     content: bytes
@@ -38,7 +38,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[LogLine]:
-    """One line after the other; of one that is longer than any entry, as much as shows that. start: an offset."""
+    """Reads line by line; of a line longer than any entry, only enough to see that. start: an offset."""
     with path.open("rb") as file:
         file.seek(start)
         while True:
@@ -63,12 +63,12 @@ class ChainWalk:
     """mark: the last good entry."""
 
     def __init__(self, start: Mark, marks: Iterable[Mark]) -> None:
-        """start: taken as it is. marks: those after it must be met."""
+        """start: not checked. marks: those after it must be met."""
         self.mark = start
         self._marks = tuple(marks)
 
     def read(self, path: Path) -> WalkStop | None:
-        """Goes on through a file. None when all of its lines are the next entries."""
+        """Continues through a file. None when all of its lines are the next entries."""
         for number, line in enumerate(read_lines(path), start=1):
             try:
                 self._step(line.content)
@@ -77,7 +77,7 @@ class ChainWalk:
         return None
 
     def missing(self) -> Mark | None:
-        """A mark that lies further on than the log goes."""
+        """A mark after the last entry of the log."""
         return next((mark for mark in self._marks if mark.number > self.mark.number), None)
 
     def _step(self, content: bytes) -> None:

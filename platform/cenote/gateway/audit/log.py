@@ -2,9 +2,8 @@
 
 There is one writer at a time, which holds a lock on the folder.
 
-An append is acknowledged once the head is signed. So what comes after the head was not acknowledged: whole
-entries are kept, and everything from the first that is not whole is cut off. What a crash cannot explain is
-refused.
+An append is acknowledged once the head is signed. Entries after the head were not acknowledged: complete ones stay,
+and everything from the first incomplete one is cut off. A state that no crash can explain is refused.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from cenote_security.errors import UsageError
 
 
 class LogFile:
-    """Open for its one writer. size: of what was written whole."""
+    """A file open for its one writer. size: bytes of complete entries."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """size: where to go on in a file that is there; what follows is cut off. None: a new one. Raises OSError."""
+        """size: where to continue in an existing file; the rest is cut off. None: a new file. Raises OSError."""
         create = os.O_CREAT | os.O_EXCL if size is None else 0
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
         self.size = size or 0
@@ -55,11 +54,11 @@ class LogFile:
                 sync_folder(path.parent)
             except OSError:
                 os.close(self._fd)
-                path.unlink()  # else it could never be made
+                path.unlink()  # else it could never be created
                 raise
 
     def write(self, content: bytes) -> None:
-        """Adds all of it, or raises OSError and, now or before the next write, takes back the part that was added."""
+        """Appends all of it. On OSError, the part that was appended is removed, now or before the next write."""
         self._cut()
         self._ragged = True
         try:
@@ -72,7 +71,7 @@ class LogFile:
         self.size += len(content)
 
     def sync(self) -> None:
-        """Raises OSError, and then nobody knows what is on the disk: a second sync would report success."""
+        """Raises OSError, and then the state of the disk is unknown: a second sync would report success."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -90,10 +89,10 @@ class LogFile:
 
 
 class HeadFile:
-    """Open for its one writer. mark: what it says."""
+    """The head, open for its one writer. mark: its content."""
 
     def __init__(self, folder: Path, key: bytes) -> None:
-        """Makes it for a log without files. Raises AuditBrokenError when it was not signed with this key; OSError."""
+        """Created for a log without files. Raises AuditBrokenError if it was not signed with this key; OSError."""
         path = folder / HEAD
         if not path.exists() and not log_files(folder):
             create_secret_file(path, head_slot(START, key).ljust(2 * SLOT_BYTES, b" "))
@@ -105,7 +104,7 @@ class HeadFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def advance(self, mark: Mark) -> None:
-        """Says a new mark, on the disk when it returns. Raises OSError, and then either mark may be said."""
+        """Writes a new mark, which is on the disk on return. Raises OSError; then either mark may be there."""
         slot = 1 - self._slot
         os.pwrite(self._fd, head_slot(mark, self._key), slot * SLOT_BYTES)
         os.fdatasync(self._fd)
@@ -117,9 +116,9 @@ class HeadFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovery:
-    """mark: the last good entry. path: the file to go on in, None for a log without files; size: its good bytes.
+    """mark: the last good entry. path: the file to continue, None for a log without files; size: its good bytes.
 
-    unsigned: good entries after the head. dropped: what follows them and is not whole.
+    unsigned: good entries after the head. dropped: the incomplete bytes after them.
     """
 
     mark: Mark
@@ -130,7 +129,7 @@ class LogRecovery:
 
     @property
     def note(self) -> Facts | None:
-        """What the log should say of it, None if there was nothing to recover."""
+        """What the log should record about it, None if there was nothing to recover."""
         if not self.unsigned and not self.dropped:
             return None
         return {
@@ -172,7 +171,7 @@ def _rest(path: Path, offset: int) -> bytes:
 
 
 def _start(folder: Path, path: Path, head: Mark) -> Mark:
-    """The entry before the file's first: as that one says, or the head if it is not whole."""
+    """The entry before the file's first, as the first one says, or the head if that is incomplete."""
     first = next(read_lines(path), None)
     try:
         start = head if first is None else before(parse_line(first.content))
@@ -193,7 +192,7 @@ LONGEST_FILE: Final = 86_400.0
 
 
 class AuditLog:
-    """Used from any thread; entries get their places in the order of the calls."""
+    """Used from any thread; entries are placed in the order of the calls."""
 
     def __init__(
         self,
@@ -204,12 +203,11 @@ class AuditLog:
         keep: float = 0.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Opens the log to go on with it, or starts one. Notes what a predecessor left unfinished.
+        """Opens the log to continue it, or creates one. Records what a predecessor left incomplete.
 
-        key: signs the head; who verifies needs it too. file_bytes: a file that has so many is followed by another.
-        keep: seconds for which entries are kept at least, see `trim`; 0 for ever.
-        Raises AuditUnavailableError when another writer has it or the disk refuses, AuditBrokenError when it is not
-        as it was left.
+        key: signs the head; needed for verification too. file_bytes: the size from which a new file is begun. keep:
+        minimum seconds for which entries are kept, see `trim`; 0 for ever. Raises AuditUnavailableError when another
+        writer has it or the disk refuses, AuditBrokenError when it was changed.
         """
         if len(key) < KEY_BYTES:
             raise UsageError(f"the key of an audit log has at least {KEY_BYTES} bytes")
@@ -217,7 +215,7 @@ class AuditLog:
         self._key = key
         self._keep = keep
         self._began = 0.0
-        """When the file was begun that is written to."""
+        """When the current file was begun."""
         self._file_bytes = file_bytes
         self._clock = clock
         self._mutex = threading.Lock()
@@ -232,14 +230,14 @@ class AuditLog:
 
     @property
     def mark(self) -> Mark:
-        """The last acknowledged entry. Copied to where nobody can change it, it is a witness for `verify`."""
+        """The last acknowledged entry. Copied to where it cannot be changed, it is a witness for `verify`."""
         return self._head.mark
 
     def append(self, *events: AuditEvent) -> Mark:
-        """Records events, all or none, and gives the place of the last one.
+        """Records events, all or none, and returns the place of the last one.
 
         Raises AuditUnavailableError. After a full disk the call may be repeated; a disk that failed to sync ends this
-        writer, as nobody knows what it has kept. Raises UsageError for events that are too large.
+        writer, since it is unknown what was written. Raises UsageError for events that are too large.
         """
         with self._mutex:
             if self._problem:
@@ -254,9 +252,9 @@ class AuditLog:
             return mark
 
     def trim(self) -> int:
-        """Removes files all of whose entries are older than what is kept; how many entries that were.
+        """Removes files all of whose entries are older than `keep`; returns the number of entries.
 
-        It is on record before, and what is left can be verified as before. Raises AuditUnavailableError.
+        The removal is recorded before, and the rest can still be verified. Raises AuditUnavailableError.
         """
         if not self._keep or len(files := log_files(self.folder)) < 2:
             return 0
@@ -279,7 +277,7 @@ class AuditLog:
         return removed
 
     def close(self) -> None:
-        """Lets another writer in. Closing twice is fine; what is appended afterwards is refused."""
+        """Lets another writer in. Closing twice is fine; later appends are refused."""
         with self._mutex:
             self._problem = self._problem or "it was closed"
             self._opened.close()
@@ -314,7 +312,7 @@ class AuditLog:
         return mark, b"".join(lines)
 
     def _room(self) -> LogFile:
-        """The file to write to: the next one, when the last is full."""
+        """The file to write to: a new one, when the last is full."""
         if self._file is None or self._file.size >= self._file_bytes or self._is_old:
             file = LogFile(file_of(self.folder, self._head.mark.number + 1))
             self._close_file()
@@ -323,7 +321,7 @@ class AuditLog:
 
     @property
     def _is_old(self) -> bool:
-        """Only whole files go, so one covers a part of the time that entries are kept."""
+        """Only whole files are removed, so each covers a part of the retention time."""
         return bool(self._keep) and self._clock() - self._began > min(self._keep / 4, LONGEST_FILE)
 
     def _acknowledge(self, file: LogFile, mark: Mark) -> None:

@@ -1,7 +1,7 @@
 """Reads the audit log: verifies it from its first entry to its last, and selects entries to show.
 
-Verification finds the first entry that is not as it was written. A selection gives entries as they lie there;
-only verification says whether to believe them.
+Verification finds the first entry that differs from what was written. A selection returns entries without checking
+them; only verification shows whether they can be trusted.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cenote.gateway.audit.folder import BASE, HEAD, ChainWalk, WalkStop, log_fil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBreak:
-    """Where the log stops being what was written. number: of the entry that is broken or missing there.
+    """Where the log differs from what was written. number: of the entry that is broken or missing there.
 
-    file: where it should be. line: from 1; 0 when the file ends too early, or it is the head that is wrong.
+    file: where it should be. line: from 1; 0 when the file ends too early, or when the head is wrong.
     """
 
     number: int
@@ -41,10 +41,10 @@ class LogBreak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogVerification:
-    """What a reading of the log showed. last: the last good entry. broken: None when all is as it was written.
+    """The result of reading the log. last: the last good entry. broken: None when all is as it was written.
 
-    unsigned: entries after the head, and unfinished: bytes of one that is not whole. Nobody was told of these yet: a
-    writer is at work, or was killed. Where neither is so, somebody else wrote them.
+    unsigned: entries after the head, and unfinished: bytes of an incomplete one. These were not acknowledged yet: a
+    writer is at work, or was killed. Otherwise, someone else wrote them.
     """
 
     last: Mark
@@ -56,20 +56,20 @@ class LogVerification:
 def verify(
     folder: Path, key: bytes, *, start: Mark | None = None, witnesses: Iterable[Mark] = ()
 ) -> LogVerification:
-    """Checks every entry, the head, and the marks of witnesses. A writer may go on meanwhile.
+    """Checks every entry, the head, and the marks of witnesses. A writer may continue meanwhile.
 
-    start: the entry before the first that is there, where older files were moved away; by default what retention has
-        signed for that, else the beginning.
-    witnesses: marks that were kept elsewhere. Who can write the folder could bring back an old head with an old log;
-        only a witness shows that.
+    start: the entry before the first one, where older files were moved away; by default the base that retention has
+    signed, else the beginning.
+    witnesses: marks that were stored elsewhere. An attacker who can write the folder could restore an old head with
+    an old log; only a witness reveals that.
     """
     start = start or stored_base(folder, key) or START
-    head = stored_head(folder, key)  # before the entries, so that a busy writer's are not behind it
+    head = stored_head(folder, key)  # first, so that it is not newer than the entries that are read
     if head is None:
         reason = "it is missing, or was not signed with this key"
         return LogVerification(last=start, broken=LogBreak(number=0, file=HEAD, line=0, reason=reason))
     walk = ChainWalk(start, [head, *witnesses])
-    # Those before it were about to be removed.
+    # Entries before it were about to be removed.
     files = [path for path in log_files(folder) if int(path.stem) > start.number]
     stop = next((stop for path in files if (stop := walk.read(path)) is not None), None)
     return LogVerification(
@@ -81,7 +81,7 @@ def verify(
 
 
 def entries(folder: Path) -> Iterator[AuditEntry]:
-    """All entries, unchecked, for reading. Stops at a line that is none."""
+    """All entries, unchecked, for reading. Stops at an invalid line."""
     for path in log_files(folder):
         for line in read_lines(path):
             try:
@@ -100,7 +100,7 @@ def stored_head(folder: Path, key: bytes) -> Mark | None:
 
 
 def stored_base(folder: Path, key: bytes) -> Mark | None:
-    """The entry after which the log begins, where retention has removed older ones. None if nothing says so."""
+    """The entry after which the log begins, where retention has removed older ones. None without a signed base."""
     try:
         return read_base((folder / BASE).read_bytes(), key)
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def _broken(walk: ChainWalk, stop: WalkStop | None, head: Mark, files: list[Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySelection:
-    """runtime, tenant: ids, or of a runtime the name; empty for all. since, until: microseconds since the epoch."""
+    """runtime, tenant: ids, or the name of a runtime; empty for all. since, until: microseconds since the epoch."""
 
     runtime: str = ""
     tenant: str = ""
@@ -140,13 +140,13 @@ class EntrySelection:
 
 @dataclass(slots=True, kw_only=True)
 class IdNames:
-    """What ids stand for. tenants: from the records. runtimes: also those that are gone, from the log itself."""
+    """Names of ids. tenants: from the database. runtimes: also ended ones, from the log itself."""
 
     tenants: Mapping[str, str] = field(default_factory=dict)
     runtimes: dict[str, str] = field(default_factory=dict)
 
     def learn(self, entry: AuditEntry) -> None:
-        """From an entry on the way, whether it is wanted or not."""
+        """Takes the names from an entry, selected or not."""
         if entry.event.kind == "runtime.created" and isinstance(name := entry.event.facts.get("name"), str):
             self.runtimes[entry.event.runtime] = name
 
@@ -160,7 +160,7 @@ class IdNames:
 def selected(
     files: Iterable[Path], wanted: EntrySelection, names: IdNames | None = None
 ) -> Iterator[AuditEntry]:
-    """Those that are wanted, in their order. A line that is no entry is left out. names: learns on the way."""
+    """The selected entries in order. An invalid line is skipped. names: learns from all entries."""
     for path in files:
         for entry, _ in _entries(path, 0):
             if names is not None:
@@ -172,7 +172,7 @@ def selected(
 def followed(
     folder: Path, wanted: EntrySelection, wait: Callable[[], object], names: IdNames, after: int
 ) -> Iterator[AuditEntry]:
-    """Those behind entry `after`, as they come, for ever. wait: called when there is none for now."""
+    """Entries after `after`, as they are written, for ever. wait: called when there is none for now."""
     path, offset = _file_with(folder, after), 0
     while True:
         if path is not None:
@@ -192,12 +192,12 @@ def followed(
 
 
 def _file_with(folder: Path, number: int) -> Path | None:
-    """The file that has an entry, or will have the next one; None for a log without any."""
+    """The file that has an entry, or will have the next one; None for a log without files."""
     return max((path for path in log_files(folder) if int(path.stem) <= max(number, 1)), default=None)
 
 
 def _entries(path: Path, start: int) -> Iterator[tuple[AuditEntry, int]]:
-    """With the offset behind each. A line that is being written is left for later."""
+    """Entries with the offset after each. An incomplete line is left for later."""
     with suppress(FileNotFoundError):  # retention has removed it just now
         for line in read_lines(path, start):
             if not line.content.endswith(b"\n"):
@@ -222,7 +222,7 @@ def described(entry: AuditEntry, names: IdNames | None = None) -> str:
 
 
 def exported(entry: AuditEntry, names: IdNames) -> dict[str, Any]:
-    """As plain data, for other programs."""
+    """The entry as plain data, for other programs."""
     event = entry.event
     return {
         "number": entry.number,

@@ -1,7 +1,6 @@
-"""Many callers, one disk: events that arrive while a write is under way share the next one.
+"""Batches writes of many callers: events that arrive during a write share the next one.
 
-The log has one writer, the gateway. Events of the operator's commands are left in the database, from where the
-gateway records them.
+The log has one writer, the gateway. The operator's commands leave events in the database; the gateway records them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ log = logging.getLogger("cenote.gateway")
 
 _BATCH: Final = 256
 DEFAULT_BACKLOG: Final = 20_000
-"""Events. Seconds of a busy disk; more would be memory that a flood fills."""
+"""Events. They take seconds of a busy disk; a larger limit would let a flood fill the memory."""
 
 _RETRY_SECONDS: Final = 1.0
 
@@ -34,7 +33,7 @@ class _Item:
 
 
 class AuditRecorder:
-    """Writes a log on a thread of its own. The log stays its maker's, to close after this."""
+    """Writes a log on a thread of its own. The caller closes the log, after this."""
 
     def __init__(self, log: AuditLog, *, backlog: int = DEFAULT_BACKLOG) -> None:
         """backlog: how many events may wait for the disk."""
@@ -48,11 +47,11 @@ class AuditRecorder:
         self._thread.start()
 
     def record(self, event: AuditEvent) -> Future[Mark]:
-        """Takes an event in, at once; from any thread.
+        """Accepts an event at once; from any thread.
 
-        The future is done when it is on the disk, with the mark of that moment. It cannot be cancelled; it raises
-        AuditUnavailableError if all ends before. Raises AuditUnavailableError while the log cannot be written, or too
-        many events wait for it; UsageError for an event that is too large.
+        The future is done when the event is on the disk, with the mark of that moment. It cannot be cancelled; it
+        raises AuditUnavailableError if the recorder ends before. Raises AuditUnavailableError while the log cannot be
+        written, or too many events wait for it; UsageError for an event that is too large.
         """
         check_event(event)
         item = _Item(event=event)
@@ -70,7 +69,7 @@ class AuditRecorder:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be written now, if that is so."""
+        """Why nothing can be written now; empty if it can."""
         with self._changed:
             return self._problem
 
@@ -81,7 +80,7 @@ class AuditRecorder:
             return len(self._waiting)
 
     def close(self) -> None:
-        """Writes what waits, and ends. Closing twice is fine."""
+        """Writes the waiting events, and ends. Closing twice is fine."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -107,7 +106,7 @@ class AuditRecorder:
                 self._acknowledge(batch, mark)
 
     def _next(self) -> list[_Item]:
-        """What to write now; nothing at the end."""
+        """The events to write now; empty at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             return self._waiting[:_BATCH]
@@ -120,7 +119,7 @@ class AuditRecorder:
             item.done.set_result(mark)
 
     def _is_over(self, error: AuditUnavailableError) -> bool:
-        """Waits a while before the next attempt; at the end there is none."""
+        """Waits before the next attempt; returns True if the recorder ends, and there is none."""
         with self._changed:
             self._problem = error.reason
             if not self._changed.wait_for(lambda: self._closing, _RETRY_SECONDS):
@@ -137,13 +136,13 @@ class _Notice:
 
 
 class Notices:
-    """Left by any process; taken by the gateway, in their order."""
+    """Events left by any process; the gateway takes them in order."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def leave(self, event: AuditEvent) -> None:
-        """It is on the disk when this returns, and on record when a gateway runs."""
+        """Stores an event: it is on the disk on return, and recorded once a gateway runs."""
         with self._database.transaction():
             row = self._database.row("SELECT COALESCE(MAX(number), 0) + 1 AS next FROM notices")
             assert row is not None
@@ -151,9 +150,9 @@ class Notices:
             self._database.execute(sql, row["next"], json.dumps(asdict(event)))
 
     def hand_over(self, recorder: AuditRecorder) -> None:
-        """Puts on record what was left. A crash in between puts it there twice, never not at all.
+        """Records the stored events. A crash in between records them twice, never not at all.
 
-        Raises AuditUnavailableError; what was not recorded stays.
+        Raises AuditUnavailableError; unrecorded events stay.
         """
         for notice in self._left():
             recorder.record(notice.event).result()

@@ -1,1 +1,1 @@
-"""Batch jobs that run in the platform: their tables, who works on them, what clients ask of them."""
+"""Batch jobs that run in the platform: their tables, the processes that work on them, the calls of clients."""

@@ -1,7 +1,7 @@
 """One attempt at one task, in a runtime of its own: setup, variables, the cell or the agent, the result.
 
-Cells and values wait for the tenant's quota, instead of failing at once. What a task did is logged as text, of
-which the head and the tail are kept.
+Cells and values wait for the tenant's quota instead of failing at once. What a task did is logged as text, of which
+the head and the tail are kept.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 
 PATIENCE: Final = 600.0
-"""Seconds of waiting in one request: what does not fit after that may never do so."""
+"""Seconds of waiting in one request: what does not fit by then may never fit."""
 
 
 class PatientPort(PassingPort):
     """Carries out AgentRuntime, and is a runtime to an agent: see HasPort."""
 
     def __init__(self, inner: AgentRuntime, waited: Callable[[float], None]) -> None:
-        """waited: hears how long each wait took, in seconds, which is not the task's time."""
+        """waited: called with the seconds of each wait, which do not count as the task's time."""
         super().__init__(inner)
         self._waited = waited
 
@@ -104,7 +104,7 @@ TAIL: Final = 16 * 2**10
 
 
 class TaskLogText:
-    """Of one attempt."""
+    """The log of one attempt."""
 
     def __init__(self) -> None:
         self._head = ""
@@ -130,7 +130,7 @@ class TaskLogText:
             self.block(heading, text)
 
     def hear(self, event: Event) -> None:
-        """Of the agent."""
+        """Logs an event of the agent."""
         if event.type.is_passing:
             return
         if event.type is EventType.TEXT:
@@ -143,7 +143,7 @@ class TaskLogText:
             self._add(f"--- {heading}\n{text}", heading)
 
     def _add(self, text: str, kind: str) -> None:
-        """A piece of another kind begins on a line of its own."""
+        """Adds text; text of another kind begins on a new line."""
         before = self._tail or self._head
         text = text if kind == self._last == "text" or not before or before.endswith("\n") else f"\n{text}"
         self._last = kind
@@ -157,30 +157,30 @@ class TaskLogText:
 log = logging.getLogger("cenote.jobs")
 
 MAX_VALUE: Final = 256 * 2**10
-"""Characters of a task's result as JSON; larger ones belong into files or shared values."""
+"""Characters of a task's result as JSON; larger results belong in files or shared values."""
 
 _JSON: Final = WrittenForm(jail_pb2.JSON_VALUE, most=4 * MAX_VALUE)
 
 MAX_ANSWER: Final = 64 * 2**10
 MAX_MESSAGE: Final = 4_000
-"""Characters of what is kept."""
+"""Characters of a message that are kept."""
 
 GRACE: Final = 5.0
-"""Seconds for a cell that was interrupted to say so."""
+"""Seconds for an interrupted cell to return."""
 
 Stage = Literal["setup", "variables", "task", "result", "platform"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """How an attempt came to its end. An outcome without an error is a success."""
+    """The end of an attempt. An outcome without an error is a success."""
 
     verdict: Verdict
     outcome: TaskOutcome
 
 
 class _FailedError(Exception):
-    """The attempt is over. hopeless: a further one would come to the same."""
+    """The attempt is over. hopeless: another attempt would have the same result."""
 
     def __init__(self, failure: TaskFailure, *, hopeless: bool = False) -> None:
         super().__init__(failure)
@@ -189,7 +189,7 @@ class _FailedError(Exception):
 
 
 class TaskAttempt:
-    """variables: shared ones, by name. model: the agent's, for a task that is a text."""
+    """variables: shared ones, by name. model: the agent's, for a task given as text."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class TaskAttempt:
         self._port = PatientPort(runtime.port, self._prolong)
 
     async def carry_out(self) -> AttemptResult:
-        """Raises nothing but CancelledError: what goes wrong is the attempt's outcome."""
+        """Runs the attempt. Raises only CancelledError: errors become the attempt's outcome."""
         began = monotonic()
         ended = await self._ended()
         outcome = replace(
@@ -259,7 +259,7 @@ class TaskAttempt:
             return AttemptResult(verdict="over", outcome=TaskOutcome(error=failure))
 
     def _not_begun(self, error: CenoteError) -> AttemptResult:
-        """Nothing ran."""
+        """The result of an attempt in which nothing ran."""
         hopeless = isinstance(error, IsolationUnavailableError | JailStartError)
         failure = self._failure(error, "platform")
         return AttemptResult(verdict="failed" if hopeless else "crowded", outcome=TaskOutcome(error=failure))
@@ -314,9 +314,9 @@ class TaskAttempt:
         self._runtime.core.fetch(name, listener, opaque=False, written=_JSON)
         try:
             return _checked(done(await listener.future, name))
-        except (NotPlainError, MalformedValueError) as error:  # the same work would give the same again
+        except (NotPlainError, MalformedValueError) as error:  # another attempt would give the same
             raise _FailedError(self._failure(error, "result"), hopeless=True) from None
-        except UnknownNameError as error:  # an agent may name it at another time
+        except UnknownNameError as error:  # an agent may define it in another attempt
             hopeless = self._row.kind == "code"
             raise _FailedError(self._failure(error, "result"), hopeless=hopeless) from None
 
@@ -329,7 +329,7 @@ class TaskAttempt:
 
     @property
     def _grace(self) -> float:
-        """A cell is told its time itself, and says more of it than could be said from here."""
+        """The cell has its own time limit, and its error says more than one from here could."""
         return GRACE if self._row.kind == "code" else 0.0
 
     def _left(self) -> float | None:
@@ -338,12 +338,12 @@ class TaskAttempt:
         return max(self._ends - asyncio.get_running_loop().time(), 0.001)
 
     def _prolong(self, seconds: float) -> None:
-        """By what was spent waiting for room."""
+        """Extends the deadline by the seconds spent waiting for room."""
         if self._ends:
             self._ends += seconds
             self._limit.reschedule(self._ends + self._grace)
 
-    # -- what is told --
+    # -- reporting --
 
     def _failure(self, error: CenoteError, reason: str) -> TaskFailure:
         message = str(error)
@@ -367,7 +367,7 @@ class TaskAttempt:
 
 
 def _checked(reply: Outcome) -> str:
-    """The result as JSON, which a jail has made: what it says is read, and written again. Raises NotPlainError."""
+    """The result as JSON. It comes from a jail, so it is parsed and written again. Raises NotPlainError."""
     if not isinstance(reply, ValueReply):
         raise MalformedValueError("the runtime gave no value")
     with closing(reply.content) as content:
@@ -383,7 +383,7 @@ def _checked(reply: Outcome) -> str:
 
 
 def _meaning(error: CenoteError) -> tuple[Verdict, str]:
-    """What an error that ended an attempt says of a further one, and its reason."""
+    """Whether another attempt may help after this error, and the reason to report."""
     match error:
         case QuotaExceededError():
             return "failed", "quota"

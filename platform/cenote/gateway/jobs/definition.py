@@ -1,4 +1,4 @@
-"""What all tasks of a job have in common, as clients give it: checked once, at the edge. Values only."""
+"""The settings that all tasks of a job share, as clients send them: checked once, at the edge. Values only."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def check_definition(
     endpoints: Collection[str],
     bounds: TenantBounds,
 ) -> None:
-    """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError, with all
-    that is wrong.
-    """
+    """endpoints: base URLs that models of tenants may use. Raises UsageError, RejectedError, with all problems."""
     if definition.ByteSize() > MAX_BYTES:
         raise UsageError(f"what a job's tasks have in common has up to {MAX_BYTES} bytes; share larger data")
     wrong = Problems()
@@ -52,7 +50,7 @@ def check_definition(
 
 
 def check_budget(message: team_pb2.TeamBudget) -> Budget:
-    """Raises UsageError for limits that make no sense, or none for a job."""
+    """Raises UsageError for limits that make no sense, and for limits that a job cannot have."""
     for name in ("agents", "depth", "seconds"):
         if message.HasField(name):
             raise UsageError(

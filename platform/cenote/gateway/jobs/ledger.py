@@ -1,7 +1,7 @@
-"""The store as the process that works on a job has it: what is to be done, what came of it.
+"""The store, as seen by the process that works on a job: the tasks to run, and their outcomes.
 
-Each task's attempt is noted before it begins, and its result once, when it is there. Of two processes that work on
-one job the later one alone writes, so what it finds under way is under way no more.
+Each attempt is recorded before it begins, and its result once, when it exists. Of two processes that work on one job
+only the later one can write, so an attempt that it finds under way has ended.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId
 
 MAX_KEPT: Final = 512 * 2**20
-"""Characters of results and logs of one job: all tenants' are in one database. Logs go first, see `end`."""
+"""Characters of results and logs of one job: all tenants share a database. Logs are dropped first, see `end`."""
 
 LOGS_UP_TO: Final = MAX_KEPT // 2
-"""Characters from which on no further logs are kept."""
+"""Characters from which on no more logs are stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class TaskFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What an attempt came to. value: JSON, or empty. error: None for one that succeeded. left_out: of the log."""
+    """The outcome of an attempt. value: JSON, or empty. error: None for success. left_out: of the log."""
 
     value: str = ""
     answer: str = ""
@@ -59,7 +59,7 @@ class TaskOutcome:
 
 @dataclass(slots=True)
 class JobLedger:
-    """Of one job, and of one process. Each write is on the disk when it returns.
+    """For one job and one process. Each write is on the disk when it returns.
 
     Raises SupersededError, DatabaseUnavailableError.
     """
@@ -69,9 +69,9 @@ class JobLedger:
     clock: Callable[[], float] = time.time
     _fence: Fence = field(init=False)
     _read: int = field(default=0, init=False)
-    """The revision whose tasks were given out."""
+    """The revision up to which tasks were handed out."""
     _told: str = field(default="", init=False)
-    """Why nothing begins."""
+    """The reason last stored for why no task begins."""
 
     def __post_init__(self) -> None:
         self._fence = Fence(self.database, "job", self.job)
@@ -84,7 +84,7 @@ class JobLedger:
             raise SupersededError from None
 
     def spent(self) -> tuple[int, int]:
-        """Tokens and nanodollars, of all attempts."""
+        """Tokens and nanodollars of all attempts."""
         sql = (
             "SELECT CAST(SUM(tokens) AS BIGINT) AS tokens, CAST(SUM(nanodollars) AS BIGINT) AS nanodollars "
             "FROM job_tasks WHERE job_id = ?"
@@ -93,10 +93,10 @@ class JobLedger:
         assert row is not None, "a sum is one row"
         return int(row["tokens"] or 0), int(row["nanodollars"] or 0)
 
-    # -- what is to be done --
+    # -- tasks to run --
 
     def begin(self) -> list[PendingTask]:
-        """Takes the job up. What a former process had under way is lost: it is to be done again, or has failed."""
+        """Takes the job over. An attempt of a former process is lost: its task runs again, or has failed."""
         with self._fence.writing():
             sql = (
                 "UPDATE jobs SET state = 'running', waiting_for = '', "
@@ -111,7 +111,7 @@ class JobLedger:
             return list(self._standings("waiting"))
 
     def added(self, known: set[int]) -> list[PendingTask]:
-        """Tasks that were given back to be done since they were last asked for. known: those that are under way."""
+        """Tasks that were added to be run since the last call. known: positions of those that are under way."""
         revision = self.row.revision
         if revision == self._read:
             return []
@@ -125,10 +125,10 @@ class JobLedger:
             raise SupersededError
         return TaskRow(kind=row["kind"], work=row["work"], variables=row["variables"])
 
-    # -- what came of it --
+    # -- outcomes --
 
     def start(self, position: int) -> int:
-        """An attempt is about to begin; its number, from 1."""
+        """Records that an attempt is about to begin. Returns its number, from 1."""
         with self._fence.writing():
             sql = (
                 "UPDATE job_tasks SET state = 'running', attempts = attempts + 1 "
@@ -142,7 +142,7 @@ class JobLedger:
             return int(row["attempts"])
 
     def unstart(self, position: int) -> None:
-        """It did not begin after all: nothing ran."""
+        """Undoes `start`: the attempt did not begin, and nothing ran."""
         with self._fence.writing():
             sql = (
                 "UPDATE job_tasks SET state = 'waiting', attempts = attempts - 1 "
@@ -161,25 +161,25 @@ class JobLedger:
     def end(
         self, position: int, state: Literal["succeeded", "failed", "cancelled"], outcome: TaskOutcome
     ) -> None:
-        """The task is over."""
+        """Records the end of the task."""
         with self._fence.writing():
             self._write(position, state, outcome)
 
     def again(self, standing: PendingTask, outcome: TaskOutcome, *, is_lost: bool) -> None:
-        """It is to be done once more. is_lost: nobody knows what came of its attempt."""
+        """Records that the task is to run once more. is_lost: the outcome of its attempt is unknown."""
         with self._fence.writing():
             self._write(standing.position, "waiting", outcome)
             self._put_back(standing, lost=int(is_lost))
 
     def end_lost(self, position: int, outcome: TaskOutcome) -> None:
-        """It was lost too often."""
+        """Ends a task that was lost too often."""
         with self._fence.writing():
             self._write(position, "failed", outcome)
             sql = "UPDATE job_tasks SET lost = lost + 1 WHERE job_id = ? AND position = ?"
             self.database.execute(sql, self.job, position)
 
     def wait_for(self, reason: str) -> None:
-        """Says why nothing begins; an empty text when something does."""
+        """Stores the reason why no task begins; an empty text when one does."""
         if reason == self._told:
             return
         with self._fence.writing():
@@ -187,7 +187,7 @@ class JobLedger:
         self._told = reason
 
     def cancel_rest(self) -> None:
-        """What waits or runs is over, unless it was wanted again meanwhile."""
+        """Cancels the tasks that wait or run, unless they were requested again meanwhile."""
         with self._fence.writing():
             if self.row.wanted != "cancel":
                 return
@@ -195,7 +195,7 @@ class JobLedger:
             self.database.execute(sql, self.job)
 
     def finish(self) -> bool:
-        """The job is over; False if there is more to be done."""
+        """Ends the job. Returns False if there is more to do."""
         with self._fence.writing():
             sql = "SELECT 1 FROM job_tasks WHERE job_id = ? AND state IN ('waiting', 'running') LIMIT 1"
             if self.database.row(sql, self.job) is not None:
@@ -205,7 +205,7 @@ class JobLedger:
             self.database.execute(sql, state, self.clock(), self.job)
             return True
 
-    # -- inside of a transaction --
+    # -- inside a transaction --
 
     def _standings(self, state: str) -> Iterator[PendingTask]:
         sql = "SELECT position, tries, losses, due FROM job_tasks WHERE job_id = ? AND state = ? ORDER BY position"
@@ -249,7 +249,7 @@ class JobLedger:
         self.database.execute("UPDATE jobs SET kept = kept + ? WHERE id = ?", more, self.job)
 
     def _kept(self, position: int) -> int:
-        """Of one task."""
+        """Characters stored for one task."""
         result = (
             "SELECT LENGTH(value) + LENGTH(answer) + LENGTH(error) AS kept FROM job_results "
             "WHERE job_id = ? AND position = ?"
@@ -259,7 +259,7 @@ class JobLedger:
         return sum(int(row["kept"]) for row in rows if row is not None)
 
     def _bounded(self, outcome: TaskOutcome, before: int) -> tuple[TaskOutcome, str]:
-        """What is kept of it, and of its log. before: what there is of the task, which goes."""
+        """Cuts the outcome and its log to size. before: characters stored for the task, which are replaced."""
         row = self.database.row("SELECT kept FROM jobs WHERE id = ?", self.job)
         kept = 0 if row is None else int(row["kept"]) - before
         if kept + len(outcome.value) + len(outcome.answer) > MAX_KEPT:

@@ -1,4 +1,4 @@
-"""A tenant's jobs, from the first line of one to its end: tasks, names, quotas, secrets, in the right order."""
+"""A tenant's jobs from submission to removal: orders the changes to tasks, names, quotas and secrets."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ log = logging.getLogger("cenote.jobs")
 
 MAX_PAGE: Final = 100
 MAX_OPEN: Final = 100
-"""Jobs of one tenant that have not come to their end."""
+"""Jobs of one tenant that are not over."""
 
 KEPT: Final = 30 * 86_400.0
-"""Seconds that a job is kept behind its end, with its results."""
+"""Seconds that a job and its results are kept after its end."""
 
 END_PATIENCE: Final = 15.0
 
 JOB_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
-"""Of the token by which a job has its runtimes."""
+"""Scopes of the token with which a job makes its runtimes."""
 
 
 class Submission:
-    """A job that is arriving."""
+    """A job that is being submitted."""
 
     def __init__(self, principal: Principal, job: JobId, head: job_pb2.JobHead) -> None:
         definition = head.definition
@@ -64,11 +64,11 @@ class Submission:
         self.check = TaskCheck(definition.variables, has_model=definition.HasField("model"))
         self.stored = 0
         self.is_whole = False
-        """Set when it has become a job."""
+        """Set once it has become a job."""
         self.digest = hashlib.sha256(_compared(definition))
 
     def take(self, tasks: Iterable[job_pb2.JobTask]) -> list[job_pb2.JobTask]:
-        """Looks at the next ones; gives those that are to be stored. Raises UsageError where it is too much."""
+        """Checks the next tasks; returns those to store. Raises UsageError where the input is too large."""
         good = []
         for task in tasks:
             task.id = utf8_text(task.id or str(self.check.tasks + 1))
@@ -80,9 +80,9 @@ class Submission:
 
 
 class JobRegistry:
-    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
+    """Calls block, from any thread. The caller is a Principal; its scopes are checked first.
 
-    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. bounds: what tenants may ask for.
+    runtimes: of all tenants. endpoints: base URLs that models of tenants may use. bounds: what tenants may ask for.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class JobRegistry:
         self._bounds = bounds or TenantBounds()
         self._clock = clock
         self._settled: set[JobId] = set()
-        """Jobs that are over, and have neither a token nor a part of the quotas any more."""
+        """Jobs that are over, and whose token and quotas were released."""
         self._remains: dict[JobId, TenantId] = {}
-        """Jobs that are gone, and of which not all could be cleared."""
+        """Removed jobs that could not be cleared completely."""
 
-    # -- arriving --
+    # -- submission --
 
     def begin(self, principal: Principal, head: job_pb2.JobHead) -> Submission:
-        """Checks what all tasks have in common; keeps nothing. Raises UsageError, RejectedError and their kinds."""
+        """Checks the settings that all tasks share; stores nothing. Raises UsageError, RejectedError."""
         principal.require(Scope.JOBS)
         wrong = Problems()
         if head.name.startswith(ID_PREFIX):
@@ -130,7 +130,7 @@ class JobRegistry:
         return Submission(principal, new_job_id(), head)
 
     def add(self, submission: Submission, tasks: Iterable[job_pb2.JobTask]) -> None:
-        """Raises UsageError where it becomes too much. What is wrong with single tasks is told in the end."""
+        """Raises UsageError when the input grows too large. Problems of single tasks are reported by `complete`."""
         first = submission.stored + 1
         good = submission.take(tasks)
         if good and not submission.stored:
@@ -141,9 +141,10 @@ class JobRegistry:
             submission.stored += len(good)
 
     def complete(self, submission: Submission, tasks: int) -> JobRow:
-        """All tasks have come, so many. Gives the job of an earlier submission with the same key.
+        """Completes a submission of `tasks` tasks. Returns the job of an earlier submission with the same key, if
+        any.
 
-        Raises BadTasksError, UsageError for a key that something else was submitted with, or another number of tasks,
+        Raises BadTasksError, UsageError for another number of tasks or a key of a different submission,
         EntryExistsError for a name that is taken, QuotaExceededError, RejectedError.
         """
         if tasks != submission.check.tasks:
@@ -152,7 +153,7 @@ class JobRegistry:
         known = self._known(submission)
         if known is not None:
             self.discard(submission)
-            # Whoever noted that it is whole may not have heard so, where the database went away.
+            # The transaction may have been committed though the database went away before it answered.
             self._go_on(known)
             return known
         principal, head = submission.principal, submission.head
@@ -185,7 +186,7 @@ class JobRegistry:
             self._orchestrators.ensure(job.id)
 
     def discard(self, submission: Submission) -> None:
-        """What has arrived of it is dropped, unless it is a job by now: then whoever is gone may ask for it again."""
+        """Drops the submitted tasks, unless they are a job by now: a disconnected client may ask for it again."""
         if submission.is_whole:
             return
         self._clear(submission.principal.tenant, submission.job)
@@ -200,7 +201,7 @@ class JobRegistry:
             )
         return known
 
-    # -- what there is --
+    # -- reading --
 
     def find(self, principal: Principal, name: str) -> JobRow:
         """By name or id. Raises UnknownEntryError."""
@@ -208,7 +209,7 @@ class JobRegistry:
         return self._stores.jobs.find(principal.tenant, name)
 
     def page(self, principal: Principal, after: str, limit: int) -> tuple[Sequence[JobRow], str]:
-        """Some of the tenant's jobs, by name, and where the next page begins; empty at the end."""
+        """One page of the tenant's jobs by name, and where the next page begins (empty at the end)."""
         principal.require(Scope.JOBS)
         entries = self._stores.jobs
         return page(lambda most: entries.of(principal.tenant, after=after, limit=most), limit, MAX_PAGE)
@@ -241,7 +242,7 @@ class JobRegistry:
         return told
 
     def room(self) -> int:
-        """For how many tasks of one job the machines have room."""
+        """How many tasks of one job the machines have room for."""
         return tasks_on(self._runtimes.processors())
 
     # -- changes --
@@ -269,7 +270,7 @@ class JobRegistry:
             self._reserve(principal.tenant, job.id)
         self._record(principal, "job.retry")
         with self._stores.database.transaction():
-            # Looked at here: a process that works on it may end it until then, and its token with it.
+            # Checked here: the process that works on it may have ended it until now, and its token with it.
             was_over = self._stores.jobs.of_all(job.id).state in FINAL_JOB_STATES
             reopened = bool(self._stores.job_tasks.renew(job.id, request.tasks))
             if reopened and was_over:
@@ -280,7 +281,7 @@ class JobRegistry:
         return self._stores.jobs.find(principal.tenant, job.id)
 
     def _reserve(self, tenant: TenantId, job: JobId) -> None:
-        """A part of the quotas, for as long as it is not over. Raises QuotaExceededError."""
+        """Reserves quotas until the job is over. Raises QuotaExceededError."""
         self._settled.discard(job)
         hold = Hold(key=job, tenant=tenant, amounts={Quota.JOBS: 1}, lasting=True)
         self._stores.reserve(hold)
@@ -291,15 +292,15 @@ class JobRegistry:
         keys.replace_token(self._issued(principal, job))
 
     def delete(self, principal: Principal, name: str) -> None:
-        """Ends what it does. Raises UnknownEntryError."""
+        """Ends the job's work. Raises UnknownEntryError."""
         job = self.find(principal, name)
         self._record(principal, "job.delete")
         self._clear(principal.tenant, job.id)
 
-    # -- what is left --
+    # -- cleanup --
 
     def values(self) -> Iterator[tuple[JobId, Principal, Sequence[str]]]:
-        """Of all jobs that are not over and have shared values: who they are to the machines, and ids of these."""
+        """Of each job that is not over and has shared values: its principal at the machines, and their ids."""
         for job in self._stores.jobs.at_work():
             with suppress(UnknownEntryError, SecretFileError, NotAuthenticatedError):  # it is being deleted
                 definition = job_pb2.JobDefinition.FromString(self._stores.jobs.of_all(job).definition)
@@ -308,7 +309,7 @@ class JobRegistry:
                     yield job, holder, list(definition.variables.values())
 
     def clear_remains(self) -> None:
-        """At the start: of jobs that were arriving, or being deleted, when a gateway was killed."""
+        """At the start: clears jobs that were arriving or being deleted when a gateway was killed."""
         for row in self._stores.jobs.arriving():
             self._clear(row.tenant, row.id)
         if self._state.jobs.exists():
@@ -318,7 +319,7 @@ class JobRegistry:
         self._stores.jobs.clear_orphans()
 
     def settle_ended(self) -> None:
-        """Jobs that are over have no token any more, and count in no quota. Their results stay."""
+        """Releases the token and the quotas of jobs that are over. Their results stay."""
         for job, tenant in self._stores.jobs.over().items():
             if job in self._settled:
                 continue
@@ -329,7 +330,7 @@ class JobRegistry:
     def _forget_token(self, tenant: TenantId, keys: WorkSecrets) -> None:
         try:
             token = BearerToken.parse(keys.token())
-        except SecretFileError:  # it has none any more
+        except SecretFileError:  # it no longer has one
             return
         if token is not None:
             self._stores.recorder.record(token_changed(Subject(tenant=tenant), "ended", token.id)).result()
@@ -337,7 +338,7 @@ class JobRegistry:
         keys.drop_token()
 
     def clear_old(self) -> None:
-        """Jobs that ended long ago, and what could not be cleared of others."""
+        """Removes jobs that ended long ago, and retries those that could not be cleared."""
         self.settle_ended()
         for gone, tenant in list(self._remains.items()):
             self._clear(tenant, gone)
@@ -350,14 +351,14 @@ class JobRegistry:
         keys = WorkSecrets(self._state.jobs / job)
         try:
             holder = self._stores.tokens.authenticate(keys.token())
-        except (NotAuthenticatedError, SecretFileError):  # it came that far
+        except (NotAuthenticatedError, SecretFileError):  # an earlier attempt has removed it
             keys.remove()
         else:
             self._clear(holder.tenant, job)
 
     def _clear(self, tenant: TenantId, job: JobId) -> None:
-        """All that there is of a job; its row first, with which it is gone for everybody else: what fails behind that
-        nobody can ask for again, and `clear_old` tries.
+        """Removes all of a job. Its row goes first, so that no client sees it any more: clients cannot retry what
+        fails after that, `clear_old` does.
         """
         self._stores.jobs.remove(tenant, job)
         try:
@@ -369,7 +370,7 @@ class JobRegistry:
 
     def _clear_rest(self, tenant: TenantId, job: JobId) -> None:
         self._orchestrators.settle(job, END_PATIENCE)
-        # Of a process that was killed over its work nobody else comes to end them.
+        # If a job's process was killed, no other process ends its runtimes.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
         self._settled.discard(job)
         keys = WorkSecrets(self._state.jobs / job)
@@ -384,14 +385,14 @@ class JobRegistry:
         keys.keep(submission.head.secrets)
 
     def _issued(self, principal: Principal, job: JobId) -> str:
-        """The text of a token for a job."""
+        """Issues a token for a job and returns its text."""
         token = self._stores.tokens.issue(principal.tenant, JOB_SCOPES, note=f"of job {job}")
         subject = Subject(tenant=principal.tenant, token=principal.token)
         self._stores.recorder.record(token_changed(subject, "issued", token.id, JOB_SCOPES)).result()
         return token.text
 
     def _check_fits(self, principal: Principal, definition: job_pb2.JobDefinition) -> None:
-        """A task that no room is ever enough for would wait for ever."""
+        """Refuses a task that would wait for ever, since it never fits into the quotas."""
         limits, need = self._stores.quotas.limits(principal.tenant), need_of(sandbox_of(definition))
         quota = fits(limits, need)
         if quota is not None:
@@ -410,7 +411,7 @@ class JobRegistry:
 
 
 def _compared(definition: job_pb2.JobDefinition) -> bytes:
-    """What makes two submissions the same: ids of shared values are others in each process that shares them."""
+    """The content that makes two submissions equal: ids of shared values differ in each process that shares them."""
     names = job_pb2.JobDefinition.FromString(definition.SerializeToString())
     for name in names.variables:
         names.variables[name] = ""

@@ -1,4 +1,4 @@
-"""How the tasks of a job are done. Values only, light enough for a command that only builds its flags."""
+"""Settings for running the tasks of a job. Values only, cheap to import for a command that only builds its flags."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from cenote_security.options import Options, option
 
 MAX_CONCURRENCY: Final = 1_000
-"""Tasks of one job at once: one process looks after them. How many are under way is bounded by the machines."""
+"""Tasks of one job at once: one process handles them. The machines limit how many run."""
 
 MAX_BACKOFF: Final = 300.0
-"""Seconds between two attempts at the most."""
+"""Maximum seconds between two attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

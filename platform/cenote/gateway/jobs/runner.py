@@ -1,6 +1,6 @@
-"""Works on one job: starts its tasks, writes down their outcomes, continues after a process was killed.
+"""Works on one job: starts its tasks, records their outcomes, continues after a process was killed.
 
-What a call to a model cost is written down before the next one.
+The cost of a model's answer is recorded before the model is called again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from cenote_security.ids import JobId
 
 
 class JobAccount:
-    """Of one job, in one process."""
+    """The budget of one job, in one process."""
 
     def __init__(
         self, ledger: JobLedger, definition: job_pb2.JobDefinition, secrets: Mapping[str, str]
@@ -56,7 +56,7 @@ class JobAccount:
         self._treasury = BudgetLedger(check_budget(message), Amount(tokens=tokens, nanodollars=nanodollars))
 
     def model(self, position: int) -> Model:
-        """For the agent of one task. Raises UsageError where cost is limited and nobody knows the price."""
+        """A model for one task's agent. Raises UsageError where cost is limited and the price is unknown."""
         message = self._definition.model
         model = model_of(message, self._secrets, 0)
         price = list_price(model.model_id)
@@ -69,7 +69,7 @@ class JobAccount:
 
 
 class _Purse:
-    """See Payer: the treasury, of which one task takes."""
+    """See Payer: the job's budget ledger, as one task draws on it."""
 
     def __init__(self, treasury: BudgetLedger, book: Callable[[int, int], None]) -> None:
         self._treasury = treasury
@@ -92,16 +92,16 @@ T = TypeVar("T")
 log = logging.getLogger("cenote.jobs")
 
 LOOK_EVERY: Final = 0.2
-"""Seconds between two looks for a wish to cancel, or for tasks that are to be done again."""
+"""Seconds between two checks for a cancellation, or for tasks to run again."""
 
 KEEP_EVERY: Final = SECONDS_KEPT / 4
-"""Seconds between two requests to keep the job's shared values for longer."""
+"""Seconds between two requests to extend the lifetime of the job's shared values."""
 
 COUNT_EVERY: Final = 15.0
-"""Seconds between two questions for how many tasks there is room on the machines."""
+"""Seconds between two calls that count how many tasks the machines have room for."""
 
 ASK_EVERY: Final = 1.0
-"""Seconds between two questions to a gateway that does not answer."""
+"""Seconds between two calls to a gateway that does not answer."""
 
 NO_ANSWER: Final = "the platform, which does not answer whoever works on the job"
 
@@ -113,23 +113,25 @@ NO_PLACE: Final = (
 
 
 class JobRunner:
-    """Of one job. Blocks while there is something to do."""
+    """Runs one job. Blocks while there is something to do."""
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
         self._job = JobId(settings.work)
         keys = WorkSecrets(settings.state.jobs / self._job)
         self._secrets = keys.secrets()
-        # It asks again by itself, and says what it waits for.
+        # It retries by itself, and reports what it waits for.
         self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
         self._room_wanted = threading.Event()
 
     def make_room(self) -> None:
-        """Nothing more is begun; what is under way comes to its end."""
+        """Begins no more tasks; those under way complete."""
         self._room_wanted.set()
 
     def work(self) -> None:
-        """Until all is done, or others are to have the place. Raises SupersededError, DatabaseUnavailableError."""
+        """Runs until all tasks are over, or `make_room` was called. Raises SupersededError,
+        DatabaseUnavailableError.
+        """
         with Database(database_place(self._settings.state)) as database:
             ledger = JobLedger(database, self._job)
             definition = job_pb2.JobDefinition.FromString(ledger.row.definition)
@@ -139,7 +141,7 @@ class JobRunner:
             self._end_token(database)
 
     def _end_token(self, database: Database) -> None:
-        """With the job. It is the one that this process had: a job that is done again is given another."""
+        """Ends the token with the job. It is the token of this process: a job that is reopened gets another."""
         job = JobTable(database).of_all(self._job)
         token = BearerToken.parse(self._destination.token)
         if job.state in FINAL_JOB_STATES and token is not None:
@@ -166,17 +168,17 @@ class _Work:
         self._room_wanted = room_wanted
         self._clock = clock
         self._on_machines = AT_LEAST
-        """Until it is known how many there is room for."""
+        """The machines' limit of tasks; AT_LEAST until it is known."""
         self._need = need_of(sandbox_of(definition))
         self._tenant = ledger.row.tenant
         self._variables: dict[str, ObjectReference] = {}
         self._missing: TaskFailure | None = None
         self._spent: TaskFailure | None = None
-        """Why no further agent begins. Set by the first that the budget did not cover."""
+        """Why no further agent begins. Set by the first one that the budget did not cover."""
         self._looked = False
-        """Whether anything could have begun."""
+        """Whether any task could have begun."""
         self._cancelling = False
-        """Whether tasks that are stopped are over. Those that are stopped for want of the database are not."""
+        """Whether stopped tasks are over. Tasks that are stopped because the database is away are not."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._schedule = Schedule(rules_of(definition), ledger.begin())
 
@@ -203,7 +205,7 @@ class _Work:
 
     @property
     def _leaves(self) -> bool:
-        """Not before something could begin: else works that make room for each other would never get any further."""
+        """Not before a task could begin: otherwise jobs that make room for each other would make no progress."""
         return self._looked and self._room_wanted.is_set()
 
     async def _is_over(self) -> bool:
@@ -213,7 +215,7 @@ class _Work:
         return self._schedule.is_over and self._ledger.finish()
 
     def _take_up(self, standings: Sequence[PendingTask]) -> None:
-        """Tasks that were given back to be done, perhaps with another budget."""
+        """Adds tasks that are to run again, perhaps with another budget."""
         if standings:
             self._schedule.add(standings)
             self._account = JobAccount(self._ledger, self._definition, self._secrets)
@@ -239,7 +241,7 @@ class _Work:
             self._tasks.add(task)
 
     async def _wait(self) -> None:
-        """Until something may have changed. Raises what a task could not write down."""
+        """Waits until something may have changed. Raises the error if a task could not be recorded."""
         now = self._clock()
         next_at = self._schedule.next_at(now)
         patience = LOOK_EVERY if next_at is None else min(max(next_at - now, 0.0), LOOK_EVERY)
@@ -265,7 +267,7 @@ class _Work:
         self._ledger.wait_for("")
         runtime = self._runtimes.make(standing.position, attempt)
         try:
-            # Written down before its runtime is ended: who cancels the job then finds it done.
+            # Recorded before its runtime is ended: a client that cancels the job then finds it done.
             self._write(standing, await self._ended(runtime, standing, row))
         except asyncio.CancelledError:
             if self._cancelling:
@@ -302,10 +304,10 @@ class _Work:
             self._ledger.end(position, state, outcome)
 
     def _refused(self, row: TaskRow) -> TaskFailure | None:
-        """Why it is of no use to begin it."""
+        """Why the task cannot succeed, so that it need not begin."""
         return self._missing or (self._spent if row.kind == "task" else None)
 
-    # -- all of them --
+    # -- all tasks --
 
     async def _hold_variables(self) -> None:
         for name, reference in self._definition.variables.items():
@@ -318,15 +320,15 @@ class _Work:
                 )
 
     async def _keep_variables(self) -> None:
-        """For whoever takes the job up: it may be a while until there is somebody."""
+        """Keeps the values for a process that takes the job over, perhaps only after a while."""
         while True:
             await self._leave_variables()
             await asyncio.sleep(KEEP_EVERY)
 
     async def _count_room(self) -> None:
-        """Machines come and go."""
+        """Updates the limit periodically: machines come and go."""
         while True:
-            with suppress(CenoteError):  # the next one may be answered
+            with suppress(CenoteError):  # the next call may succeed
                 self._on_machines = await self._runtimes.room()
             await asyncio.sleep(COUNT_EVERY)
 
@@ -335,7 +337,7 @@ class _Work:
             await self._runtimes.leave(str(reference.holding.id))
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Until the gateway answers, which may be started again just now. Raises SupersededError."""
+        """Retries until the gateway answers, which may be restarting. Raises SupersededError."""
         while True:
             try:
                 return await ask()
@@ -351,7 +353,7 @@ class _Work:
         self._ledger.cancel_rest()
 
     async def _stop(self) -> None:
-        """Interrupts what is under way, and waits for that."""
+        """Interrupts the tasks under way, and waits for them."""
         for task in self._tasks:
             task.cancel()
         for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
@@ -361,7 +363,7 @@ class _Work:
 
 
 def _awaited(outcome: TaskOutcome) -> str:
-    """What a task waits for that could not begin. An error's own text is for the log: it names no state."""
+    """Why a task could not begin, for users. The error's own text goes to the log: it describes no state."""
     error = outcome.error
     if error is None or error.type == QuotaExceededError.__name__:
         return NO_ROOM

@@ -1,4 +1,4 @@
-"""The runtimes of a job's tasks: one for each attempt, under names by which a later process finds what is left."""
+"""The runtimes of a job's tasks: one per attempt, named so that a later process finds those that are left."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from cenote_security.policy import SandboxPolicy
 T = TypeVar("T")
 
 LEASE: Final = 60.0
-"""Seconds that a task's runtime outlives the process that works on its job, if no other one ends it before."""
+"""Seconds that a task's runtime outlives the process that works on its job, if no other process ends it before."""
 
 
 class JobRuntimes:
-    """On the job's own loop."""
+    """Runs on the job's own loop."""
 
     def __init__(self, destination: Destination, job: JobId, policy: SandboxPolicy) -> None:
         self._client = client_of(destination)
@@ -37,27 +37,27 @@ class JobRuntimes:
         self._policy = policy
 
     def make(self, position: int, attempt: int) -> AsyncPythonRuntime:
-        """Nothing is sent before its first call."""
-        # One whose making was broken off may come to be all the same: its name is not asked for again.
+        """Nothing is sent before the first call."""
+        # A creation that was interrupted may still succeed, so a name is never used again.
         name = f"{names_of(self._job)}{position}-{attempt}-{secrets.token_hex(3)}"
         backend = partial(RemoteRuntime, self._client, name=name, lease=LEASE)
         return AsyncPythonRuntime.holding(RuntimeCore((), (), (), None, self._policy, name, backend))
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
-        """With all that runs in it. What cannot be ended now ends with its lease."""
+        """Ends the runtime with all that runs in it. If that fails now, it ends with its lease."""
         with suppress(CenoteError):
             await self._off(self._client.delete(runtime.name))
         await runtime.close()
 
     async def clear(self) -> None:
-        """What former processes have left: nobody waits for it, and it is not to go on beside another attempt."""
+        """Ends what former processes have left: it has no client, and must not run next to another attempt."""
         for described in await self._off(self._client.list()):
             if described.name.startswith(names_of(self._job)):
                 with suppress(UnknownRuntimeError):
                     await self._off(self._client.delete(described.name))
 
     async def room(self) -> int:
-        """For how many tasks the platform's machines have room."""
+        """How many tasks the platform's machines have room for."""
         return await self._off(self._jobs.room())
 
     async def reference(self, reference_id: str) -> ObjectReference:
@@ -66,18 +66,18 @@ class JobRuntimes:
         return ObjectReference(holding, info)
 
     async def leave(self, reference_id: str) -> None:
-        """Has it kept for a while, for whoever wants tasks done again."""
+        """Keeps the value for a while, in case tasks are run again."""
         kept = self._client.references.leave(reference_id, later_holder_of(self._job), SECONDS_KEPT)
         with suppress(CenoteError):
             await self._off(kept)
 
     async def _off(self, work: Coroutine[Any, Any, T]) -> T:
-        """On the loop that has the lines to platforms."""
+        """Runs on the loop that has the connections to platforms."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, background().loop))
 
 
 def names_of(job: JobId) -> str:
-    """What the names of all runtimes of a job's tasks begin with."""
+    """The common prefix of the runtime names of a job's tasks."""
     return f"job-{job[3:13]}-"
 
 
@@ -86,5 +86,5 @@ def holder_of(job: JobId) -> str:
 
 
 def later_holder_of(job: JobId) -> str:
-    """Of values that are kept for a while, for whoever works on it next."""
+    """The holder of values that are kept for a while, for the next process that works on the job."""
     return f"{holder_of(job)}, later"

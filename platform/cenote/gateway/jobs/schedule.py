@@ -1,8 +1,8 @@
 """Which task of a job starts when, and what happens after its attempt. No clock, no I/O, no randomness.
 
-How many tasks may run at once is limited by the tenant's quotas and by the machines. A quarter of each quota is
-left for what else the tenant does; where nothing of the job runs, one task may have all that is there, since a
-small quota would let none start.
+The tenant's quotas and the machines limit how many tasks may run at once. A quarter of each quota is left for the
+tenant's other work. If nothing of the job runs, one task may take all that is free: with a small quota, none could
+start otherwise.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from cenote.gateway.values.quota import Amounts, Quota
 from cenote_security.policy import SandboxPolicy
 
 MAX_LOSSES: Final = 5
-"""Attempts of one task whose outcome is unknown, since the platform failed under it: a task that brings it down each
-time is not begun for ever.
+"""Attempts of one task with an unknown outcome, because the platform failed during them. Limited, since the task may
+be what brings the platform down.
 """
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
-"""Seconds for which nothing is begun where the tenant has no room, doubled each time."""
+"""Seconds of the longest pause when the tenant has no room; the pause doubles each time."""
 
 Verdict = Literal["over", "failed", "lost", "crowded"]
-"""What an attempt came to. over: no further one is of use. lost: nobody knows. crowded: it did not begin."""
+"""over: no further attempt helps. lost: the outcome of the attempt is unknown. crowded: it did not begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTask:
-    """A task that is to be done. tries: attempts that have failed. losses: of which nobody knows.
+    """A task that is to run. tries: attempts that have failed. losses: attempts with an unknown outcome.
 
     due: seconds since the epoch, before which it does not begin.
     """
@@ -43,7 +43,7 @@ class PendingTask:
 
 
 class Schedule:
-    """Of one job. Times are seconds since the epoch, as the caller has them."""
+    """The schedule of one job. Times are seconds since the epoch, by the caller's clock."""
 
     def __init__(self, rules: JobRules, standings: Iterable[PendingTask] = ()) -> None:
         self._rules = rules
@@ -55,7 +55,7 @@ class Schedule:
         self.add(standings)
 
     def add(self, standings: Iterable[PendingTask]) -> None:
-        """Tasks that are to be done, none of which is known here."""
+        """Adds tasks that are to run, none of which is known yet."""
         for standing in standings:
             heapq.heappush(self._later, (standing.due, standing.position, standing))
 
@@ -65,23 +65,23 @@ class Schedule:
 
     @property
     def known(self) -> set[int]:
-        """Positions of all that runs or is to be done."""
+        """Positions of all tasks that run or wait."""
         return {*self._running, *(place for place, _ in self._ready), *(place for _, place, _ in self._later)}
 
     @property
     def is_over(self) -> bool:
-        """Nothing is under way, and nothing is to be done."""
+        """Whether no task runs or waits."""
         return not (self._running or self._ready or self._later)
 
     def wants(self, now: float) -> int:
-        """How many could begin now, if there were room."""
+        """How many tasks could begin now, if there were room."""
         self._ripen(now)
         if now < self._not_before:
             return 0
         return max(0, min(len(self._ready), self._rules.concurrency - len(self._running)))
 
     def start(self, now: float, room: int) -> list[PendingTask]:
-        """Those that begin now, by their places in the input. room: for how many more there is any."""
+        """Starts tasks in the order of the input and returns them. room: how many more there is room for."""
         begun = []
         for _ in range(min(self.wants(now), max(room, 0))):
             _, standing = heapq.heappop(self._ready)
@@ -90,7 +90,7 @@ class Schedule:
         return begun
 
     def ended(self, position: int, verdict: Verdict, now: float) -> PendingTask | None:
-        """An attempt is over. Gives the task's standing if it is to be done once more, None if it is over."""
+        """Records the end of an attempt. Returns the task if it is to run again, None if it is over."""
         before = self._running.pop(position)
         if verdict != "crowded":
             self._pause = FIRST_PAUSE
@@ -100,12 +100,12 @@ class Schedule:
         return after
 
     def hold(self, now: float) -> None:
-        """There is no room: nothing begins for a while."""
+        """Pauses starts for a while, since there is no room."""
         self._not_before = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def next_at(self, now: float) -> float | None:
-        """When to look again: `now` if something can begin; None if only the end of what runs can change anything."""
+        """When to look again: `now` if a task can begin; None if only the end of a running task matters."""
         if self.wants(now):
             return now
         if len(self._running) >= self._rules.concurrency:
@@ -115,7 +115,7 @@ class Schedule:
         return max(self._later[0][0], self._not_before) if self._later else None
 
     def withdraw(self) -> None:
-        """What has not begun never does."""
+        """Drops the tasks that have not begun."""
         self._ready, self._later = [], []
 
     def _after(self, before: PendingTask, verdict: Verdict, now: float) -> PendingTask | None:
@@ -140,7 +140,7 @@ class Schedule:
 
 
 def lost(before: PendingTask, now: float) -> PendingTask | None:
-    """Of a task whose attempt ended without anybody knowing how; None if it is not done any more."""
+    """The task after an attempt with an unknown outcome; None if it is not tried again."""
     losses = before.losses + 1
     if losses >= MAX_LOSSES:
         return None
@@ -148,21 +148,21 @@ def lost(before: PendingTask, now: float) -> PendingTask | None:
 
 
 OF_A_PROCESSOR: Final = 4
-"""Tasks of one job for each processor: most of the time they wait for a model, or for data."""
+"""Tasks of one job for each processor: they mostly wait for a model or for data."""
 
 AT_LEAST: Final = 16
-"""Tasks of one job, however few processors there are."""
+"""Minimum number of tasks of one job, however few processors there are."""
 
 
 def tasks_on(processors: int) -> int:
-    """How many tasks of one job may be under way on machines that have so many, all together."""
+    """How many tasks of one job may run at once on machines with this many processors in total."""
     return min(max(AT_LEAST, OF_A_PROCESSOR * processors), MAX_CONCURRENCY)
 
 
 def room(
     limits: Amounts, used: Amounts, need: Amounts, running: int, on_machines: int = MAX_CONCURRENCY
 ) -> int:
-    """How many more may begin. need: of one task. running: tasks of this job. on_machines: see tasks_on."""
+    """How many more tasks may begin. need: of one task. running: tasks of this job. on_machines: see tasks_on."""
     return min(_room_in_quotas(limits, used, need, running), max(on_machines - running, 0))
 
 
@@ -178,10 +178,10 @@ def _room_in_quotas(limits: Amounts, used: Amounts, need: Amounts, running: int)
 
 
 def fits(limits: Amounts, need: Amounts) -> Quota | None:
-    """The quota that is too small for a single task, if nothing else had any of it; None if there is none."""
+    """The quota that is too small for even a single task; None if there is none."""
     return next((quota for quota in need if quota in limits and need[quota] > limits[quota]), None)
 
 
 def need_of(policy: SandboxPolicy) -> Amounts:
-    """What the runtime of one task takes."""
+    """The quotas that the runtime of one task takes."""
     return {Quota.RUNTIMES: 1, Quota.MEMORY: policy.memory_bytes, Quota.CPUS: policy.millicpus}

@@ -1,6 +1,6 @@
 """JobService: a tenant's jobs, by name.
 
-Also holds the shared values of jobs, while a job has something to do.
+Also keeps the shared values of jobs alive while a job is not over.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ LOOK_EVERY: Final = 0.1
 
 ARRIVING: Final = 8
 OF_ONE_TENANT: Final = 2
-"""Submissions at once: each has a message of up to 4 MiB in memory, and writes to everybody's database."""
+"""Concurrent submissions of one tenant: each has up to 4 MiB in memory and writes to the shared database."""
 
 SUBMITTING: Final = 300.0
-"""Seconds for one; else who sends nothing more would keep its turn."""
+"""Seconds for one submission, so that a client that stops sending does not keep its slot."""
 
 
 class JobService(JobServiceServicer):
-    """On the gateway's loop; what blocks is done on threads."""
+    """Runs on the gateway's loop; blocking calls run on threads."""
 
     def __init__(self, stores: Stores, registry: JobRegistry, callers: GatewayCalls) -> None:
         self._stores = stores
@@ -123,7 +123,7 @@ class JobService(JobServiceServicer):
                     raise UsageError("behind its head, a submission has tasks alone, and then its end")
                 tasks = request.tasks.tasks
                 await to_its_end(self._callers.on_thread(partial(self._registry.add, submission, tasks)))
-            # A client that is gone looks like one that has said all, now and then.
+            # For a client that has disconnected, the stream sometimes just ends.
             raise UnavailableError("the tasks did not all arrive; submit them again")
         except BaseException:
             await to_its_end(self._callers.on_thread(lambda: self._registry.discard(submission)))
@@ -137,12 +137,12 @@ class JobService(JobServiceServicer):
     async def _results(
         self, principal: Principal, job: JobId, request: job_pb2.ResultsRequest, barred: Task[NoReturn]
     ) -> AsyncIterator[job_pb2.JobResult]:
-        """barred: see GatewayCalls. It is looked at also while nothing happens."""
+        """barred: see GatewayCalls. It is checked also while no results come."""
         heard, tasks = request.after, self._stores.job_tasks
         while True:
             if barred.done():
                 await barred
-            # In this order: the end of a job is noted behind the results of all its tasks.
+            # The order matters: the end of a job is written after the results of all its tasks.
             row = await self._callers.on_thread(lambda: self._registry.find(principal, job))
             page = await self._callers.on_thread(partial(tasks.results, job, heard, whole=request.follow))
             for result in page:
@@ -170,14 +170,14 @@ class JobService(JobServiceServicer):
 log = logging.getLogger("cenote.jobs")
 
 KEEP_EVERY: Final = SECONDS_KEPT / 4
-"""Seconds between two requests to keep them for longer: one that fails is followed by others in good time."""
+"""Seconds between two requests to extend the lifetime of shared values, so that one may fail."""
 
 Hold = Callable[[Principal, reference_pb2.HoldRequest], Awaitable[None]]
-"""Has a value held for a tenant. Raises what may come of a call."""
+"""Holds a value for a tenant. Raises the errors of that call."""
 
 
 class SharedJobValues:
-    """On the gateway's loop. every: seconds."""
+    """Runs on the gateway's loop. every: seconds."""
 
     def __init__(
         self, jobs: JobRegistry, callers: GatewayCalls, hold: Hold, *, every: float = KEEP_EVERY
@@ -188,7 +188,7 @@ class SharedJobValues:
         self._every = every
 
     async def keep(self) -> None:
-        """For ever."""
+        """Runs until cancelled."""
         while True:
             await self._keep_all()
             await asyncio.sleep(self._every)
@@ -204,7 +204,7 @@ class SharedJobValues:
                 await self._hold(principal, request)
             except Exception as error:  # noqa: BLE001  (of one value, and the others are to be kept)
                 told = public(error)
-                if not isinstance(told, UnknownReferenceError):  # of which whoever works on the job tells
+                if not isinstance(told, UnknownReferenceError):  # the job's process reports those
                     log.warning("a value of a job could not be kept for longer: %s", told)
 
     def _wanted(self) -> Iterator[tuple[Principal, reference_pb2.HoldRequest]]:

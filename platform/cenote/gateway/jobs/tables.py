@@ -1,6 +1,6 @@
-"""Tables of jobs: which a tenant has, and their tasks. With `ledger.py` the only places with their SQL.
+"""Tables of jobs: the jobs of each tenant, and their tasks. With `ledger.py` the only places with their SQL.
 
-`JobWorkload` is what those see of it that start processes for jobs.
+`JobWorkload` is the view for code that starts processes for jobs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ JobState = Literal["arriving", "waiting", "running", "done", "cancelled"]
 FINAL_JOB_STATES: Final = ("done", "cancelled")
 
 DELETED_AT_ONCE: Final = 500
-"""Rows that are removed at a time: everybody's records wait for a transaction."""
+"""Rows that are removed at a time: other writers wait for the transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
     """definition: the serialised message. wanted: `cancel`, or empty. epoch: how many processes have worked on it.
 
-    budget: the serialised message, empty where the definition's is good. waiting_for: why nothing begins. Times are
+    budget: the serialised message; empty where the definition's applies. waiting_for: why no task begins. Times are
     seconds since the epoch; 0 for not yet.
     """
 
@@ -61,16 +61,16 @@ class JobRow:
 
 
 class JobTable:
-    """The jobs of all tenants, seen by one tenant at a time. Those that are still arriving are nobody's to see."""
+    """The jobs of all tenants, seen by one tenant at a time. Jobs that are still arriving are visible to no one."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
-    # -- arriving --
+    # -- submission --
 
     def begin(self, tenant: TenantId, job: JobId, definition: bytes) -> None:
-        """A job whose tasks are yet to come."""
+        """Inserts a job whose tasks are yet to come."""
         sql = (
             "INSERT INTO jobs (tenant_id, id, name, definition, state, created) "
             "VALUES (?, ?, ?, ?, 'arriving', ?)"
@@ -78,9 +78,9 @@ class JobTable:
         self._database.execute(sql, tenant, job, job, definition.hex(), self._clock())
 
     def complete(self, tenant: TenantId, job: JobId, *, name: str, key: str, digest: str) -> JobRow:
-        """All of it is there. name: empty for its id.
+        """Marks a job as complete. name: empty for its id.
 
-        Raises EntryExistsError for a name that is taken, or the key is: see `by_key`.
+        Raises EntryExistsError if the name or the key is taken: see `by_key`.
         """
         sql = (
             "UPDATE jobs SET name = ?, request_key = ?, digest = ?, state = 'waiting', created = ? "
@@ -94,12 +94,12 @@ class JobTable:
         return self.find(tenant, job)
 
     def by_key(self, tenant: TenantId, key: str) -> JobRow | None:
-        """What a submission with this key has made before, if it is kept."""
+        """The job that a submission with this key has made, if it still exists."""
         sql = "SELECT * FROM jobs WHERE tenant_id = ? AND request_key = ?"
         row = self._database.row(sql, tenant, key) if key else None
         return None if row is None else _job(row)
 
-    # -- what there is --
+    # -- reading --
 
     def find(self, tenant: TenantId, text: str) -> JobRow:
         """By name or id. Raises UnknownEntryError."""
@@ -111,12 +111,12 @@ class JobTable:
         return _job(row)
 
     def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[JobRow]:
-        """By name, those behind `after`."""
+        """By name, those after `after`."""
         sql = "SELECT * FROM jobs WHERE tenant_id = ? AND name > ? AND state <> 'arriving' ORDER BY name LIMIT ?"
         return [_job(row) for row in self._database.rows(sql, tenant, after, limit)]
 
     def open(self, tenant: TenantId) -> int:
-        """How many have not come to their end."""
+        """How many are not over."""
         sql = "SELECT COUNT(*) AS jobs FROM jobs WHERE tenant_id = ? AND state IN ('waiting', 'running')"
         row = self._database.row(sql, tenant)
         return 0 if row is None else int(row["jobs"])
@@ -124,7 +124,7 @@ class JobTable:
     # -- for the platform itself --
 
     def of_all(self, job: JobId) -> JobRow:
-        """Whosever it is. Raises UnknownEntryError."""
+        """A job of any tenant. Raises UnknownEntryError."""
         row = self._database.row("SELECT * FROM jobs WHERE id = ?", job)
         if row is None:
             raise UnknownEntryError("job", job)
@@ -147,14 +147,14 @@ class JobTable:
         return [_job(row) for row in self._database.rows(sql, moment)]
 
     def over(self) -> dict[JobId, TenantId]:
-        """All that have come to their end, and whose they are."""
+        """All jobs that are over, with their tenants."""
         sql = "SELECT id, tenant_id FROM jobs WHERE state IN ('done', 'cancelled')"
         return {row["id"]: row["tenant_id"] for row in self._database.rows(sql)}
 
     # -- changes --
 
     def cancel(self, tenant: TenantId, job: JobId) -> None:
-        """One that nobody works on is over at once; whoever works on another one hears of it."""
+        """Cancels a job: at once if no process works on it; otherwise its process is notified."""
         with self._database.transaction():
             sql = "UPDATE jobs SET wanted = 'cancel' WHERE tenant_id = ? AND id = ? AND state = 'running'"
             self._database.execute(sql, tenant, job)
@@ -167,7 +167,7 @@ class JobTable:
                 self._database.execute(sql, job)
 
     def reopen(self, tenant: TenantId, job: JobId, budget: bytes | None) -> None:
-        """Further tasks of it are to be done. In a transaction of its caller's. budget: instead of the job's."""
+        """Reopens a job to run tasks again. Inside the caller's transaction. budget: replaces the job's."""
         sql = (
             "UPDATE jobs SET revision = revision + 1, wanted = '', ended = 0, "
             "state = CASE state WHEN 'running' THEN 'running' ELSE 'waiting' END WHERE tenant_id = ? AND id = ?"
@@ -178,21 +178,21 @@ class JobTable:
             self._database.execute(sql, budget.hex(), tenant, job)
 
     def tell(self, job: JobId, waiting_for: str) -> None:
-        """Why nothing begins of it."""
+        """Stores why no task of the job begins."""
         self._database.execute("UPDATE jobs SET waiting_for = ? WHERE id = ?", waiting_for, job)
 
     def remove(self, tenant: TenantId, job: JobId) -> None:
-        """Whoever still works on it finds nothing to write to. Its tasks go with `clear`."""
+        """A process that still works on the job can no longer write. `clear` removes its tasks."""
         self._database.execute("DELETE FROM jobs WHERE tenant_id = ? AND id = ?", tenant, job)
 
     def clear(self, job: JobId) -> None:
-        """What belonged to a job that is gone, some at a time."""
+        """Removes the rows of a removed job, some at a time."""
         for sql in _CLEARING:
             while self._database.execute(sql, job, job, DELETED_AT_ONCE):
                 pass
 
     def clear_orphans(self) -> None:
-        """The same of all jobs that are gone: what a gateway was clearing when it was killed."""
+        """Clears all removed jobs: a gateway may have been killed while clearing."""
         sql = "SELECT DISTINCT job_id FROM job_tasks WHERE job_id NOT IN (SELECT id FROM jobs)"
         for row in self._database.rows(sql):
             self.clear(row["job_id"])
@@ -203,11 +203,11 @@ _CLEARING: Final = tuple(
     f"(SELECT position FROM {table} WHERE job_id = ? LIMIT ?)"
     for table in ("job_logs", "job_results", "job_work", "job_tasks")
 )
-"""Some rows of a job; those by which it is found again last."""
+"""Deletes some rows of a job; the rows by which the job is found again go last."""
 
 
 def checked_name(name: str) -> str:
-    """Raises UsageError for one that is none, or looks like an id."""
+    """Raises UsageError for an invalid name, or one that looks like an id."""
     return check_name("job", name) if name else ""
 
 
@@ -240,12 +240,12 @@ TASK_STATUSES: Final[dict[str, job_pb2.JobResult.Status.ValueType]] = {
 }
 
 RESULTS_OF_A_PAGE: Final = 50
-"""Results that are read at a time: one has a value of up to a quarter of a mebibyte."""
+"""Results that are read at a time: one has a value of up to 256 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTotals:
-    """Of a job's tasks. counts: by state."""
+    """Totals over a job's tasks. counts: by state."""
 
     counts: Counter[str]
     tokens: int
@@ -253,13 +253,13 @@ class JobTotals:
 
 
 class TaskTable:
-    """By job; who may see a job is decided before. Used from any thread."""
+    """Tasks by job; the caller checks who may see a job. Used from any thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, job: JobId, first: int, tasks: Iterable[job_pb2.JobTask]) -> None:
-        """first: the position of the first of them, from 1."""
+        """first: the position of the first task, from 1."""
         row = "INSERT INTO job_tasks (job_id, position, name) VALUES (?, ?, ?)"
         work = "INSERT INTO job_work (job_id, position, kind, work, variables) VALUES (?, ?, ?, ?, ?)"
         with self._database.transaction():
@@ -282,7 +282,7 @@ class TaskTable:
         )
 
     def sums_of_all(self) -> dict[JobId, JobTotals]:
-        """Of all tenants' jobs. For the gateway itself; an index has all that is read."""
+        """Sums of all tenants' jobs. For the gateway itself; an index covers all columns that are read."""
         sql = (
             "SELECT job_id, state, COUNT(*) AS tasks, CAST(SUM(tokens) AS BIGINT) AS tokens, "
             "CAST(SUM(nanodollars) AS BIGINT) AS nanodollars FROM job_tasks GROUP BY job_id, state"
@@ -298,7 +298,7 @@ class TaskTable:
         return found
 
     def marks(self, job: JobId) -> tuple[int, ...]:
-        """How far its tasks are: each number is bounded."""
+        """Counters of the progress of the tasks: each number is bounded."""
         sql = (
             "SELECT SUM(attempts) AS attempts, SUM(lost) AS lost, "
             "SUM(CASE WHEN state IN ('waiting', 'running') THEN 1 ELSE 0 END) AS open FROM job_tasks WHERE job_id = ?"
@@ -307,7 +307,7 @@ class TaskTable:
         return tuple(map(int, (row["attempts"] or 0, row["lost"] or 0, row["open"] or 0))) if row else ()
 
     def results(self, job: JobId, after: int, *, whole: bool) -> list[job_pb2.JobResult]:
-        """A page, by position. whole: up to the first that is not over; else those that are over."""
+        """A page of results by position. whole: stops at the first task that is not over; else skips such tasks."""
         if whole:
             sql = "SELECT * FROM job_tasks WHERE job_id = ? AND position > ? ORDER BY position LIMIT ?"
         else:
@@ -331,9 +331,9 @@ class TaskTable:
         return make(job_pb2.TaskLog, text=log["text"], left_out=log["left_out"])
 
     def renew(self, job: JobId, names: Sequence[str]) -> int:
-        """Has tasks done again that failed or were cancelled; without names all of them. How many there are.
+        """Resets failed or cancelled tasks so that they run again; without names, all of them. Returns how many.
 
-        In a transaction of its caller's. Raises UnknownEntryError. Named ones that have succeeded, or are not over,
+        Inside the caller's transaction. Raises UnknownEntryError. Named tasks that have succeeded, or are not over,
         stay as they are.
         """
         sql = (
@@ -402,9 +402,9 @@ class JobWorkload:
         return self._jobs.of_all(JobId(work)).tenant
 
     def progress(self, work: str) -> Hashable:
-        """What its tasks came to, and how often they were lost: each of these is bounded, so that it ends."""
+        """Counts of the outcomes and losses of the tasks: each is bounded, so that retries end."""
         return self._tasks.marks(JobId(work))
 
     def stuck(self, work: str, reason: str) -> None:
-        """A task that takes each process along is bounded by its losses, and no other one has failed for that."""
+        """Ends no task: one that kills each process is limited by its losses, and the others have not failed."""
         self._jobs.tell(JobId(work), reason)

@@ -1,4 +1,4 @@
-"""The machines of a platform for as long as it runs: a cluster joined, agents on each machine, and all that ended."""
+"""The machines of a platform while it runs: joins a cluster, starts an agent on each machine, ends both."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("cenote.gateway")
 
 HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
-"""Processes of one machine that serve runtimes, at most. One costs some sixty megabytes."""
+"""Maximum number of processes of one machine that serve runtimes. Each takes about sixty megabytes."""
 
 END_SECONDS: Final = 5.0
-"""For what is asked of machines when the platform ends, and is not to be asked when its cluster has been left."""
+"""Seconds for the calls to machines when the platform ends; the cluster must not be called after it was left."""
 
 OWN_NODE: Final = "local"
-"""The machine of a cluster of its own, whatever Ray calls it: it is the same one in the next cluster."""
+"""The name of the machine of an own cluster, whatever Ray calls it: the next cluster has the same machine."""
 
 
 @contextmanager
 def ray_nodes(
     options: PlatformOptions, key: MasterKey, lines: InternalTls, ending: threading.Event
 ) -> Iterator[Nodes]:
-    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own.
+    """The machines of a cluster: those of `ray_address`, else this one, in a cluster of its own.
 
     lines: to them. ending: see RayNodes.
 
-    Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError,
-    UsageError for what is no address, and for lines that are not those of runtimes that are there still.
+    On exit all runtimes of the platform are ended, and an own cluster with them. Raises UnavailableError, UsageError
+    for an invalid address, and for TLS settings that differ from those of existing runtimes.
     """
     if options.ray_address is not None:
         check_address(options.ray_address)
@@ -75,7 +75,7 @@ def ray_nodes(
         settings = _settings(options, key, lines)
         ray_cluster.check_lines(settings)
         agents = RayAgents(settings)
-        # Now, to be ready for the first request.
+        # Now, so that they are ready for the first request.
         threading.Thread(target=_first_look, args=(agents,), name="cenote-agents", daemon=True).start()
         if lines.everywhere or options.ray_address is not None:
             certifier = Certifier(agents, agents.host, lines, ending)
@@ -91,7 +91,7 @@ def ray_nodes(
         watch = ActorWatch(agents.by_raylet)
         threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
         yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
-        # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
+        # Not after an error, such as for a port that is taken: the runtimes of a former gateway are still there.
         ray_cluster.dissolve()
         forget_joined(options.state)
 
@@ -107,20 +107,22 @@ def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.
 
 
 def _outlive(cluster: OwnCluster, ending: threading.Event) -> None:
-    """Ends this process with its cluster. The next makes another, whose agent finds all runtimes in the keeper."""
+    """Ends this process when its cluster dies. The next makes another, whose agent finds all runtimes in the
+    keeper.
+    """
     cluster.outlive()
     if not ending.is_set():
         log.error("the Ray cluster of this platform has died")
-        os._exit(1)  # Ray would first look for its cluster for a minute
+        os._exit(1)  # otherwise Ray would first look for its cluster for a minute
 
 
 def _first_look(agents: RayAgents) -> None:
-    with suppress(CenoteError, ValueError):  # the next look says what is wrong
+    with suppress(CenoteError, ValueError):  # the next look reports the error
         agents()
 
 
 def _outlive_client(ending: threading.Event) -> None:
-    """Ends this process with its line to a cluster; the next one joins it anew, and finds all that is there."""
+    """Ends this process when it loses its cluster; the next process joins it again, and finds all runtimes."""
     import ray
 
     if lost_client(ray.nodes, ending):
@@ -128,7 +130,7 @@ def _outlive_client(ending: threading.Event) -> None:
 
 
 def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None, *_: object) -> None:
-    """One that was there before is left, when this gateway fails: what runs on it is not its alone."""
+    """After an error, a cluster that existed before stays: it may have runtimes of a former gateway."""
     if fresh or failed is None:
         clean_up(state)
 
@@ -150,5 +152,5 @@ def _settings(options: PlatformOptions, key: MasterKey, lines: InternalTls) -> A
 
 
 def _shared_folder(key: MasterKey) -> Path:
-    """On every machine of a cluster: for sockets and locks, no more."""
+    """Exists on every machine of a cluster: for sockets and locks only."""
     return Path("/tmp") / f"cenote-{os.geteuid()}-{key.id}"

@@ -1,7 +1,7 @@
 """A Ray cluster that a platform has joined, and the cleanup after a platform.
 
-What the platform has on a joined cluster is ended with it, the cluster never. The cleanup ends what is left of a
-platform whose processes were killed, or are stuck: its clusters, keepers, and their jails.
+When the platform ends, its processes on a joined cluster end, and the cluster continues. The cleanup ends what is
+left of a platform whose processes were killed, or are stuck: its clusters, keepers, and their jails.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from cenote_worker.descriptor_store.client import DescriptorStoreClient
 from cenote_worker.node.state_log import first_line
 
 REACH_SECONDS: Final = 5.0
-"""For a cluster to take a connection. Ray itself would look for one that is gone for a minute."""
+"""Seconds for a cluster to accept a connection. Ray itself would look for a missing one for a minute."""
 
 
 LOOK_EVERY: Final = 5.0
 LOST_SECONDS: Final = 5.0
-"""For Ray's client to answer again. Before it fails it has tried for half a minute by itself; then it does not."""
+"""Seconds for Ray's client to answer again. Before it fails it retries for half a minute; afterwards it does not."""
 
 log = logging.getLogger("cenote.gateway")
 
 
 def is_client_address(address: str) -> bool:
-    """Whether a cluster is joined by way of Ray's client server, by who is no machine of it."""
+    """Whether a cluster is joined through Ray's client server, by a process on no machine of it."""
     return address.startswith("ray://")
 
 
@@ -47,12 +47,12 @@ def lost_client(
     patience: float = LOST_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Waits until what is joined by way of a client server cannot be reached for so long, or the platform ends.
+    """Waits until a cluster joined through a client server has been unreachable for some time, or the platform ends.
 
-    Gives whether it was lost. look: asks the cluster for anything, and fails when it does not answer.
+    Returns whether it was lost. look: any call to the cluster that fails when it does not answer.
 
-    A driver that is a machine of its cluster is ended by Ray where that is lost. Ray's client is not, and never comes
-    back once its server has forgotten it: all that is asked fails from then on.
+    Ray ends a driver on a machine of its cluster when that is lost. It does not end its client, which never recovers
+    once its server has forgotten it: all calls fail from then on.
     """
     failing: float | None = None
     while not ending.wait(every):
@@ -72,14 +72,14 @@ def lost_client(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCluster:
-    """address: as Ray takes it. platform: what tells this platform's actors from others' there."""
+    """address: in Ray's form. platform: distinguishes this platform's actors from others there."""
 
     address: str
     platform: str
 
     @classmethod
     def kept(cls, state: StateFolder) -> Self | None:
-        """What was written down, by a process that may have been killed."""
+        """The record that a process has written, which may have been killed."""
         try:
             return cls(**json.loads(state.joined.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
@@ -90,7 +90,7 @@ class JoinedCluster:
         replace_file(state.joined, json.dumps(asdict(self)).encode())
 
     def end(self, state: StateFolder) -> None:
-        """Ends what a killed gateway has left there. Raises UnavailableError."""
+        """Ends the actors that a killed gateway left there. Raises UnavailableError."""
         from cenote_worker.node.ray import cluster
 
         try:
@@ -109,7 +109,7 @@ class JoinedCluster:
 
 
 def check_address(address: str) -> None:
-    """For one that somebody names, before Ray looks for it. Raises UsageError, UnavailableError."""
+    """Checks an address from a user, before Ray looks for it. Raises UsageError, UnavailableError."""
     if address == "auto":
         return
     try:
@@ -132,12 +132,12 @@ def _reach(address: str) -> None:
 
 
 def forget_joined(state: StateFolder) -> None:
-    """Nothing of the platform is on a cluster any more."""
+    """Removes the record of a joined cluster, once nothing of the platform is on it."""
     state.joined.unlink(missing_ok=True)
 
 
 def clean_up(state: StateFolder) -> bool:
-    """Ends it, for whoever holds the platform's lock. Whether there was anything.
+    """Ends what is left; the caller holds the platform's lock. Returns whether there was anything.
 
     Raises UnavailableError when there is something on a cluster that cannot be reached.
     """
@@ -147,7 +147,7 @@ def clean_up(state: StateFolder) -> bool:
     if cluster is not None:
         cluster.end()
         forget(state)
-    for folder in keepers:  # after the cluster, which starts a keeper again
+    for folder in keepers:  # after the cluster, which would restart a keeper
         DescriptorStoreClient(folder).shut_down()
         rmtree(folder, ignore_errors=True)
     return joined is not None or cluster is not None or bool(keepers)

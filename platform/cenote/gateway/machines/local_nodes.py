@@ -1,4 +1,4 @@
-"""The machines, where there is one: jails of this process, behind one server of its own."""
+"""Nodes of a platform without a cluster: jails of this process, behind one server of its own."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ log = logging.getLogger("cenote.gateway")
 
 NODE: Final = "local"
 REFERENCE_ROOM: Final = 4 << 30
-"""Bytes of memory for all shared values together, unless told otherwise; those beyond go to disk."""
+"""Bytes of memory for all shared values together, by default; more values go to disk."""
 
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks for runtimes whose lease has run out."""
+"""Seconds between two checks for runtimes whose lease has run out."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -60,11 +60,11 @@ class _Hosted:
 
 
 class LocalNodes:
-    """Carries out Nodes without a cluster. The runtimes end with this process, but for what is stored of them.
+    """Implements Nodes without a cluster. The runtimes end with this process; only their stored states stay.
 
-    key: what the keys of its runtimes are derived from. room: bytes of memory for shared values.
-    disk: a folder on the disk that others go to; None for none. secured: see RuntimeServer.
-    warm: gets ready for runtimes of the default policy before the first is asked for.
+    key: the keys of its runtimes are derived from it. room: bytes of memory for shared values. disk: a folder for
+    further values; None for none. secured: see RuntimeServer. warm: prepares for runtimes of the default policy
+    before the first request.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LocalNodes:
         self._lock = threading.Lock()
         self._hosted: dict[RuntimeId, _Hosted] = {}
         self._stores: dict[str, str] = {}
-        """Of states, by tenant."""
+        """Stores of states, by tenant."""
         self._doors = Endpoints(components="", clients="")
         self._resting = HibernationThreads()
         self._closing = threading.Event()
@@ -103,7 +103,7 @@ class LocalNodes:
         self._leases = threading.Thread(target=self._watch_leases, name="cenote-leases", daemon=True)
 
     def start(self) -> Self:
-        """Raises UnavailableError where no port can be had."""
+        """Raises UnavailableError where it cannot listen."""
         self._doors = self._server.start()
         self._leases.start()
         if self._warming is not None:
@@ -155,7 +155,7 @@ class LocalNodes:
         try:
             keeping.equip(hosted, partial(self._room, tenant))
             if not hosted.refill.begins_with:
-                hosted.start()  # what this machine cannot give is said now, not when somebody attaches
+                hosted.start()  # a missing feature is reported now, not when a client attaches
             self._server.add(runtime, hosted, relay, self._books(tenant, runtime, wanted))
         except BaseException:
             hosted.close()
@@ -181,7 +181,7 @@ class LocalNodes:
         return copy.point
 
     def _branch(self, copy: StateCopy, wanted: RuntimeOrder, undone: ExitStack) -> None:
-        """undone: takes what makes it not have been."""
+        """undone: collects the steps that undo it."""
         runtime, relay = wanted.runtime, HostRelay()
         history = wanted.keeping.record_of(runtime)
         undone.callback(history.close)
@@ -250,10 +250,10 @@ class LocalNodes:
         )
 
     def reference_address(self, reference: str) -> str:  # noqa: ARG002
-        return self._doors.components  # which says the same of others' references as of none
+        return self._doors.components  # same error for others' references as for missing ones
 
     def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
-        """The only machine is never away."""
+        """Does nothing: the only machine is never away."""
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         self._quotas.limit(dict[str, Limits](limits.items()))
@@ -290,7 +290,7 @@ class LocalNodes:
             self._resting.begin({tenant: rests for tenant, rests in due.items() if rests})
 
     def _look(self, runtime: RuntimeId, hosted: _Hosted, due: list[Hibernate]) -> None:
-        """Ends it when its lease has run out. due: gets it when nobody has called it for as long as was said."""
+        """Ends it when its lease has run out. due: gets it when it has been idle for long enough to hibernate."""
         if hosted.lease and self._server.remove_idle(runtime, hosted.lease):
             self.delete(runtime)
         elif self._server.quiet(runtime) > hosted.keeping.rests_after:
@@ -304,7 +304,7 @@ class LocalNodes:
     # -- states --
 
     def _room(self, tenant: str, size: int) -> AbstractContextManager[None]:
-        """For more bytes of a tenant's states."""
+        """Reserves space for more bytes of a tenant's states."""
         return self._quotas.room(tenant, size, self._references.stored)
 
     def _states_of(self, tenant: str) -> int:
@@ -317,22 +317,22 @@ def _is_asleep(hosted: _Hosted) -> bool:
 
 
 def _warm() -> None:
-    """The first jail of a process waits for a second until numpy and pandas are imported; the next ones do not."""
+    """The first jail of a process waits for a second until numpy and pandas are imported; later ones do not."""
     hosted = HostedRuntime(SandboxPolicy(), HostRelay())
     try:
         hosted.start()
-    except CenoteError as error:  # whoever asks for a runtime is told again
+    except CenoteError as error:  # a client that requests a runtime gets the error again
         log.warning("no jail of the default policy can be had here: %s", error)
     finally:
         hosted.close()
 
 
 def _quietly(work: Callable[[], None]) -> None:
-    """Whatever becomes of one runtime: the others are looked after all the same."""
+    """Logs an error with one runtime, so that the others are still handled."""
     try:
         work()
     except IncompleteRestoreError:
-        return  # it has something that would be lost
+        return  # it has values that would be lost
     except CheckpointError as error:
         log.warning("a runtime cannot be put to sleep: %s", error)
     except CenoteError:

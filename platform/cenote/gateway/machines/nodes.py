@@ -24,9 +24,9 @@ class RuntimeLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """What may be said of a node. address: of a ReferenceService that has the node's references, for components.
+    """The status of a node. address: of a ReferenceService that has the node's references, for components.
 
-    silent: it does not answer now, and nothing else is known of it. processors: that its runtimes may use.
+    silent: it does not answer now, and nothing else is known. processors: that its runtimes may use.
     """
 
     id: str
@@ -41,7 +41,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeStatus:
-    """How a runtime is. reason: why, of one that is lost. clients: attached now, or a moment ago.
+    """The status of a runtime. reason: of a lost one. clients: attached now, or a moment ago.
 
     lost_for: seconds, where it may come back. hibernated: its state is stored, and it has no jail.
     """
@@ -55,7 +55,7 @@ class RuntimeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeOrder:
-    """A runtime that is to be made. The fields: see Nodes.create."""
+    """A runtime that is to be made. For the fields see Nodes.create."""
 
     runtime: RuntimeId
     tenant: TenantId
@@ -65,10 +65,10 @@ class RuntimeOrder:
 
 
 class Nodes(Protocol):
-    """Calls are thread-safe and may block. All raise CenoteErrors only.
+    """Calls are thread-safe and may block. All raise only CenoteErrors.
 
-    What serves a runtime opens to capabilities signed with that runtime's key, and its ReferenceService also to those
-    for `cenote_security.auth.capability.REFERENCES`.
+    The server of a runtime accepts capabilities signed with that runtime's key; its ReferenceService also accepts
+    those for `cenote_security.auth.capability.REFERENCES`.
     """
 
     def create(
@@ -81,34 +81,34 @@ class Nodes(Protocol):
         keeping: RuntimeStorage,
         node: str = "",
     ) -> RuntimeLocation:
-        """Makes a runtime; a durable one goes on from what is stored of it. Asked again, the same.
+        """Makes a runtime; a durable one continues from its stored state. Idempotent.
 
-        policy: serialised runtime_pb2.Policy, checked before. lease: seconds after which the runtime ends when it has
-        had no client for so long; 0 for never. node: where; empty for wherever there is most room.
-        Raises IncompleteRestoreError and other CheckpointErrors, UnavailableError for a node that is not there.
+        policy: serialised runtime_pb2.Policy, checked before. lease: seconds without a client after which the runtime
+        ends; 0 for never. node: where; empty for the machine with most room. Raises IncompleteRestoreError and other
+        CheckpointErrors, UnavailableError for a node that has left.
         """
 
     def fork(self, parent: RuntimeId, branches: Sequence[RuntimeOrder], order: ForkOrder) -> ForkPoint:
-        """Makes runtimes that begin with a state of the parent, which is served, beside it: all of them or none.
+        """Makes runtimes that begin with a state of the parent, which runs, on its node: all of them or none.
 
-        What is left of some where a process is killed meanwhile goes with `delete`. Raises UnknownRuntimeError,
-        what `cenote_worker.runtime.state.branches.copied` raises, UnavailableError.
+        If a process is killed meanwhile, `delete` removes the parts. Raises UnknownRuntimeError, what
+        `cenote_worker.runtime.state.branches.copied` raises, UnavailableError.
         """
 
     def locate(self, runtime: RuntimeId) -> RuntimeLocation:
         """Where it is now; it may have moved after a failure. Raises UnknownRuntimeError."""
 
     def delete(self, runtime: RuntimeId) -> None:
-        """Ends it here; what is stored of it stays. Raises UnknownRuntimeError."""
+        """Ends the runtime; its stored state stays. Raises UnknownRuntimeError."""
 
     def rest(self, runtime: RuntimeId) -> None:
-        """Has a durable runtime sleep, which takes as long as the code in its jail likes.
+        """Hibernates a durable runtime. The code in its jail decides how long that takes.
 
         Raises UnknownRuntimeError, and what Refill.rest raises.
         """
 
     def release(self, runtime: RuntimeId) -> None:
-        """Leaves one that sleeps to its store. Raises UnknownRuntimeError, UnavailableError for one that does not."""
+        """Removes a hibernated runtime from its node. Raises UnknownRuntimeError; UnavailableError if it is awake."""
 
     def describe(self) -> list[NodeStatus]: ...
 
@@ -116,26 +116,27 @@ class Nodes(Protocol):
         """Raises UnknownRuntimeError for one that no node has, such as one whose lease has run out."""
 
     def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
-        """Ends what a machine that was away has brought back, and nobody can name any more: it was deleted
-        meanwhile, or made elsewhere. One that could not be cleared is tried again the next time.
+        """Ends runtimes that a returning machine still has, and that were deleted or made elsewhere meanwhile. What
+        could not be cleared is tried again next time.
 
-        on_record: gives all runtimes that are. It is asked behind a look at the machine: they are on record first.
+        on_record: returns all recorded runtimes. It is called after a look at the machine, since runtimes are
+        recorded before they are made.
         """
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
-        """What these tenants may use up, all machines together, instead of what they might before.
+        """Sets the limits of these tenants, all machines together, instead of the former ones.
 
         Each machine gets an equal part, see `parted`.
         """
 
     def deeds(self, written: Mapping[str, int]) -> dict[str, list[EventBatch] | None]:
-        """What was done on each machine, by source; None for one that does not answer.
+        """The audit events of each machine, by source; None for one that does not answer.
 
-        written: by source, up to where all is on record.
+        written: by source, the number up to which all events are recorded.
         """
 
     def reference_address(self, reference: str) -> str:
-        """A server whose ReferenceService has the value, or can bring it, for components.
+        """A server whose ReferenceService has the value, or can fetch it, for components.
 
         Raises UnknownReferenceError.
         """

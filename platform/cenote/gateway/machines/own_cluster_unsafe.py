@@ -1,6 +1,6 @@
 """A Ray cluster of one machine, started for a platform: processes of their own, which outlive the gateway's.
 
-A gateway that was killed finds its cluster again by what is written in the platform's state folder.
+A restarted gateway finds its cluster by a file in the platform's state folder.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ START_PATIENCE: Final = 60.0
 """Seconds for the processes of a cluster to come up; five to ten are usual."""
 
 END_PATIENCE: Final = 10.0
-"""Seconds for its processes to end when they are told to, before they are killed."""
+"""Seconds for its processes to end on request, before they are killed."""
 
 FIRST_PORT: Final = 20_000
-"""Ray's workers have those from 10,002 on."""
+"""Ray's workers use the ports from 10,002 on."""
 
 PORTS_TRIED: Final = 20
 
@@ -44,31 +44,32 @@ Node.start_ray_client_server = Node.start_api_server = lambda *_, **__: None
 from ray.scripts.scripts import main
 main()
 """
-"""What begins a cluster, without what `ray[default]` would add to it where that is installed: servers that nobody
-here asks, at ports that are open to the network. A raylet does not live without them, nor when they take more than
-fifteen seconds to say where they listen, as they do on a busy machine (ray-project/ray#65983).
+"""Starts a cluster without what `ray[default]` would add where that is installed: servers that nothing here calls, at
+ports that are open to the network. A raylet does not live without them, nor when they take more than fifteen seconds
+to say where they listen, as they do on a busy machine (ray-project/ray#65983).
 
-Nor does anybody ask the server for drivers elsewhere, or what is left of the dashboard without its pages: each would
+Also without the server for remote drivers and the rest of the dashboard, which nothing here calls either: each would
 be a process that takes a second to start, while users wait. Ray has no option for that. A Ray that calls these
 methods otherwise starts both, and works as well.
 """
 
 OBJECT_STORE: Final = 256 * 2**20
-"""Bytes. Values of runtimes are never in Ray's store, only what agents answer. Left alone it takes a third of all
-memory, and in a container, whose /dev/shm has no room for that, a file in /tmp."""
+"""Bytes. Values of runtimes are never in Ray's store, only the agents' replies. By default it takes a third of all
+memory, and in a container, whose /dev/shm is too small, a file in /tmp.
+"""
 
 EPHEMERAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""What the kernel chooses from, for connections and for listeners that do not say."""
+"""The range from which the kernel chooses ports for connections, and for listeners without a port of their own."""
 
 _LOOK_EVERY: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCluster:
-    """pid, began: of its first process, in the kernel's count of ticks, so that no other is taken for it.
+    """pid, began: of its first process; `began` is in the kernel's clock ticks, so that a reused pid is recognised.
 
-    address: of its store of actors. folder: for its sockets and logs, gone with it. state: which folder's platform it
-    was started for, whatever that is called.
+    address: of its GCS. folder: for its sockets and logs, removed with it. state: identifies the folder whose
+    platform it was started for, independent of its path.
     """
 
     pid: int
@@ -82,7 +83,7 @@ class OwnCluster:
         return _began(self.pid) == self.began
 
     def wait(self) -> bool:
-        """Until it is up: its raylet listens, the last to come and the first that a driver speaks to."""
+        """Waits until it is up: its raylet listens, the last process to come up and the first that a driver calls."""
         deadline = time.monotonic() + START_PATIENCE
         while self.living and time.monotonic() < deadline:
             if self._listens:
@@ -91,16 +92,16 @@ class OwnCluster:
         return False
 
     def outlive(self) -> None:
-        """Returns when its raylet has died, and nothing works in it any more; its other processes follow."""
+        """Returns when its raylet has died, and the cluster no longer works; its other processes follow."""
         while self.living and (lines := self._lines()):
             for line in lines:
                 with line, suppress(OSError):
-                    line.recv(1)  # it says nothing to strangers: this is its end
+                    line.recv(1)  # it sends nothing to strangers: this is its end
             time.sleep(_LOOK_EVERY)
 
     @property
     def broken(self) -> bool:
-        """Whether its raylet was there and is no more."""
+        """Whether its raylet was there and is gone."""
         return bool(self._places) and not self._listens
 
     @property
@@ -122,7 +123,7 @@ class OwnCluster:
         if self.living:
             with suppress(ProcessLookupError):
                 self._end_first()
-        if not _began(self.pid):  # else another process has that number by now, and a session of its own
+        if not _began(self.pid):  # else the pid was reused, with a session of its own
             _end_session(self.pid)
         rmtree(self.folder, ignore_errors=True)
 
@@ -136,9 +137,9 @@ class OwnCluster:
 
 
 def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
-    """The cluster of this platform: the one that runs, else a fresh one; and whether it is fresh.
+    """The running cluster of this platform, else a new one; and whether it is new.
 
-    Raises UnavailableError, SecretFileError where it cannot be written down.
+    Raises UnavailableError, SecretFileError where it cannot be recorded.
     """
     kept = kept_cluster(state)
     if kept is not None:
@@ -148,7 +149,7 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
     cluster = _start(state)
     written = json.dumps(asdict(cluster)).encode()
     try:
-        replace_file(state.cluster, written)  # now: whoever kills this process leaves it behind
+        replace_file(state.cluster, written)  # now, so that it is found if this process is killed
         if not cluster.wait():
             raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
     except CenoteError:
@@ -159,7 +160,7 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
 
 
 def kept_cluster(state: StateFolder) -> OwnCluster | None:
-    """What was written down of it; it may have ended since. None in a copy of the folder, where it is another's."""
+    """The recorded cluster; it may have ended since. None in a copy of the folder, whose cluster it is not."""
     try:
         kept = OwnCluster(**json.loads(state.cluster.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -168,12 +169,12 @@ def kept_cluster(state: StateFolder) -> OwnCluster | None:
 
 
 def forget(state: StateFolder) -> None:
-    """The cluster was ended."""
+    """Removes the record of a cluster that was ended."""
     state.cluster.unlink(missing_ok=True)
 
 
 def guard(state: StateFolder) -> None:
-    """Has Ray ask for a token: its ports are open to the network, and whoever reaches one owns the cluster."""
+    """Makes Ray require a token: its ports are open to the network, and each gives control of the cluster."""
     kept_secret(state.cluster_token, lambda: os.urandom(32).hex().encode())
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(state.cluster_token)
@@ -183,16 +184,16 @@ def guard(state: StateFolder) -> None:
 def _start(state: StateFolder) -> OwnCluster:
     port, clients, environments = _free_ports(3)
     with state.cluster_log.open("ab") as log:
-        # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
+        # Not in TMPDIR: the path of a socket has 107 bytes, of which Ray takes 63.
         folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-c", RAY, "start", "--head", "--block"),
                 *(f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"),
-                # The first for a Ray that starts it all the same: it would be where another's is. The raylet waits
-                # for the second to say where it is, no longer than for those above.
+                # The first for a Ray that starts that server all the same: its default port may be another cluster's.
+                # The raylet waits for the address of the second no longer than for those above.
                 *(f"--ray-client-server-port={clients}", f"--runtime-env-agent-port={environments}"),
-                # There are no machines to add, and what actors print goes to no driver.
+                # No machines are added, and what actors print goes to no driver.
                 *("--no-monitor", "--include-log-monitor=false"),
                 *("--disable-usage-stats", f"--object-store-memory={OBJECT_STORE}"),
                 f"--num-cpus={os.cpu_count() or 1}",
@@ -213,7 +214,7 @@ def _start(state: StateFolder) -> OwnCluster:
 
 
 def _identity(state: StateFolder) -> str:
-    """It moves with the folder, and not into copies of it."""
+    """An id that moves with the folder, and is invalid in copies of it."""
     status = state.path.stat()
     return f"{status.st_dev}:{status.st_ino}"
 
@@ -229,8 +230,8 @@ def _line(path: Path) -> socket.socket | None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Different ones. Rather none that the kernel gives to whoever wants any: it would give it once more before Ray
-    has taken it.
+    """Distinct ports, preferably outside the kernel's ephemeral range: the kernel could assign such a port again
+    before Ray has bound it.
     """
     below = range(FIRST_PORT, int(EPHEMERAL_PORTS.read_text().split()[0]))
     with ExitStack() as held:
@@ -238,7 +239,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _free_port(below: range, held: ExitStack) -> int:
-    """Taken until `held` is closed."""
+    """Bound until `held` is closed."""
     for port in (*random.sample(below, min(PORTS_TRIED, len(below))), 0):
         sock = held.enter_context(socket.socket())
         with suppress(OSError):
@@ -249,13 +250,13 @@ def _free_port(below: range, held: ExitStack) -> int:
 
 
 def _began(pid: int) -> str:
-    """When a process began; empty when there is none, or it has ended and nobody has buried it."""
+    """The start time of a process; empty when there is none, or it is a zombie."""
     fields = _fields(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
 
 
 def _fields(pid: int) -> list[str]:
-    """What the kernel says of a process behind its name; nothing when there is none."""
+    """The fields of /proc/PID/stat after the name; empty when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -263,9 +264,9 @@ def _fields(pid: int) -> list[str]:
 
 
 def _end_session(leader: int) -> None:
-    """Of a first process that was killed: what it has started goes on without it, and may start more meanwhile.
+    """Ends the session of a killed first process: its children continue without it, and may start more meanwhile.
 
-    Returns when nothing of it is left: whoever comes next takes its ports, and its folder is removed.
+    Returns when none is left: the next cluster takes its ports, and its folder is removed.
     """
     deadline = time.monotonic() + END_PATIENCE
     while time.monotonic() < deadline and (left := _handles(leader)):
@@ -278,14 +279,14 @@ def _end_session(leader: int) -> None:
 
 
 def _handles(session: int) -> list[int]:
-    """Of all who live in it; for the caller to close."""
+    """Of all processes of the session; the caller closes them."""
     handles = []
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         if not _in_session(pid, session):
             continue
         with suppress(OSError):  # it has ended meanwhile
             handle = os.pidfd_open(pid)
-            if _in_session(pid, session):  # else it is another's number by now
+            if _in_session(pid, session):  # else the pid was reused
                 handles.append(handle)
             else:
                 os.close(handle)

@@ -1,7 +1,7 @@
 """The machines of a Ray cluster, each with an agent of the platform. Machines come and go.
 
-Machines never call the gateway. So it asks their agents whether they want a certificate signed, by the cluster's
-own calls, which only a holder of the cluster's token can make.
+Machines never call the gateway. So the gateway asks their agents whether they want a certificate signed, by the
+cluster's own calls, which need the cluster's token.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from cenote_worker.tenancy.audit_events import EventBatch
 from cenote_worker.tenancy.shared_quota import Limits, parted
 
 Agents = Callable[[], Mapping[str, Any]]
-"""The agents by the names of their nodes, those that are missing made."""
+"""Returns the agents by node name, after making missing ones."""
 
 LOOK_SECONDS: Final = 3.0
-"""For all machines together to say how much they have to do: one that does not gets nothing more to do."""
+"""Seconds for all machines together to report their load; one that does not is given nothing more to do."""
 
 NEWS_SECONDS: Final = 10.0
-"""For all machines together to say more, or to hear of something: their agents may be about to come up."""
+"""Seconds for all machines together for other calls: their agents may be about to come up."""
 
 _HANGS: Final = (
     "the agent of machine {node} does not answer, and is replaced if that lasts; what runs there goes on; try again "
@@ -60,11 +60,11 @@ _LEFT: Final = (
 
 
 class RayNodes:
-    """See Nodes. key: what the keys of runtimes are derived from. hangs: whether nobody should wait for the agent of
-    a node, which is about to be replaced.
+    """See Nodes. key: the keys of runtimes are derived from it. hangs: whether a node's agent hangs and is about to
+    be replaced, so that calls must not wait for it.
 
-    ending: set when the platform ends. From then on nobody waits for an agent, which may be stuck: what is asked for
-    fails, with UnavailableError.
+    ending: set when the platform ends. From then on no call waits for an agent, which may be stuck: calls raise
+    UnavailableError.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class RayNodes:
         self._gone: dict[str, float] = {}
         """Nodes that have left, and when that was noticed."""
         self._seen: dict[str, Any] = {}
-        """Each node's agent when it was looked at last: another one comes with another raylet."""
+        """Each node's agent at the last look: a restarted raylet has another one."""
         self._limits: dict[TenantId, Limits] = {}
         self._told: set[str] = set()
-        """Nodes that have heard of these limits."""
+        """Nodes that have received the current limits."""
 
     def create(
         self,
@@ -118,7 +118,7 @@ class RayNodes:
 
     def fork(self, parent: RuntimeId, branches: Sequence[RuntimeOrder], order: ForkOrder) -> ForkPoint:
         node = self._home(parent)
-        with self._lock:  # before: whatever is left of them is there
+        with self._lock:  # before the call: parts of a failed fork are on that node
             self._homes.update((branch.runtime, node) for branch in branches)
         point: ForkPoint = self._ask(node, "fork", parent, list(map(self._assignment, branches)), order)
         return point
@@ -190,7 +190,7 @@ class RayNodes:
 
     def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
         for node, agent in self._agents().items():
-            if self._seen.setdefault(node, agent) != agent:  # Ray was started there again
+            if self._seen.setdefault(node, agent) != agent:  # Ray was restarted there
                 self._clear(node, on_record)
                 self._seen[node] = agent
 
@@ -203,7 +203,7 @@ class RayNodes:
                     self._ask(node, "end", runtime)
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
-        """A machine that does not hear of it gets no new runtimes until it does; one does, or this fails."""
+        """A machine gets no new runtimes until it has the limits. Raises if no machine gets them."""
         with self._lock:
             self._limits.update(limits)
         agents = self._agents()
@@ -215,7 +215,7 @@ class RayNodes:
         self._told = told
 
     def _tell(self, nodes: Collection[str], limits: Mapping[TenantId, Limits], patience: float) -> set[str]:
-        """Those that have heard of the limits."""
+        """Returns the nodes that received the limits."""
         parts, agents = self._parts(limits), self._agents()
         asked = {node: agents[node].limit.remote(parts) for node in nodes if node in agents}
         return {*answers(asked, patience, self._ending)}
@@ -252,7 +252,7 @@ class RayNodes:
         raise UnknownReferenceError(reference)
 
     def _home(self, runtime: RuntimeId) -> str:
-        """Raises UnknownRuntimeError."""
+        """The runtime's node. Raises UnknownRuntimeError."""
         home = self._homes.get(runtime, "")
         return home if self._is_here(home) else self.locate(runtime).node
 
@@ -269,12 +269,12 @@ class RayNodes:
 
     def _emptiest(self) -> str:
         here = self._agents().keys()
-        if untold := here - self._told:  # it has come just now, or its agent was away
+        if untold := here - self._told:  # it has just joined, or its agent was away
             with self._lock:
                 limits = dict(self._limits)
             self._told |= self._tell(untold, limits, LOOK_SECONDS)
             if not here & self._told:
-                self.limit(limits)  # which waits for one
+                self.limit(limits)  # this waits for one
         agents = {node: agent for node, agent in self._agents().items() if node in self._told}
         if not agents:
             raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
@@ -287,7 +287,7 @@ class RayNodes:
         return next(iter(agents))
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
-        """An agent's answer. All that it is asked may be asked twice."""
+        """Calls a node's agent. All calls to agents are idempotent."""
         return ask(
             lambda: self._agent(node),
             what,
@@ -310,17 +310,17 @@ class RayNodes:
 log = logging.getLogger("cenote.gateway")
 
 FRESH_FOR: Final = 1.0
-"""Seconds for which the list of machines is taken to be true."""
+"""Seconds for which the list of machines is cached."""
 
 FIRST_SECONDS: Final = 45.0
-"""For the first agent of a cluster to come up. Further ones are waited for by nobody."""
+"""Seconds for the first agent of a cluster to come up. No call waits for further ones."""
 
 PAUSE: Final = 10.0
-"""Seconds before a machine is tried again on which no agent came up."""
+"""Seconds before a machine whose agent did not come up is tried again."""
 
 
 class RayAgents:
-    """Looked up anew when the last look was a while ago. A machine that has just come counts once its agent is up."""
+    """Agents by node, looked up again when the list is old. A new machine counts once its agent is up."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -328,38 +328,38 @@ class RayAgents:
         self._until = 0.0
         self._known: dict[str, Any] = {}
         self._agents: dict[str, Any] = {}
-        """By the raylets of their machines."""
+        """By raylet."""
         self._names: dict[str, str] = {}
-        """Of nodes, by the raylets that carry them."""
+        """Names of nodes, by raylet."""
         self._asked: dict[str, ray.ObjectRef[str]] = {}
-        """Agents that have not yet said what their node is called."""
+        """Agents that have not yet reported the name of their node."""
         self._failed: dict[str, float] = {}
-        """Raylets without an agent, and when the next one is tried there."""
+        """Raylets without an agent, and when the next agent is tried there."""
 
     def host(self, node: str) -> str:
-        """What the servers of a node listen at, by what the cluster says; nothing of one that is not there."""
+        """The address at which a node's servers listen, as the cluster reports it; empty if the node is gone."""
         if self._settings.only_node:
             return self._settings.host
         return listening(self._settings).get(self.raylet(node), "")
 
     def raylet(self, node: str) -> str:
-        """The one that carries a node; nothing of one that is not there."""
+        """The raylet of a node; empty if the node is gone."""
         with self._lock:
             return next((raylet for raylet, name in self._names.items() if name == node), "")
 
     def by_raylet(self) -> dict[str, Any]:
-        """Also those that have not yet said what their node is called."""
+        """All agents, including those that have not yet reported the name of their node."""
         self()
         with self._lock:
             return self._agents
 
     def __call__(self) -> dict[str, Any]:
-        """Raises UnavailableError while the cluster tells of no machines."""
+        """Raises UnavailableError while the cluster lists no machines."""
         with self._lock:
             if time.monotonic() > self._until:
                 try:
                     self._known = self._looked()
-                except (CenoteError, ValueError):  # who asks an agent looks for it again
+                except (CenoteError, ValueError):  # a caller that uses an agent looks it up again
                     raise
                 except Exception as error:  # of many kinds, while Ray's head is away
                     raise UnavailableError(f"the cluster does not answer: {first_line(error)}") from error
@@ -397,15 +397,15 @@ class RayAgents:
 
 
 LOOK_EVERY: Final = 0.5
-"""Seconds for which a machine that has just come waits. A question costs a millisecond."""
+"""Seconds for which a new machine waits. A call takes a millisecond."""
 
 ANSWER_SECONDS: Final = 3.0
-"""For all machines together."""
+"""Seconds for all machines together."""
 
 
 class Certifier:
-    """agents: by the names of their nodes. host: what the servers of a node listen at, by what the cluster says; ""
-    for a node that has left. ending: set when the platform ends.
+    """agents: by node name. host: the address at which a node's servers listen, as the cluster reports it; "" for a
+    node that has left. ending: set when the platform ends.
     """
 
     def __init__(
@@ -422,7 +422,7 @@ class Certifier:
         self._state = StateLog(log, "no certificates could be signed for the machines")
 
     def run(self) -> None:
-        """Until the platform ends."""
+        """Runs until the platform ends."""
         while not self._ending.wait(LOOK_EVERY):
             try:
                 self.look()
@@ -432,7 +432,7 @@ class Certifier:
                 self._state.worked()
 
     def look(self) -> None:
-        """Signs what is asked for now."""
+        """Signs all current requests."""
         agents = self._agents()
         asked: dict[str, bytes] = answers(
             {node: agent.certificate_request.remote(self._lines.authority) for node, agent in agents.items()},
@@ -440,14 +440,14 @@ class Certifier:
             self._ending,
         )
         for node, certificate in signed(asked, self._host, self._lines).items():
-            # Nobody waits: should it not arrive, it is asked for again.
+            # Not awaited: if it does not arrive, the agent asks again.
             agents[node].certify.remote(certificate, self._lines.authority)
 
 
 def signed(asked: Mapping[str, bytes], host: Callable[[str], str], lines: InternalTls) -> dict[str, bytes]:
-    """Certificates of the nodes that need one. What a node asks for wrongly is not the others' loss.
+    """Certificates of the nodes that need one. A bad request of one node does not affect the others.
 
-    asked: their requests, empty of those that need none. host: see Certifier.
+    asked: their requests; empty for nodes that need none. host: see Certifier.
     """
     given = {}
     for node, request in asked.items():

@@ -1,6 +1,6 @@
-"""What the process of a platform says to whoever started it, once: that it is ready, or why not.
+"""The announcement of a platform's process to its starter, once: that it is ready, or why not.
 
-It is a line. To its watcher the process goes on with empty ones, its signs of life.
+It is one line. After it, the process sends its watcher empty lines as heartbeats.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self
 from cenote.gateway.process.daemon_lock import Running
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
 
-if TYPE_CHECKING:  # the watcher, and commands, have nothing to do with databases
+if TYPE_CHECKING:  # the watcher, and commands, do not load databases
     from cenote.gateway.api.health import Condition
 
 _FAMILIES: Final[dict[str, type[CenoteError]]] = {
     family.__name__: family for family in (UsageError, RejectedError, UnavailableError)
 }
-"""What an error can be told as: what the caller may do about it is what matters."""
+"""Error types that an announcement can carry: what the caller can do about an error is what matters."""
 
 
 def announce(pipe: BinaryIO, said: Running | CenoteError) -> None:
-    """Says it, and closes the pipe. What comes after that is not said."""
+    """Writes the announcement and closes the pipe, which ends all communication."""
     if pipe.closed:
         return
     with pipe:
@@ -33,27 +33,27 @@ def announce(pipe: BinaryIO, said: Running | CenoteError) -> None:
 
 
 class Announcer(Protocol):
-    """Tells whoever looks after a platform how it is. None of it waits, or fails."""
+    """Reports a platform's condition to its watcher or service manager. No method blocks or fails."""
 
     def ready(self, running: Running) -> None:
-        """Clients can connect. Once."""
+        """Clients can connect. Called once."""
 
     def beat(self) -> None:
-        """It serves them. Every second, on the loop that does."""
+        """The platform serves clients. Called every second, on the loop that serves."""
 
     def condition(self, condition: Condition) -> None:
-        """Whether it can be used now, and why not; each time that is another one."""
+        """Called with each new condition: whether the platform can be used, and why not."""
 
     def ending(self) -> None:
-        """It was told to end: no beat need come any more."""
+        """The platform was told to end: no more heartbeats need come."""
 
 
 class PipeAnnouncer:
-    """The Announcer of a process with a watcher. pipe: taken over; closed is the word that it is ending."""
+    """The Announcer of a process with a watcher. pipe: taken over; closing it announces the end."""
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
-        self._lock = threading.Lock()  # else the loop could beat into what has this number next
+        self._lock = threading.Lock()  # else the loop could write to a reused descriptor
         self._pipe: int | None = pipe
         self._said = False
 
@@ -67,14 +67,14 @@ class PipeAnnouncer:
         self._say(running)
 
     def failed(self, error: CenoteError) -> None:
-        """Why it cannot be had. Nothing for one that was ready before."""
+        """Sends why the platform cannot start. Sends nothing if it was ready before."""
         self._say(error)
 
     def beat(self) -> None:
         self._write(b"\n")
 
     def condition(self, condition: Condition) -> None:
-        """A watcher only ends what hangs. What else is the matter, the platform's log says."""
+        """Does nothing: a watcher only ends what hangs, and the platform's log has the rest."""
 
     def ending(self) -> None:
         with self._lock:
@@ -88,18 +88,18 @@ class PipeAnnouncer:
             self._write(_line(said))
 
     def _write(self, line: bytes) -> None:
-        with self._lock, suppress(OSError):  # the watcher was killed, or stands still with a full pipe
+        with self._lock, suppress(OSError):  # the watcher was killed, or is stopped and the pipe is full
             if self._pipe is not None:
                 os.write(self._pipe, line)
 
 
 def refused(error: OSError) -> UnavailableError:
-    """For what the system said no to, such as for a disk that is full: said here, since a log there may be empty."""
+    """The error for a refused system call, such as on a full disk: announced, since the log may be empty then."""
     return UnavailableError(f"the platform cannot be started here: {error}")
 
 
 def read_announcement(text: bytes) -> Running:
-    """Raises the error that was said instead."""
+    """Parses an announcement. Raises the error if it carries one."""
     said = json.loads(text)
     if "error" in said:
         raise _FAMILIES.get(said["family"], CenoteError)(said["error"])

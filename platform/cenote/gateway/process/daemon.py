@@ -17,12 +17,12 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 def without_credentials(options: str) -> str:
-    """For the log: a store's URL may hold some."""
+    """The options for the log: a store's URL may contain credentials."""
     return _CREDENTIALS.sub("***@", options)
 
 
 def main(options: str, pipe: int) -> int:
-    """Its exit status. What goes wrong before it is ready is told through the pipe."""
+    """Returns the exit status. Errors before the platform is ready go through the pipe."""
     given = PlatformOptions.from_json(options)
     logs.set_up(logging.INFO, as_json=given.log_json)
     logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))

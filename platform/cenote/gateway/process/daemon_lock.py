@@ -1,7 +1,7 @@
-"""Which process is the platform of a state folder: the one that holds a lock there. A pid alone could be anybody's.
+"""Which process is the platform of a state folder: the one that holds a lock there. A pid may have been reused.
 
-The lock is the kernel's and ends with its process, however that ends; what is written in the file is only believed
-while somebody holds it.
+The kernel releases the lock when its process ends, however that happens. The content of the file is valid only while
+a process holds the lock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cenote_security.errors import UnavailableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A platform that runs. address: for this machine; empty until it is ready. since: seconds since the epoch.
+    """A running platform. address: for this machine; empty until it is ready. since: seconds since the epoch.
 
-    elsewhere: what clients on other machines call it, if that is another address.
+    elsewhere: the address for clients on other machines, if it differs.
     http: the URL of the HTTP application on this machine; empty without.
-    authority: a file with the certificate by which clients know it; empty without TLS.
+    authority: a file with the certificate by which clients verify it; empty without TLS.
     """
 
     pid: int
@@ -47,12 +47,12 @@ class DaemonLock:
         except OSError:
             os.close(self._fd)
             raise runs_already(running_at(path)) from None
-        os.ftruncate(self._fd, 0)  # what it says of one that was killed
+        os.ftruncate(self._fd, 0)  # the content that a killed process left
 
     def write(self, running: Running) -> None:
-        """Says who holds it. Readers see the old text, nothing or the new text, and take nothing for nobody yet.
+        """Writes who holds the lock. Readers see the old text, nothing or the new text; nothing means no holder yet.
 
-        Raises UnavailableError where there is no room for that.
+        Raises UnavailableError where there is no disk space.
         """
         text = json.dumps(asdict(running)).encode()
         try:
@@ -64,13 +64,13 @@ class DaemonLock:
             raise UnavailableError(f"{str(self._path)!r} cannot be written: {os.strerror(errno.ENOSPC)}")
 
     def release(self) -> None:
-        """The file stays: a name that goes while others open it would make two locks."""
+        """The file stays: if it were unlinked while another process opens it, there could be two locks."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
 
 def running_at(path: Path) -> Running | None:
-    """Whoever holds the lock; None when nobody does, or has not said so yet.
+    """The holder of the lock; None if there is none, or it has not written the file yet.
 
     Raises UnavailableError where the file cannot be read.
     """
@@ -93,7 +93,7 @@ def running_at(path: Path) -> Running | None:
 
 
 def died_at(path: Path) -> bool:
-    """Whether the last holder ended without releasing its lock: what it has written is there still."""
+    """Whether the last holder ended without releasing its lock: the file still has its content."""
     with suppress(OSError):
         return path.stat().st_size > 0 and running_at(path) is None
     return False

@@ -1,4 +1,4 @@
-"""Starts the processes of a platform, apart from the one that starts it: own session, own log, no terminal."""
+"""Starts the processes of a platform, detached from their starter: own session, own log, no terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.wire.channels import ENVIRONMENT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """A process that was started. pipe: what it says when it is ready, or why it is not."""
+    """A started process. pipe: carries its announcement that it is ready, or why it is not."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -23,7 +23,7 @@ class Daemon:
 
 @contextmanager
 def spawn(module: str, options: str, log: Path) -> Iterator[Daemon]:
-    """module: what it runs. options: of the platform, as it spells them. log: its output, its owner's alone."""
+    """module: what it runs. options: of the platform, serialised. log: for its output, readable by its owner only."""
     reading, writing = os.pipe()
     try:
         try:
@@ -39,13 +39,13 @@ def _process(module: str, options: str, log: Path, writing: int) -> subprocess.P
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         return subprocess.Popen(
-            # -P: a file of the user's in the current folder is not to be imported in place of a module
+            # -P: a user's file in the current folder must not be imported in place of a module
             [sys.executable, "-P", "-m", module, options, str(writing)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd="/",
-            env={**ENVIRONMENT, **os.environ},  # those of its cluster inherit it
+            env={**ENVIRONMENT, **os.environ},  # the processes of its cluster inherit it
             start_new_session=True,
             pass_fds=(writing,),
         )

@@ -1,6 +1,6 @@
-"""Starts and ends platforms that are processes of their own.
+"""Starts and ends platforms that run as processes of their own.
 
-Loads neither gRPC nor a database: commands are to be quick.
+Loads neither gRPC nor a database, so that commands are quick.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
 READY_PATIENCE: Final = 60.0
-"""Seconds for a platform to be ready; a second or two is usual."""
+"""Seconds for a platform to become ready; one or two are usual."""
 
 END_PATIENCE: Final = 50.0
-"""Seconds for a platform to end what it has, before it is ended: for its agents, and then for its cluster."""
+"""Seconds for a platform to end its agents and then its cluster, before it is killed."""
 
 KILL_PATIENCE: Final = 10.0
-"""Seconds for a process that was killed to be gone."""
+"""Seconds for a killed process to be gone."""
 
 _MODULE: Final = "cenote.gateway.process.watcher"
 
@@ -39,7 +39,7 @@ _MODULE: Final = "cenote.gateway.process.watcher"
 class ShutdownReport:
     """How a platform ended. platform: None when none ran.
 
-    forced: it did not end by itself in time, or was killed before; what it had left was ended in its place.
+    forced: it did not end by itself in time, or had been killed; what it left was ended here.
     """
 
     platform: Running | None
@@ -49,14 +49,14 @@ class ShutdownReport:
 def start_platform(options: PlatformOptions, giving_up: Callable[[], None] = lambda: None) -> Running:
     """Starts a platform as a process of its own and waits until it is ready.
 
-    Interrupted, it ends what it has started, for which a cluster may take some seconds; giving_up is called before.
-    Raises UnavailableError when one runs already, or cannot be had; what else stands in its way, as its family.
+    If interrupted, it ends what it has started, which may take some seconds for a cluster; `giving_up` is called
+    before. Raises UnavailableError when a platform already runs or cannot start, and other errors by their family.
     """
     for lock in (options.state.lock, options.state.watch):
         if (running := running_at(lock)) is not None:
             raise runs_already(running)
     options.state.make()
-    # What runs on the cluster of a former one may be somebody's: the next start finds it, and `cenote down` ends it.
+    # The cluster of a former platform may be in use: the next start finds it, and `cenote down` ends it.
     former = options.state.cluster.exists() or options.state.joined.exists()
     with spawn(_MODULE, options.to_json(), options.state.log) as daemon:
         try:
@@ -73,9 +73,9 @@ def start_platform(options: PlatformOptions, giving_up: Callable[[], None] = lam
 
 
 def stop_platform(state: StateFolder) -> ShutdownReport:
-    """Ends the platform of a state folder and all that it has, in bounded time, whatever of it hangs.
+    """Ends the platform of a state folder and all that it has, in bounded time, even if a part of it hangs.
 
-    Raises UnavailableError for one that is being started.
+    Raises UnavailableError while a platform is starting.
     """
     running = running_at(state.lock)
     orderly = _end_processes(state)
@@ -85,7 +85,7 @@ def stop_platform(state: StateFolder) -> ShutdownReport:
 def _end_remains(state: StateFolder) -> bool:
     if not state.path.is_dir():
         return False
-    lock = DaemonLock(state.lock)  # nobody starts one meanwhile
+    lock = DaemonLock(state.lock)  # no other platform starts meanwhile
     try:
         return clean_up(state)
     finally:
@@ -99,7 +99,7 @@ def _end_started(state: StateFolder, *, former: bool) -> None:
 
 
 def _end_child(daemon: Daemon) -> None:
-    """By itself, and not by its lock, which it may not have yet."""
+    """By its own process id, since it may not hold its lock yet."""
     process = os.pidfd_open(daemon.process.pid)
     try:
         _end(process, END_PATIENCE)
@@ -109,7 +109,7 @@ def _end_child(daemon: Daemon) -> None:
 
 
 def _first_words(daemon: Daemon) -> bytes:
-    """What the new process says until it closes its end; nothing if it does not in time."""
+    """What the new process writes until it closes the pipe; empty on timeout."""
     said, until = b"", time.monotonic() + READY_PATIENCE
     while select.select([daemon.pipe], [], [], max(until - time.monotonic(), 0.0))[0]:
         if not (more := os.read(daemon.pipe, 65536)):
@@ -119,13 +119,13 @@ def _first_words(daemon: Daemon) -> bytes:
 
 
 def _end_processes(state: StateFolder) -> bool:
-    """Whether they ended by themselves. First the one that would start the other again, and tells it to end."""
+    """Returns whether they ended by themselves. The watcher goes first: it restarts the other, and ends it."""
     orderly = _end_holder(state.watch, END_PATIENCE)
     return _end_holder(state.lock, END_PATIENCE if orderly else 0.0) and orderly
 
 
 def _end_holder(lock: Path, patience: float) -> bool:
-    """Ends whoever holds a lock. Whether it did so by itself within that many seconds; nobody has."""
+    """Ends the holder of a lock. Returns whether it ended by itself within `patience` seconds, or there was none."""
     holder = running_at(lock)
     if holder is None:
         return True
@@ -134,7 +134,7 @@ def _end_holder(lock: Path, patience: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        # From here on the descriptor is surely the one that holds the lock.
+        # From here on the descriptor is certainly that of the lock's holder.
         again = running_at(lock)
         if again is None:  # it has ended just now
             return True
@@ -148,11 +148,11 @@ def _end_holder(lock: Path, patience: float) -> bool:
 def _end(process: int, patience: float) -> bool:
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
-    except ProcessLookupError:  # it has ended just now, and whoever started it has seen to that
+    except ProcessLookupError:  # it has ended just now, and its parent has reaped it
         return True
     if select.select([process], [], [], patience)[0]:
         return True
-    with suppress(ProcessLookupError):  # as before
+    with suppress(ProcessLookupError):  # as above
         signal.pidfd_send_signal(process, signal.SIGKILL)
     select.select([process], [], [], KILL_PATIENCE)
     return False

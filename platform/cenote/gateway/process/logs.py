@@ -1,4 +1,4 @@
-"""How the processes of a platform write their logs: one format, and nothing in it that acts on a terminal."""
+"""How the processes of a platform write their logs: one format, without control characters for terminals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cenote_security.printable import printable
 
 
 class PrintableFormatter(logging.Formatter):
-    """Whatever a record says, and its traceback: names of tenants' things and texts of other programs come in."""
+    """Escapes each record and its traceback: they contain tenants' names and the texts of other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), lines=True)
 
 
 class JsonFormatter(logging.Formatter):
-    """One object on one line for each record: `time`, `level`, `logger`, `event`, and where there are such `error`
-    (a traceback), `trace` (the id of the trace that it belongs to) and `runtime` (an id, from the record's `extra`).
+    """One object on one line for each record: `time`, `level`, `logger`, `event`, and if present `error` (a
+    traceback), `trace` (the id of the trace that it belongs to) and `runtime` (an id, from the record's `extra`).
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -37,7 +37,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: int, *, as_json: bool = False) -> None:
-    """For the whole process."""
+    """Configures logging of the whole process."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonFormatter() if as_json else PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,4 +1,4 @@
-"""How a platform is to run. Values only, and their spelling for the process that carries them out."""
+"""How a platform is to run. Values only, and their serialised form for the process that runs it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class PlatformOptions(Options):
     )
 
     def __setstate__(self, state: list[object]) -> None:
-        """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""
+        """A pickle has only values, in order; one that was written before a field was added lacks the last ones."""
         known = fields(self)
         for kind, value in zip(known, [*state, *(kind.default for kind in known[len(state) :])], strict=True):
             object.__setattr__(self, kind.name, value)
@@ -200,26 +200,26 @@ class PlatformOptions(Options):
 
     @property
     def http_address(self) -> tuple[str, int]:
-        """Where HTTP is served, if it is; port 0 for any that is free."""
+        """Where HTTP is served, if at all; port 0 for any free one."""
         if not self.http:
             return self.host, HTTP_PORT if self.port else 0
         host, _, port = self.http.rpartition(":")
         return host, int(port)
 
     def at_ports_of(self, running: Running) -> Self:
-        """The same platform, at the ports that this one was given. Raises ValueError."""
+        """The same platform, with the ports that this one was given. Raises ValueError."""
         host, _ = self.http_address
         http = f"{host}:{_port(running.http)}" if running.http else self.http
         return replace(self, port=_port(running.address), http=http)
 
     @property
     def relayed(self) -> bool:
-        """Whether nobody needs another port: runtimes of a machine that is the whole platform are on its loopback."""
+        """Whether clients use only the gateway's port: runtimes of a one-machine platform are on its loopback."""
         return self.relay or (self.ray_address is None and not is_loopback(self.host))
 
     @property
     def among_machines(self) -> bool:
-        """Whether this machine is one of the cluster's, so that actors there have the platform's store."""
+        """Whether this machine belongs to the cluster, so that actors on it have the platform's store."""
         return not self.without_ray and not (self.ray_address or "").startswith("ray://")
 
     @property
@@ -228,5 +228,5 @@ class PlatformOptions(Options):
 
     @property
     def retention(self) -> Retention:
-        """Of runtimes that say nothing of it."""
+        """The retention of runtimes that specify none."""
         return Retention(hibernate_after=self.hibernate_after)

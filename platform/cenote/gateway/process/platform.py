@@ -1,9 +1,8 @@
-"""A platform in this process, from its parts: what it stores, the machines, the server.
+"""A platform in this process, made of its parts: the stores, the machines, the server.
 
-Before anything is started it is checked whether the platform can listen at its address. The user who starts a
-platform gets a tenant and a token, so that nothing has to be configured. The token has every scope. One that an
-earlier version left gets the scopes that have come since; one that a user made with other scopes, and put in its
-place, stays as it is.
+Before anything starts, the listening address is checked. The user who starts a platform gets a tenant and a token, so
+that nothing has to be configured. The token has every scope. If an earlier version made it, the scopes that are new
+since are added; a token that a user made with other scopes and put in its place stays as it is.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ from cenote_worker.serving.endpoints import Secured
 
 
 def check_listening(host: str, port: int) -> None:
-    """Raises UnavailableError for a name that leads nowhere, for addresses of other machines, and for a port that
-    is taken, or not for this user.
+    """Raises UnavailableError for a name that does not resolve, for addresses of other machines, and for a port that
+    is taken, or not allowed for this user.
     """
     problem = ""
     for family, address in _addresses(host, port):
         try:
             with socket.socket(family) as sock:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # in spite of ended connections
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # despite ended connections
                 sock.bind(address)
                 return
         except OSError as error:
@@ -86,7 +85,7 @@ def _problem(host: str, port: int, error: OSError) -> str:
 
 
 def _addresses(host: str, port: int) -> Iterator[tuple[int, tuple[object, ...]]]:
-    """Nobody is asked for what is an address itself."""
+    """Resolves a name; an address needs no resolver."""
     plain = host.strip("[]")
     with suppress(ValueError):
         family = socket.AF_INET6 if ip_address(plain).version == 6 else socket.AF_INET
@@ -107,10 +106,10 @@ _NOTE: Final = "of whoever started the platform"
 
 
 def leave_token(stores: Stores, path: Path) -> None:
-    """Sees to it that the file holds a good token of this platform.
+    """Makes sure that the file holds a valid token of this platform.
 
-    One that is not, such as another platform's, is kept beside it, with `.old` behind its name.
-    Raises SecretFileError.
+    An invalid one, such as another platform's, is moved to the same name with `.old` appended. Raises
+    SecretFileError.
     """
     former = read_secret_file(path) if path.exists() else b""
     holder = _holder(stores, former) if former else None
@@ -136,7 +135,7 @@ def _holder(stores: Stores, text: bytes) -> Principal | None:
 
 
 def _bring_up_to_date(stores: Stores, holder: Principal) -> None:
-    """Gives a token that this module made the scopes that there were not yet then."""
+    """Adds the scopes that are new since to a token that this module made."""
     lacking = frozenset(Scope) - holder.scopes
     if not lacking or stores.tokens.get(holder.tenant, holder.token).note != _NOTE:
         return
@@ -154,7 +153,7 @@ def _default_tenant(stores: Stores) -> Tenant:
 
 
 STDERR: Final = 2
-"""And not `sys.stderr`, which need not be a file."""
+"""Not `sys.stderr`, which need not be a file."""
 
 
 def _nothing(*_: object) -> None:
@@ -167,11 +166,11 @@ def platform(
     beat: Callable[[], None] = _nothing,
     changed: Callable[[Condition], None] = _nothing,
 ) -> Iterator[Running]:
-    """A platform in this process, ready inside and ended behind.
+    """A platform in this process, ready inside the context and ended after it.
 
-    beat: called every second for as long as its server goes on; it never waits. changed: gets its condition, each
-    time that is another one; it does not wait either. Raises UnavailableError when one runs
-    at this state folder, or the port is taken; what its parts raise.
+    beat: called every second while its server works; must not block. changed: called with each new condition; must
+    not block either. Raises UnavailableError when a platform already runs at this state folder, or the port is taken;
+    and what its parts raise.
     """
     options.state.make()
     with ExitStack() as opened:
@@ -211,7 +210,7 @@ def platform(
             jobs=JobRegistry(stores, options.state, runtimes, job_loops, options.model_endpoints, bounds),
         )
         opened.enter_context(closing(server))
-        opened.callback(ending.set)  # before: the server waits for what its threads wait for
+        opened.callback(ending.set)  # before the server closes: that waits for threads, and they for this
         opened.callback(server.settle)
         here, elsewhere = called(options.host, server.start())
         running = replace(running, address=here, elsewhere=elsewhere, authority=secured.authority)
@@ -227,11 +226,11 @@ def platform(
 
 
 def serve(options: PlatformOptions, told: Announcer) -> None:
-    """The same until SIGTERM or SIGINT comes. On the main thread. told: not that it is ready if one came before that,
-    since nobody is to connect to what is about to be gone.
+    """Runs a platform until SIGTERM or SIGINT. On the main thread. told: does not get `ready` if a signal came before
+    that, since no client should connect to a platform that is ending.
     """
     end = EndSignal()
-    # What its threads are at, before it is killed for hanging.
+    # Dumps the stacks of its threads, before it is killed for hanging.
     faulthandler.register(signal.SIGUSR1, file=STDERR)
     with platform(options, told.beat, told.condition) as running:
         if not end.wait(0):
@@ -241,7 +240,7 @@ def serve(options: PlatformOptions, told: Announcer) -> None:
 
 
 def _states(options: PlatformOptions) -> StateLocations:
-    """A folder of this machine is no store for others, unless somebody says that it is."""
+    """A local folder is not a store for other machines, unless the options say so."""
     here = options.state.store if options.ray_address is None else None
     states = StateLocations(options.store or str(here or ""), here, options.retention)
     if options.store or here:
@@ -267,7 +266,7 @@ def _nodes(
 
 @contextmanager
 def _bounds(options: PlatformOptions) -> Iterator[TenantBounds]:
-    """With the environments that the names mean now; they stay on this machine meanwhile.
+    """The bounds, with the current digests of the environments, which stay on this machine meanwhile.
 
     Raises UnknownEnvironmentError.
     """

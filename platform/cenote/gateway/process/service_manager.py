@@ -1,6 +1,6 @@
-"""Signals of the process's service manager: SIGTERM and SIGINT to it, and what a service tells systemd.
+"""The process's service manager: the signals SIGTERM and SIGINT from it, and notifications to systemd.
 
-The latter are datagrams as sd_notify(3) has them.
+The latter are datagrams as in sd_notify(3).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ADDRESS: Final = "NOTIFY_SOCKET"
 
 
 class ServiceManager:
-    """Says nothing where nobody listens, and never waits. address: as in the environment; empty for nobody."""
+    """Sends nothing if there is no listener, and never blocks. address: as in the environment; empty for none."""
 
     def __init__(self, address: str = "") -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -26,7 +26,7 @@ class ServiceManager:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """What it starts is not to find the address: only one process speaks for the service."""
+        """Removes the address from the environment: child processes must not speak for the service."""
         return cls(os.environ.pop(ADDRESS, ""))
 
     def ready(self) -> None:
@@ -38,24 +38,24 @@ class ServiceManager:
         self._say(b"WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line on how it is, for `systemctl status`."""
+        """One line about its condition, for `systemctl status`."""
         self._say(b"STATUS=" + text.replace("\n", " ").encode(errors="replace"))
 
     def ending(self) -> None:
-        """It ends, and gives no sign of life any more."""
+        """It ends, and sends no more heartbeats."""
         self._say(b"STOPPING=1")
 
     def _say(self, what: bytes) -> None:
         if self._line is not None:
-            with suppress(OSError):  # whoever looks after it is being started again; it hears the next one
+            with suppress(OSError):  # the service manager is restarting; it gets the next one
                 self._line.sendto(what, self._address)
 
 
 class EndSignal:
-    """Readable once either has come. Made on the main thread, and not more than once.
+    """Readable once either signal has come. Made on the main thread, and only once.
 
-    A `threading.Event` that a handler sets can hang: the handler runs on the thread that waits, and may do so while
-    that holds the event's lock.
+    A `threading.Event` that a handler sets can hang: the handler runs on the waiting thread, perhaps while that holds
+    the event's lock.
     """
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ class EndSignal:
         return self._reading
 
     def wait(self, patience: float | None = None) -> bool:
-        """Whether it has come; after that many seconds at the latest."""
+        """Returns whether it has come, after at most `patience` seconds."""
         return bool(select.select([self], [], [], patience)[0])
 
     def _came(self, *_: object) -> None:
-        with suppress(BlockingIOError):  # it has come often
+        with suppress(BlockingIOError):  # many have come, and the pipe is full
             os.write(self._writing, b"\0")

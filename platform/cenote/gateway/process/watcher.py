@@ -1,8 +1,8 @@
-"""The parent of a platform's process, which starts it again: `python -m cenote.gateway.process.watcher OPTIONS PIPE`.
+"""The parent of a platform's process, which restarts it: `python -m cenote.gateway.process.watcher OPTIONS PIPE`.
 
-When it has died, or hangs. The watcher does nothing else and holds nothing, so there is little in it that can fail.
-Started by `launch.start_platform`; where something else starts services again, as systemd does, `cenote up
---foreground` does without.
+It restarts a process that has died or hangs. It does nothing else and holds no resources, so that little in it can
+fail. `launch.start_platform` starts it; `cenote up --foreground` runs without it, for a service manager such as
+systemd that restarts services itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cenote_security.errors import CenoteError, UnavailableError
 _MODULE = "cenote.gateway.process.daemon"
 _LOOK_EVERY: Final = 1.0
 _LAST_LINES: Final = 2.0
-"""Seconds for a process that hangs to write down what its threads are at; one that is stopped will not."""
+"""Seconds for a hung process to log the stacks of its threads; a stopped process cannot."""
 
 _TOLD_TO_END = "the platform was told to end before it was ready, as by `cenote down`"
 
@@ -36,7 +36,7 @@ log = logging.getLogger("cenote.gateway")
 
 
 class PlatformWatcher:
-    """told: where the first word of the first process goes. end: when it is to end. patience: see Heartbeat."""
+    """told: gets the first announcement of the first process. end: signals the end. patience: see Heartbeat."""
 
     def __init__(
         self, options: PlatformOptions, told: BinaryIO, end: EndSignal, patience: float = PATIENCE
@@ -49,7 +49,7 @@ class PlatformWatcher:
         self._ready = False
 
     def run(self) -> int:
-        """Until the platform ends as agreed, cannot be had in the first place, or dies too often; an exit status."""
+        """Runs until the platform ends normally, fails its first start, or dies too often; an exit status."""
         while status := self._life():
             pause = self._restarts.pause(time.monotonic())
             if not self._ready or pause is None:
@@ -61,13 +61,13 @@ class PlatformWatcher:
         return 0
 
     def _life(self) -> int:
-        """Of one process, from its start; its exit status, 0 as well where it was told to end."""
+        """Runs one process from its start. Returns its exit status, which is 0 also if it was told to end."""
         with ExitStack() as opened:
             try:
                 daemon = opened.enter_context(
                     spawn(_MODULE, self._options.to_json(), self._options.state.log)
                 )
-            except OSError as error:  # the machine may have memory again a little later
+            except OSError as error:  # memory may be free again a little later
                 log.error("no process can be started for the platform: %s", error)
                 announce(self._told, refused(error))
                 return 1
@@ -87,7 +87,7 @@ class PlatformWatcher:
                 daemon.process.terminate()
                 watched.discard(self._end.fileno())
                 heartbeat.end()
-            if daemon.pipe in news:  # before its end: what it said last is why
+            if daemon.pipe in news:  # before its end: its last words are the reason
                 more = os.read(daemon.pipe, 65536)
                 if more and self._end.fileno() in watched:
                     heartbeat.hear(time.monotonic())
@@ -103,11 +103,11 @@ class PlatformWatcher:
                 _kill(daemon, life)
 
     def _heard(self, said: bytes) -> None:
-        """Passes on what it said, and keeps its ports for the next one: clients have them."""
+        """Passes the announcement on, and keeps the ports for the next process: clients know them."""
         if not said and self._end.wait(0):
             announce(self._told, UnavailableError(_TOLD_TO_END))
         if not self._told.closed:
-            with suppress(OSError), self._told:  # who has started it is gone, and it goes on
+            with suppress(OSError), self._told:  # the reader is gone, and the platform continues
                 self._told.write(said)
         try:
             self._options = self._options.at_ports_of(read_announcement(said))
@@ -117,14 +117,14 @@ class PlatformWatcher:
 
 
 class _Words:
-    """Of one process: one line that says something among empty ones."""
+    """The output of one process: one announcement among empty lines."""
 
     def __init__(self) -> None:
         self._said = b""
         self._whole = False
 
     def add(self, more: bytes) -> bytes | None:
-        """What it has said, once: when that is whole, or nothing more will come, as `more` is empty then."""
+        """Returns the announcement once: when it is whole, or when `more` is empty and so nothing more will come."""
         if self._whole:
             return None
         self._said = (self._said + more).lstrip(b"\n")
@@ -141,10 +141,10 @@ def _kill(daemon: Daemon, life: int) -> None:
 
 
 def main(options: str, pipe: int, patience: float = PATIENCE) -> int:
-    """Its exit status."""
+    """Returns the exit status."""
     wanted = PlatformOptions.from_json(options)
     logs.set_up(logging.INFO, as_json=wanted.log_json)
-    end = EndSignal()  # before the lock says whom to send one to
+    end = EndSignal()  # before the lock names this process as the one to signal
     with open(pipe, "wb") as told:
         try:
             lock = DaemonLock(wanted.state.watch)

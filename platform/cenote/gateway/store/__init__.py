@@ -1,1 +1,1 @@
-"""What the gateway stores: the state folder, the database with its tables, and who may use it."""
+"""The gateway's storage: the state folder, the database with its tables, and access to them."""

@@ -1,8 +1,8 @@
 """The gateway's database: a SQLite file of the state folder, or PostgreSQL by URL.
 
-It is brought to the current schema when it is opened. The URL is in a private file of the state folder: a URL may
-have a password, and the arguments of a process are visible to all users of the machine. All processes of the
-platform, and its operator's commands, find it there.
+The schema is migrated when the database is opened. The URL is in a private file of the state folder: it may contain a
+password, and the arguments of a process are visible to all users of the machine. All processes of the platform, and
+its operator's commands, read it there.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from cenote_security.auth.secret_files import read_secret_file, replace_file
 from cenote_security.errors import MalformedValueError, UsageError
 
 NO_LIMIT: Final = 2**63 - 1
-"""For LIMIT, which has to be some number in both."""
+"""For LIMIT, which needs a number in both databases."""
 
 
 class Database:
     """Used from any thread; statements wait for each other."""
 
     def __init__(self, place: Path | str, *, lost: str = "") -> None:
-        """place: a file, made if need be, or a URL. lost: where there must be one that was used before, what to do
-        when it is gone: another one would let nobody in who was there, and know of nothing that is stored.
+        """place: a file, made if need be, or a URL. lost: for a database that was used before, what to do when it is
+        gone: a new one would have none of the tokens, and nothing of what is stored.
 
         Raises DatabaseUnavailableError, NewerSchemaError; UsageError for a bad URL.
         """
@@ -47,7 +47,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside happens, or nothing does. Others may read meanwhile, and not write."""
+        """All statements inside take effect, or none. Other connections may read meanwhile, and not write."""
         with self._lock:
             self._session.begin()
             try:
@@ -59,7 +59,7 @@ class Database:
                 raise
 
     def execute(self, sql: str, *values: Value) -> int:
-        """Runs one statement: how many rows it changed. Raises DuplicateRowError; a transaction is spoilt then."""
+        """Runs one statement; how many rows it changed. Raises DuplicateRowError, which spoils a transaction."""
         with self._lock:
             return self._session.run(sql, _fitting(values))
 
@@ -73,11 +73,11 @@ class Database:
             return self._session.rows(sql, _fitting(values))
 
     def check_writing(self) -> None:
-        """Changes nothing, as a change. Raises DatabaseUnavailableError where none can be made."""
+        """Makes a change without effect. Raises DatabaseUnavailableError where no change is possible."""
         self.execute("UPDATE schema_version SET version = version")
 
     def claim(self) -> None:
-        """For the one gateway that works with it. Raises DatabaseUnavailableError for a second one."""
+        """Claims the database for one gateway. Raises DatabaseUnavailableError for a second one."""
         with self._lock:
             self._session.claim()
 
@@ -115,8 +115,8 @@ class Database:
 
 
 def _fitting(values: Sequence[Value]) -> Sequence[Value]:
-    """Neither database takes a lone surrogate, which a model, a jail or a file of tasks may hold, nor a number of
-    more than 64 bits. Raises UsageError for such a number: it is a caller's.
+    """Replaces lone surrogates, which a model, a jail or a file of tasks may contain and neither database accepts.
+    Raises UsageError for a number of more than 64 bits: the caller sent it.
     """
     for value in values:
         if isinstance(value, int) and abs(value) > NO_LIMIT:
@@ -125,7 +125,7 @@ def _fitting(values: Sequence[Value]) -> Sequence[Value]:
 
 
 def _session(place: Path | str) -> DatabaseSession:
-    """Each loads what it needs alone: processes of teams and jobs start by the hundred."""
+    """Loads only the driver that is needed: processes of teams and jobs start by the hundred."""
     if isinstance(place, Path):
         from cenote.gateway.store.sqlite import SqliteSession
 
@@ -136,7 +136,7 @@ def _session(place: Path | str) -> DatabaseSession:
 
 
 DATABASE: Final = "CENOTE_DATABASE"
-"""The variable that may have the URL, for those who start a platform."""
+"""The environment variable for the URL when a platform is started."""
 
 
 def database_place(state: StateFolder) -> Path | str:
@@ -150,12 +150,12 @@ def database_place(state: StateFolder) -> Path | str:
 
 
 def keep_database_url(state: StateFolder, url: str) -> None:
-    """From now on the records of this folder's platform are there.
+    """Sets the database of this folder's platform.
 
-    Another URL than before may be the same database by another way, or with another password: it has to have the
-    tables of a platform. What cannot be opened is not kept.
-    Raises UsageError for what is no such URL, or where the records are in a file; UnavailableError while the platform
-    runs, without the driver, or for a database that cannot be used; SecretFileError.
+    A different URL may be the same database by another route, or with another password: it must have the tables of a
+    platform. A URL that cannot be opened is not stored. Raises UsageError for an invalid URL, or where the records
+    are in a file; UnavailableError while the platform runs, without the driver, or for a database that cannot be
+    used; SecretFileError.
     """
     for lock in (state.lock, state.watch):
         if (running := running_at(lock)) is not None:

@@ -1,9 +1,9 @@
 """The gateway's database in PostgreSQL.
 
-A writer holds one lock of the database's schema meanwhile, so that transactions come one after the other, as in a
-SQLite file: callers rely on that. A broken connection is made again by the next call. What a commit outlives is
-as the server is set. Waiting for a server that neither answers nor closes the connection is ended by a clock of
-this process, since the server's may stand still.
+A transaction locks the database's schema for other writers, so that transactions are serial, as in a SQLite file:
+callers rely on that. The next call reopens a broken connection. The durability of a commit depends on the server's
+settings. Waiting for a server that neither answers nor closes the connection is limited by a clock of this process,
+since the server's may stand still.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from cenote_security.extras import importing
 from cenote_worker.process.patient_wait import PatientWait
 
 _LOOKS: Final = 4
-"""In which nothing may come. Counted in place of time: behind a pause of the whole machine, which is one look, a
-server has had no time to answer."""
+"""Checks of a silent connection before it is cut. Counted instead of timed: a pause of the whole machine is one
+check, and gave the server no time to answer.
+"""
 
 
 class ConnectionWatchdog:
-    """Of one connection at a time. Whoever waits on one that is cut finds that the other side has ended it."""
+    """Watches one connection at a time. A caller that waits on one that is cut sees it closed by the other side."""
 
     def __init__(self, patience: float) -> None:
-        """patience: seconds for one answer, and up to a quarter more: who waits must not cost anything."""
+        """patience: seconds for one answer, and up to a quarter more, so that watching costs the caller nothing."""
         self._patience = patience
         self._lock = threading.Lock()
         self._waiting: tuple[int, int] | None = None
-        """The socket, and how many looks it has left."""
+        """The socket, and the number of checks that it has left."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look, name="cenote-line-watch", daemon=True)
         self._thread.start()
 
     @contextmanager
     def over(self, descriptor: int) -> Iterator[None]:
-        """What is inside waits for the other side of this socket."""
+        """The body waits for the other side of this socket."""
         with self._lock:
             self._waiting = (descriptor, _LOOKS)
         try:
@@ -64,7 +65,7 @@ class ConnectionWatchdog:
 
 
 def _looked_at(waiting: tuple[int, int] | None) -> tuple[int, int] | None:
-    """None when nobody waits any more."""
+    """Counts one check; None when no caller waits any more."""
     if waiting is None:
         return None
     descriptor, left = waiting
@@ -74,12 +75,12 @@ def _looked_at(waiting: tuple[int, int] | None) -> tuple[int, int] | None:
 
 
 def _cut(descriptor: int) -> bool:
-    """False where the next look has to try again."""
+    """Returns False where the next check has to try again."""
     try:
         line = socket.socket(fileno=os.dup(descriptor))
-    except OSError:  # this process has no descriptor left
+    except OSError:  # this process has no free descriptor
         return False
-    with line, suppress(OSError):  # the other side has ended it just now
+    with line, suppress(OSError):  # the other side has closed it just now
         line.shutdown(socket.SHUT_RDWR)
     return True
 
@@ -91,10 +92,10 @@ with importing("a driver for records in PostgreSQL", "postgresql"):
     from psycopg.rows import DictRow, dict_row
 
 PATIENCE: Final = 20.0
-"""Seconds for one answer of the server's."""
+"""Seconds for one answer of the server."""
 
 CLAIM_SECONDS: Final = 3.0
-"""What a former gateway's connection may take to end at the server, behind its process."""
+"""Seconds for the server to end a former gateway's connection, after its process has ended."""
 
 _LOOK_EVERY: Final = 0.05
 
@@ -102,7 +103,7 @@ _SETTINGS: Final = (
     "-c lock_timeout=5s -c statement_timeout=15s "
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )
-"""Others' transactions take milliseconds. A gateway whose line was cut must not keep its claim for hours."""
+"""Transactions take milliseconds. A gateway that lost its connection must not keep its claim for hours."""
 
 _TERMS: Final = {
     "connect_timeout": 10,
@@ -111,15 +112,15 @@ _TERMS: Final = {
     "client_encoding": "utf8",
     "application_name": "cenote",
 }
-"""For libpq. What it has no term for, a server that is connected and does not answer, is LineWatch's."""
+"""For libpq. It has no setting for a connected server that does not answer; ConnectionWatchdog handles that."""
 
 _WRITERS: Final = 0x63656E6F
 _GATEWAY: Final = 0x63656E70
-"""Locks of PostgreSQL have two numbers; the other one is of the schema, where several platforms share a database."""
+"""PostgreSQL's locks have two numbers; the other is the schema's, since several platforms may share a database."""
 
 _NUL: Final = "\0"
 _ESCAPE: Final = "\x1a"
-"""Texts of PostgreSQL have no NUL, and what code prints may. So both are written as two characters."""
+"""Texts in PostgreSQL cannot contain NUL, and printed output may. So both are encoded as two characters."""
 
 _REMEDIES: Final = (
     (errors.DiskFull, "make room for the server, and try again"),
@@ -134,7 +135,7 @@ class PostgresqlSession:
     """See DatabaseSession."""
 
     def __init__(self, url: str) -> None:
-        """Connects. Raises UsageError for what is no URL of PostgreSQL's, DatabaseUnavailableError."""
+        """Connects. Raises UsageError unless it is a PostgreSQL URL, DatabaseUnavailableError."""
         self._url = _driverless(url)
         self._place = _shown(self._url)
         self._claimed = False
@@ -173,7 +174,7 @@ class PostgresqlSession:
         self._execute("ROLLBACK", None)
 
     def run(self, sql: str, values: Sequence[Value]) -> int:
-        """Outside of a transaction it is one by itself, which waits for its turn, too."""
+        """Outside a transaction the statement is one by itself, and also waits for the lock."""
         if self.in_transaction:
             return self._execute(_placed(sql), _given(values)).rowcount
         self.begin()
@@ -203,7 +204,7 @@ class PostgresqlSession:
             self._connection.close()
 
     def _again_if_lost(self, sql: str, values: Sequence[Value] | None) -> psycopg.Cursor[DictRow]:
-        """For what changes nothing: a server that was started again has ended the connection."""
+        """For statements that change nothing: a restarted server has closed the connection."""
         was_there = self._connection is not None
         try:
             return self._execute(sql, values)
@@ -231,7 +232,7 @@ class PostgresqlSession:
         return self._connection
 
     def _take_claim(self, connection: psycopg.Connection[DictRow]) -> None:
-        """PostgreSQL gives it back when the connection ends, whatever ends it."""
+        """PostgreSQL releases it when the connection ends, for whatever reason."""
         wait = PatientWait(CLAIM_SECONDS)
         while not self._has_claim(connection):
             if not wait.piece():
@@ -265,7 +266,7 @@ class PostgresqlSession:
 
 
 def _driverless(url: str) -> str:
-    """As libpq takes it, whatever driver SQLAlchemy is told of. Raises UsageError for another kind of place."""
+    """The URL in libpq's form, without SQLAlchemy's driver. Raises UsageError for another scheme."""
     if not re.match(r"postgres(ql)?(\+\w+)?://", url):
         raise UsageError(
             "a database is named by a URL such as postgresql://user@host/name; "
@@ -314,5 +315,5 @@ def _taken(value: Any) -> Any:
 
 
 def _reason(error: psycopg.Error) -> str:
-    """Its first line: others repeat the statement."""
+    """The first line of the error: others repeat the statement."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,6 +1,6 @@
-"""Quotas that outlive the gateway: the limits of tenants, and the holds of what goes on existing.
+"""Quotas that outlive the gateway: the limits of tenants, and the holds of objects that continue to exist.
 
-The only place with their SQL. One gateway keeps the ledger, in its memory; other processes may set limits.
+The only place with their SQL. One gateway has the ledger in memory; other processes may set limits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNLIMITED: Final[Amounts] = MappingProxyType({})
 
 
 class QuotaBook:
-    """Used from any thread. What is kept here is on the disk when a call returns."""
+    """Used from any thread. Changes are on the disk when a call returns."""
 
     def __init__(self, database: Database, defaults: Amounts = UNLIMITED) -> None:
         """defaults: limits of tenants that have none of their own."""
@@ -30,7 +30,7 @@ class QuotaBook:
         self._ledger = QuotaLedger(_kept_holds(database))
 
     def set_limit(self, tenant: TenantId, quota: Quota, limit: int | None) -> None:
-        """None: the default again. What is in use beyond a lower limit stays. Raises UsageError."""
+        """None: the default again. Use beyond a lower limit stays. Raises UsageError."""
         if limit is not None and not 0 <= limit <= MAX_LIMIT:
             raise UsageError(f"a limit is a whole number from 0 to 2**62, not {limit!r}")
         with self._database.transaction():
@@ -40,7 +40,7 @@ class QuotaBook:
                 self._database.execute(sql, tenant, quota, limit)
 
     def limits(self, tenant: TenantId) -> Amounts:
-        """The tenant's own limits, and the defaults where it has none. What is missing is not limited."""
+        """The tenant's own limits, else the defaults. A missing quota is unlimited."""
         rows = self._database.rows("SELECT quota, bound FROM quotas WHERE tenant_id = ?", tenant)
         return {**self._defaults, **{Quota(row["quota"]): int(row["bound"]) for row in rows}}
 
@@ -49,7 +49,7 @@ class QuotaBook:
             return self._ledger.used(tenant)
 
     def reserve(self, hold: Hold) -> None:
-        """Takes a part of the quotas before a thing exists.
+        """Reserves quotas before an object exists.
 
         Raises QuotaExceededError; UsageError for a key that is in use.
         """
@@ -63,26 +63,26 @@ class QuotaBook:
                 raise
 
     def holds(self, key: str) -> bool:
-        """Whether the thing has a part of the quotas."""
+        """Whether the object holds quotas."""
         with self._lock:
             return self._ledger.hold(key) is not None
 
     def holders(self, tenant: TenantId, quota: Quota) -> list[Hold]:
-        """What has some of a quota, most of it first."""
+        """Holds with some of a quota, the largest first."""
         with self._lock:
             return self._ledger.holders(tenant, quota)
 
     def hold_again(self, hold: Hold) -> None:
-        """For a thing that was taken for gone, and is there: it takes its part, whatever the limits are."""
+        """For an object that was believed gone and exists: it gets its hold back, whatever the limits are."""
         with self._lock:
             if self._ledger.hold(hold.key) is None:
                 self._ledger.reserve(hold, UNLIMITED)
                 self._write(hold)
 
     def settle(self, key: str, amounts: Amounts) -> None:
-        """Says what the thing really takes.
+        """Sets the actual amounts of an object.
 
-        Raises QuotaExceededError when that is more than there is, and then the reservation stands; UsageError for a
+        Raises QuotaExceededError when that is more than is free, and then the reservation stands; UsageError for a
         key that is not in use.
         """
         with self._lock:
@@ -95,7 +95,7 @@ class QuotaBook:
                 raise
 
     def release(self, key: str) -> None:
-        """The thing is gone. Releasing twice is fine."""
+        """Call when the object is gone. Releasing twice is fine."""
         with self._lock:
             hold = self._ledger.hold(key)
             if hold is not None and hold.lasting:
@@ -103,11 +103,11 @@ class QuotaBook:
             self._ledger.release(key)
 
     def release_all_but(self, things: Callable[[], Collection[str]]) -> None:
-        """What is left of things that are gone: between the end of a thing and that of its hold a gateway was killed,
-        or the database away.
+        """Releases the holds of objects that are gone: the gateway may have been killed, or the database away,
+        between the end of an object and the release.
 
-        things: gives the keys of all that is there. A thing is there before its hold, so it is asked behind a look at
-        the holds.
+        things: returns the keys of all existing objects. An object exists before its hold, so this is called after
+        the holds are read.
         """
         with self._lock:
             held = [hold.key for hold in self._ledger.lasting()]

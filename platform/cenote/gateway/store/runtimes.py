@@ -1,7 +1,7 @@
-"""Which runtimes a tenant has, by name and by id. The only place with their SQL.
+"""The runtimes of each tenant, by name and by id. The only place with their SQL.
 
-Every question names the tenant and is one look-up in an index that starts with it, so a runtime of somebody else is
-not refused but not found: same words, same work.
+Every query names the tenant and is one look-up in an index that starts with it. So another tenant's runtime is not
+refused but not found: same error, same work.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from cenote_worker.checkpoints.retention import NOTHING_STORED, Retention
 from cenote_worker.runtime.state.branches import ForkPoint
 
 _RETENTION: Final = definitions(Retention)
-"""Each has a column of its name; truth is a number there."""
+"""Each has a column of its name; booleans are numbers there."""
 
 _NOWHERE: Final = ForkPoint(history="", step=0)
 
 _NOBODY: Final = TenantId("")
-"""Has no runtimes."""
+"""A tenant without runtimes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """What a branch was forked from. fork, place: which of which call's branches it is.
+    """What a branch was forked from. fork, place: the fork call, and the index among its branches.
 
-    point: where that was; of a branch that is not made yet, nowhere.
+    point: where the parent was; empty for a branch that is not made yet.
     """
 
     runtime: RuntimeId
@@ -54,7 +54,7 @@ class Parent:
 class RuntimeRecord:
     """created: seconds since the epoch. policy: the serialised message.
 
-    lease: seconds that it outlives its last client; 0 until it is deleted. made: whether a node has it, or had.
+    lease: seconds that it outlives its last client; 0 for until it is deleted. made: whether a node has it, or had.
     parent: of a branch.
     """
 
@@ -75,7 +75,7 @@ class RuntimeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """How many runtimes are on record. durable: of those that were made."""
+    """The number of recorded runtimes. durable: of those that were made."""
 
     starting: int
     made: int
@@ -90,7 +90,7 @@ class Runtimes:
     """The runtimes of all tenants, seen by one tenant at a time."""
 
     def __init__(self, database: Database, key: bytes, clock: Callable[[], float] = time.time) -> None:
-        """key: of 32 bytes, which policies with credentials are sealed with."""
+        """key: of 32 bytes, encrypts policies with credentials."""
         self._database = database
         self._sealed = AESGCM(key)
         self._clock = clock
@@ -106,7 +106,7 @@ class Runtimes:
         retention: Retention = NOTHING_STORED,
         parent: Parent | None = None,
     ) -> RuntimeRecord:
-        """name: None for its id. key: of the request, by which `by_request` finds it. parent: of a branch.
+        """name: None for its id. key: of the request, for `by_request`. parent: of a branch.
 
         Raises UsageError for a bad name, EntryExistsError when this tenant has one of that name.
         """
@@ -160,16 +160,16 @@ class Runtimes:
         return [self._record(row, "") for row in self._database.rows(sql, tenant, fork)]
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
-        """What a client means by `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownRuntimeError.
+        """Resolves `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownRuntimeError.
 
-        With another tenant's name in front nothing is found, by the same look-up, whether that tenant exists or not.
+        Another tenant's name finds nothing, by the same look-up, whether that tenant exists or not.
         """
         name = QualifiedName.parse(text, tenant=principal.tenant_name)
         own = name.tenant == principal.tenant_name
         return self.by_name(principal.tenant if own else _NOBODY, name.runtime, asked=text)
 
     def by_name(self, tenant: TenantId, name: str, *, asked: str = "") -> RuntimeRecord:
-        """asked: what the error calls it, if not by its name. Raises UnknownRuntimeError."""
+        """asked: the name in the error, by default `name`. Raises UnknownRuntimeError."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name = ?"
         return self._record(self._database.row(sql, tenant, name), asked or name)
 
@@ -179,33 +179,33 @@ class Runtimes:
         return self._record(self._database.row(sql, tenant, runtime), runtime)
 
     def name_of_any(self, runtime: RuntimeId) -> str:
-        """Of whichever tenant it is. For the gateway itself. Raises UnknownRuntimeError."""
+        """The name of any tenant's runtime. For the gateway itself. Raises UnknownRuntimeError."""
         return self._record(self._database.row("SELECT * FROM runtimes WHERE id = ?", runtime), runtime).name
 
     def by_request(self, tenant: TenantId, key: str) -> RuntimeRecord | None:
-        """What a request with this key has made before, if it did."""
+        """The runtime that a request with this key has made before, if any."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND request_key = ?"
         row = self._database.row(sql, tenant, key)
         return None if row is None else self._record(row, "")
 
     def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[RuntimeRecord]:
-        """By name, those behind `after`."""
+        """By name, those after `after`."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
         return [self._record(row, "") for row in self._database.rows(sql, tenant, after, limit)]
 
     def unmade(self) -> list[RuntimeRecord]:
-        """All tenants': those that no node has, as far as is known. For the gateway itself."""
+        """Runtimes of all tenants that no node is known to have. For the gateway itself."""
         return [
             self._record(row, "") for row in self._database.rows("SELECT * FROM runtimes WHERE made IS NULL")
         ]
 
     def leased(self) -> list[RuntimeRecord]:
-        """All tenants': those that may end by themselves. For the gateway itself."""
+        """Runtimes of all tenants that have a lease. For the gateway itself."""
         sql = "SELECT * FROM runtimes WHERE lease > 0 AND made IS NOT NULL"
         return [self._record(row, "") for row in self._database.rows(sql)]
 
     def lasting(self, after: str, limit: int) -> list[RuntimeRecord]:
-        """All tenants': those that no lease ends, and that end with their machine. For the gateway itself.
+        """Runtimes of all tenants that have no lease and end with their machine. For the gateway itself.
 
         By id, those after `after`.
         """
@@ -216,11 +216,11 @@ class Runtimes:
         return [self._record(row, "") for row in self._database.rows(sql, after, limit)]
 
     def ids(self) -> list[RuntimeId]:
-        """All tenants'. For the gateway itself."""
+        """Ids of all tenants' runtimes. For the gateway itself."""
         return [row["id"] for row in self._database.rows("SELECT id FROM runtimes")]
 
     def numbers(self) -> Numbers:
-        """All tenants'. For the gateway itself."""
+        """Numbers of all tenants' runtimes. For the gateway itself."""
         sql = (
             "SELECT COUNT(*) AS entries, COUNT(made) AS made, "
             "SUM(CASE WHEN made IS NOT NULL AND durable = 1 THEN 1 ELSE 0 END) AS durable FROM runtimes"
@@ -231,7 +231,7 @@ class Runtimes:
         return Numbers(starting=int(row["entries"]) - made, made=made, durable=int(row["durable"] or 0))
 
     def disown(self, tenant: TenantId, runtime: RuntimeId) -> None:
-        """Of one that was never made: its name and its request are free for another, though it is not gone yet."""
+        """Frees the name and the request key of a runtime that was never made, before it is removed."""
         sql = "UPDATE runtimes SET name = id, request_key = NULL, fork_key = NULL WHERE tenant_id = ? AND id = ?"
         self._database.execute(sql, tenant, runtime)
 
@@ -256,7 +256,7 @@ class Runtimes:
         )
 
     def _stored(self, tenant: TenantId, policy: bytes) -> str:
-        """As it lies in the database, which may be another machine's: credentials are never in it as they are."""
+        """The policy as stored in the database, which may be on another machine: credentials are encrypted."""
         if not runtime_pb2.Policy.FromString(policy).network.credentials:
             return policy.hex()
         nonce = os.urandom(_NONCE_BYTES)

@@ -1,4 +1,4 @@
-"""The tables of the gateway, as the steps that lead from nothing to now. A step that was released never changes.
+"""The tables of the gateway, as migration steps from an empty database. A released step never changes.
 
 The SQL is what SQLite and PostgreSQL share: no AUTOINCREMENT, no blobs (hashes are hexadecimal text), times as
 seconds since the epoch, counts as BIGINT.
@@ -42,7 +42,7 @@ CREATE TABLE runtimes (
     UNIQUE (tenant_id, name)
 )
 """
-"""No index finds a runtime without its tenant: what is not found is not found in the same number of steps."""
+"""No index finds a runtime without its tenant: an unknown runtime takes as many steps as another tenant's."""
 
 _QUOTAS: Final = """
 CREATE TABLE quotas (
@@ -145,8 +145,9 @@ CREATE TABLE jobs (
     UNIQUE (tenant_id, request_key)
 )
 """
-"""state: `arriving` until all tasks are there. kept: characters of results and logs. budget: instead of the
-definition's, where it is not empty."""
+"""state: `arriving` until all tasks are there. kept: characters of results and logs. budget: replaces the
+definition's, where it is not empty.
+"""
 
 _JOB_TASKS: Final = """
 CREATE TABLE job_tasks (
@@ -166,7 +167,7 @@ CREATE TABLE job_tasks (
     UNIQUE (job_id, name)
 )
 """
-"""Rows are small: all of a job are looked at to say how far it is. What may be large is in tables of its own."""
+"""Rows are small: all rows of a job are read to report its progress. Large values are in tables of their own."""
 
 _JOB_WORK: Final = """
 CREATE TABLE job_work (
@@ -247,4 +248,4 @@ MIGRATIONS: Final = (
         _JOB_LOGS,
     ),
 )
-"""Statements of each step; a database at version n has seen the first n steps."""
+"""Statements of each step; a database at version n has run the first n steps."""

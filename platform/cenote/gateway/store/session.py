@@ -1,4 +1,4 @@
-"""What the gateway needs of SQLite, and of PostgreSQL: transactions, and statements with values."""
+"""The gateway's interface to SQLite and PostgreSQL: transactions, and statements with values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class DatabaseRow(Protocol):
 
 
 class DatabaseSession(Protocol):
-    """One thread at a time.
+    """For one thread at a time.
 
-    Statements have a question mark for each value, and are those that SQLite and PostgreSQL share. Each method but
-    `close` raises DatabaseUnavailableError; what was begun is not done then.
+    Statements have a question mark for each value, and use the SQL that SQLite and PostgreSQL share. Each method but
+    `close` raises DatabaseUnavailableError, and then nothing of the transaction is done.
     """
 
     @property
@@ -29,20 +29,20 @@ class DatabaseSession(Protocol):
     def in_transaction(self) -> bool: ...
 
     def begin(self) -> None:
-        """Others may read meanwhile, and not write: they wait."""
+        """Others may read meanwhile; writers wait."""
 
     def commit(self) -> None:
-        """It is on the disk, as far as the database promises that, when this returns."""
+        """The changes are on the disk on return, as far as the database guarantees that."""
 
     def rollback(self) -> None: ...
 
     def run(self, sql: str, values: Sequence[Value]) -> int:
-        """How many rows it changed. Raises DuplicateRowError, behind which a transaction can only be rolled back."""
+        """Returns how many rows it changed. Raises DuplicateRowError; then a transaction can only be rolled back."""
 
     def rows(self, sql: str, values: Sequence[Value]) -> Sequence[DatabaseRow]: ...
 
     def claim(self) -> None:
-        """For the one gateway that works with it, until it is closed. A second one gets DatabaseUnavailableError."""
+        """Claims the database for one gateway, until closed. A second one gets DatabaseUnavailableError."""
 
     def close(self) -> None:
         """Closing twice is fine."""

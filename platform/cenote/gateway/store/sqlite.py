@@ -17,14 +17,14 @@ from cenote.gateway.errors import DatabaseUnavailableError, DuplicateRowError
 from cenote.gateway.store.session import DatabaseRow, Value
 
 _BUSY_SECONDS: Final = 5.0
-"""How long another process's transaction is waited for: ours take milliseconds."""
+"""Seconds to wait for another process's transaction; they take milliseconds."""
 
 
 class SqliteSession:
     """See DatabaseSession."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, or makes it. Raises DatabaseUnavailableError."""
+        """Opens the file, or creates it. Raises DatabaseUnavailableError."""
         self._path = path
         with self._explained():
             _make_private(path)
@@ -56,7 +56,7 @@ class SqliteSession:
             return self._connection.execute(sql, values).fetchall()
 
     def claim(self) -> None:
-        """Whose the folder is, its lock says."""
+        """Does nothing: the folder's lock already excludes a second gateway."""
 
     def close(self) -> None:
         self._connection.close()
@@ -72,7 +72,7 @@ class SqliteSession:
 
 
 def _remedy(error: Exception) -> str:
-    """SQLite's own errors of the file's content are of no narrower class."""
+    """SQLite has no narrower class for errors of the file's content."""
     if type(error) is sqlite3.DatabaseError:
         return (
             "end the platform, put a backup of it back, and start again (deploy/README.md says what one is)"
@@ -83,9 +83,10 @@ def _remedy(error: Exception) -> str:
 
 
 def _make_private(path: Path) -> None:
-    """SQLite gives the files that it puts beside the database the mode that the database has.
+    """SQLite gives its additional files the mode of the database.
 
-    A file that is there is not opened: closing it would end the locks that this process holds on it by other ways.
+    An existing file is not opened: closing it would release the locks that this process holds on it through other
+    descriptors.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:

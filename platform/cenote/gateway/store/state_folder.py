@@ -1,4 +1,4 @@
-"""Where a platform keeps what outlives it: one folder, its owner's alone."""
+"""Where a platform stores what outlives it: one folder, private to its owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cenote_security.errors import SecretFileError, UnavailableError, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFolder:
-    """The names in it."""
+    """The paths in the folder."""
 
     path: Path
 
@@ -22,7 +22,7 @@ class StateFolder:
 
     @property
     def database_url(self) -> Path:
-        """Where the records are instead, if it is there."""
+        """Contains the URL of the database, if it is not a file here."""
         return self.path / "database.url"
 
     @property
@@ -47,22 +47,22 @@ class StateFolder:
 
     @property
     def watch(self) -> Path:
-        """The lock of whoever starts the platform's process again."""
+        """The lock of the watcher, which restarts the platform's process."""
         return self.path / "watch.lock"
 
     @property
     def nodes(self) -> list[Path]:
-        """Folders of keepers of this machine, which are named for their nodes."""
+        """Folders of this machine's keepers, named for their nodes."""
         return sorted(self.path.glob("node-*"))
 
     @property
     def cluster(self) -> Path:
-        """Which Ray cluster is this platform's own."""
+        """Records the platform's own Ray cluster."""
         return self.path / "cluster.json"
 
     @property
     def joined(self) -> Path:
-        """Which Ray cluster this platform is on that is not its own."""
+        """Records the Ray cluster that this platform has joined."""
         return self.path / "joined.json"
 
     @property
@@ -85,7 +85,7 @@ class StateFolder:
 
     @property
     def store(self) -> Path:
-        """States of durable runtimes, and records of all, unless they are to be elsewhere; a folder per tenant."""
+        """States of durable runtimes, and records of all, unless stored elsewhere; a folder per tenant."""
         return self.path / "store"
 
     @property
@@ -93,7 +93,7 @@ class StateFolder:
         return self.path / "platform.log"
 
     def make(self) -> None:
-        """Raises SecretFileError for another user's folder, UnavailableError where there can be none."""
+        """Creates the folder. Raises SecretFileError for another user's, UnavailableError where it cannot be made."""
         try:
             make_private_folder(self.path)
             status = self.path.stat()
@@ -105,7 +105,7 @@ class StateFolder:
 
 
 def state_folder() -> StateFolder:
-    """Where XDG says that programs keep their state. Raises UsageError for a user without a home."""
+    """The folder by XDG's rules for state. Raises UsageError for a user without a home."""
     try:
         base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Where what outlives the processes of runtimes lies: their states in one store, a part of it for each tenant."""
+"""Where the data that outlives runtimes' processes is stored: one store, with a part for each tenant."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from cenote_worker.runtime.state.storage import PLACE, RuntimeStorage
 
 
 class StateLocations:
-    """Of all runtimes. Names below a tenant's part are made up by the gateway, so nobody can name another's."""
+    """Locations of all runtimes. The gateway makes the names below a tenant's part: no tenant can name another's."""
 
     def __init__(self, store: str, records: Path | None = None, default: Retention = NOTHING_STORED) -> None:
-        """store: a folder, or a URL that fsspec knows; empty where there is none that all machines reach.
+        """store: a folder, or a URL for fsspec; empty where no store is reachable from all machines.
 
-        records: for those of runtimes, where the store is no folder: there is no adding to what an object store has.
-        None for none: they live with the process that serves the runtime. default: for runtimes that say
-        nothing of hibernation.
+        records: a folder for runtimes' records, where the store is not a folder: objects in an object store cannot be
+        appended to. None for none: records then end with the process that serves the runtime. default: for runtimes
+        that specify no retention.
         """
         self._store = store.rstrip("/")
         self._records = local_root(store) if store and is_local(store) else records
         self._default = default if store else NOTHING_STORED
 
     def check_store(self) -> None:
-        """For whoever starts a platform, so that they hear of it before its users. One elsewhere is not asked: it
-        may be down for a while. Raises UsageError for what is no store, UnavailableError for a folder that cannot be.
+        """Checks the store when a platform starts, before its users see an error. A remote store is not contacted: it
+        may be down for a while. Raises UsageError for an invalid store, UnavailableError for a folder that cannot be
+        made.
         """
         if not is_local(self._store):
             CheckpointStore(self._store)
@@ -46,7 +47,7 @@ class StateLocations:
             ) from error
 
     def reached(self) -> Path | None:
-        """Whether the store answers, and where it is a folder; None for one that is none, or where there is none.
+        """Checks that the store answers. Returns its path if it is a folder; None if it is not one, or there is none.
 
         Raises what the store's library raises.
         """
@@ -57,11 +58,11 @@ class StateLocations:
 
     @property
     def folder(self) -> Path | None:
-        """The store, where it is one."""
+        """The store, if it is a folder."""
         return local_root(self._store) if self._store and is_local(self._store) else None
 
     def check(self, retention: Retention) -> None:
-        """Raises UsageError where what is asked for cannot be had."""
+        """Raises UsageError where the requested retention is not available."""
         if not self._store and retention.stores:
             raise UsageError(
                 "this platform has no store that all its machines reach, for runtimes that are durable or hibernate; "
@@ -69,7 +70,7 @@ class StateLocations:
             )
 
     def keeping(self, record: RuntimeRecord, *, partial: bool = False) -> RuntimeStorage:
-        """What of a runtime is stored where."""
+        """Where the data of a runtime is stored."""
         return RuntimeStorage(
             store=self._store_of(record.tenant),
             records="" if self._records is None else str(self._records / record.tenant),
@@ -79,13 +80,13 @@ class StateLocations:
         )
 
     def step(self, record: RuntimeRecord) -> int:
-        """The last step that the stored state of a runtime has; 0 where nothing is stored. Raises CheckpointError."""
+        """The last step in the stored state of a runtime; 0 where nothing is stored. Raises CheckpointError."""
         store = CheckpointStore(self._store_of(record.tenant), PLACE)
         numbers = store.folder(record.id).numbers()
         return store.manifest(record.id).step if numbers else 0
 
     def remove(self, record: RuntimeRecord) -> None:
-        """Everything of a runtime that has ended. Raises StoreFailedError."""
+        """Removes all data of a runtime that has ended. Raises StoreFailedError."""
         keeping = self.keeping(record)
         used = {keeping.records, keeping.store if keeping.stores else ""}
         for place in used - {""}:

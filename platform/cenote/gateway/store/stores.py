@@ -1,6 +1,6 @@
-"""What a gateway stores, opened: the database with its tables, the audit log with its writer, the master key.
+"""The opened stores of a gateway: the database with its tables, the audit log with its writer, the master key.
 
-`Access` turns what a caller shows into rights at a runtime: a token at the gateway, a capability at an actor.
+`Access` maps a caller's credentials to rights at a runtime: a token at the gateway, a capability at an actor.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ RIGHTS: Final = {
     Scope.RUNTIMES_WRITE: CapabilityRight.RUN,
     Scope.REFERENCES: CapabilityRight.SHARE,
 }
-"""What each scope is at a runtime. The others are none there."""
+"""The right of each scope at a runtime. Other scopes give none there."""
 
 
 class Access:
-    """What the gateway's own servers ask, and what it gives to clients that go to an actor themselves."""
+    """Used by the gateway's own servers, and for clients that connect to an actor directly."""
 
     def __init__(
         self, tokens: Tokens, runtimes: Runtimes, key: MasterKey, clock: Callable[[], float] = time.time
@@ -58,7 +58,7 @@ class Access:
     def authorise(self, token: str, runtime: str | None) -> Rights:
         """The rights of a token at a runtime of its own tenant, by id; without one, at the tenant's references.
 
-        Raises NotAuthenticatedError; UnknownRuntimeError for what its tenant does not have.
+        Raises NotAuthenticatedError; UnknownRuntimeError for a runtime that its tenant does not have.
         """
         principal = self._tokens.authenticate(token)
         if runtime is not None:
@@ -66,9 +66,9 @@ class Access:
         return to_rights(principal.tenant, _rights(principal), principal.token)
 
     def capability(self, principal: Principal, runtime: RuntimeRecord) -> tuple[str, int]:
-        """What opens a runtime to this principal at its actor, and until when in seconds since the epoch.
+        """A capability for this principal at the runtime's actor, and its expiry in seconds since the epoch.
 
-        Raises RejectedError when no scope of the token is good for a runtime.
+        Raises RejectedError when no scope of the token gives a right at a runtime.
         """
         rights = _rights(principal)
         if not rights or runtime.tenant != principal.tenant:
@@ -78,7 +78,7 @@ class Access:
         return self._signed(principal, runtime.id, rights)
 
     def reference_capability(self, principal: Principal) -> str:
-        """What opens the tenant's references, on whichever node. Raises ScopeMissingError."""
+        """A capability for the tenant's references, on any node. Raises ScopeMissingError."""
         principal.require(Scope.REFERENCES)
         return self._signed(principal, REFERENCES, frozenset((CapabilityRight.SHARE,)))[0]
 
@@ -102,23 +102,24 @@ def _rights(principal: Principal) -> frozenset[CapabilityRight]:
 
 
 MOST_NAMED: Final = 3
-"""Holders of a quota that a refusal names."""
+"""Holders of a quota that a refusal lists."""
 
 
 class Stores:
-    """Of one gateway; a second one is refused: at the same folder by the audit log's lock, at the same database of a
-    server by the database's."""
+    """The stores of one gateway. A second gateway is refused: at the same folder by the audit log's lock, at the same
+    database server by the database's.
+    """
 
     def __init__(
         self, folder: StateFolder, states: StateLocations | None = None, *, audit_keep: float = 0.0
     ) -> None:
-        """Makes what is missing. states: by default in a folder of this one. audit_keep: see AuditLog.
+        """Creates what is missing. states: by default in a folder of this one. audit_keep: see AuditLog.
 
-        Raises SecretFileError, UnavailableError, AuditBrokenError; DatabaseUnavailableError also where there was a
-        database, which is lost.
+        Raises SecretFileError, UnavailableError, AuditBrokenError; DatabaseUnavailableError also where the former
+        database is lost.
         """
         self.counts = Counts()
-        """Of this gateway, with what its machines have counted since it was started."""
+        """Counters of this gateway, with those of its machines since it was started."""
         folder.make()
         self.folder = folder.path
         self.states = states or StateLocations(str(folder.store))
@@ -152,11 +153,11 @@ class Stores:
             self._opened = opened.pop_all()
 
     def release_holds(self) -> None:
-        """Of what is gone."""
+        """Releases the holds of objects that are gone."""
         self.quotas.release_all_but(lambda: {*self.runtimes.ids(), *self.teams.ids(), *self.jobs.ids()})
 
     def reserve(self, hold: Hold) -> None:
-        """A part of the quotas. Raises QuotaExceededError, which names what has them; see QuotaBook.reserve."""
+        """Reserves quotas. Raises QuotaExceededError, which names the largest holders; see QuotaBook.reserve."""
         try:
             self.quotas.reserve(hold)
         except QuotaExceededError as error:
@@ -175,7 +176,7 @@ class Stores:
         return f"{self._name(hold.key)}{amount}"
 
     def _name(self, key: str) -> str:
-        """What its owner calls a thing that holds quotas."""
+        """The owner's name for an object that holds quotas."""
         with suppress(CenoteError):
             return self.runtimes.name_of_any(RuntimeId(key))
         with suppress(CenoteError):

@@ -25,7 +25,7 @@ from cenote_security.ids import TenantId, TokenId, new_tenant_id, new_token_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """weight: its share of a full machine, in relation to the others'. closed: None while it is open.
+    """weight: its share of a full machine, relative to the others. closed: None while it is open.
 
     Times are seconds since the epoch.
     """
@@ -38,7 +38,7 @@ class Tenant:
 
 
 class Tenants:
-    """What the operator does with tenants, on the gateway's machine. No token reaches this."""
+    """The operator's actions on tenants, on the gateway's machine. Not reachable with a token."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -69,7 +69,7 @@ class Tenants:
         return [_tenant(row) for row in self._database.rows("SELECT * FROM tenants ORDER BY name")]
 
     def close(self, name: str) -> None:
-        """From now on none of its tokens is good. Its name stays taken, so that nobody inherits it.
+        """Invalidates all of its tokens. Its name stays taken, so that no other tenant inherits it.
 
         Raises UnknownEntryError, also for a tenant that is closed already.
         """
@@ -89,19 +89,19 @@ def _tenant(row: DatabaseRow) -> Tenant:
 
 
 DEFAULT_GRACE: Final = 24 * 3600.0
-"""Seconds that a rotated token goes on working: time to bring the new one to whoever uses it."""
+"""Seconds that a rotated token stays valid: time to deliver the new one to its users."""
 
 _MAX_NOTE: Final = 200
 _STRANGER: Final = BearerToken.of(TokenId("0" * 32), bytes(SECRET_BYTES))
 _NO_DIGEST: Final = "0" * 64
-"""No token has it, as far as anybody knows of SHA-256."""
+"""The digest of no token, as far as is known about SHA-256."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
     """What may be shown of a token. Times are seconds since the epoch; None means never.
 
-    note: what it is for, in its owner's words. successor: the token that a rotation made in its place.
+    note: its purpose, in its owner's words. successor: the token that a rotation made in its place.
     """
 
     id: TokenId
@@ -115,7 +115,7 @@ class TokenRecord:
 
 
 class Tokens:
-    """All methods but `authenticate` name a tenant, and reach that tenant's tokens only."""
+    """All methods but `authenticate` take a tenant, and reach only that tenant's tokens."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -129,7 +129,7 @@ class Tokens:
         lifetime: float | None = None,
         note: str = "",
     ) -> BearerToken:
-        """A new token. Its text exists here and now, and is nowhere kept.
+        """Issues a new token. Its text is only in the return value, and is not stored.
 
         lifetime: seconds; None is forever. Raises UsageError for unknown scopes, a bad lifetime, a long note.
         """
@@ -145,11 +145,11 @@ class Tokens:
         return token
 
     def authenticate(self, text: str) -> Principal:
-        """Who holds this token. Raises NotAuthenticatedError.
+        """The principal of this token. Raises NotAuthenticatedError.
 
-        Whatever is wrong, there is one look-up, one hash, one comparison in constant time and one answer; text that
-        is no token is looked up as one that nobody has. A known id with a wrong secret may take some microseconds
-        more than an unknown one: who asks that way knows 128 random bits already, and learns nothing of the 256.
+        Whatever is wrong, there is one look-up, one hash, one comparison in constant time and one answer; a malformed
+        token is looked up as an unknown one. A known id with a wrong secret may take some microseconds more than an
+        unknown one: such a caller knows 128 random bits already, and learns nothing of the 256.
         """
         token = BearerToken.parse(text) or _STRANGER
         row = self._database.row(
@@ -164,10 +164,10 @@ class Tokens:
         return _principal(row)
 
     def rotate(self, tenant: TenantId, token: TokenId, *, grace: float = DEFAULT_GRACE) -> BearerToken:
-        """A new token like that one: same scopes and note, as long a life from now on.
+        """Issues a token with the same scopes, note and lifetime, beginning now.
 
         The old one works for `grace` more seconds, or until it expires if that is sooner.
-        Raises UnknownEntryError when the tenant has no such token, or it is not good any more, or was rotated before.
+        Raises UnknownEntryError when the tenant has no such token, or it is no longer valid, or was rotated before.
         """
         if not grace >= 0:
             raise UsageError(f"a grace is a number of seconds from 0 on, not {grace!r}")
@@ -184,31 +184,31 @@ class Tokens:
         return new
 
     def revoke(self, tenant: TenantId, token: TokenId) -> None:
-        """From now on it is refused. Raises UnknownEntryError when the tenant has no such token. Twice is fine."""
+        """Invalidates the token. Raises UnknownEntryError when the tenant has no such token. Twice is fine."""
         sql = "UPDATE tokens SET revoked = COALESCE(revoked, ?) WHERE tenant_id = ? AND id = ?"
         if not self._database.execute(sql, self._clock(), tenant, token):
             raise UnknownEntryError("token", token)
 
     def forget(self, tenant: TenantId, token: TokenId) -> None:
-        """It is refused, and no row tells of it any more: the audit log does. Of one that is not there, nothing."""
+        """Invalidates the token and removes its row; the audit log still has it. Ignores an unknown token."""
         self._database.execute("DELETE FROM tokens WHERE tenant_id = ? AND id = ?", tenant, token)
 
     def extend(self, tenant: TenantId, token: TokenId, scopes: Iterable[Scope]) -> None:
-        """It has these scopes too from now on. Raises UnknownEntryError when the tenant has no such token."""
+        """Adds scopes to the token. Raises UnknownEntryError when the tenant has no such token."""
         with self._database.transaction():
             granted = self.get(tenant, token).scopes.union(scopes)
             sql = "UPDATE tokens SET scopes = ? WHERE tenant_id = ? AND id = ?"
             self._database.execute(sql, " ".join(sorted(granted)), tenant, token)
 
     def get(self, tenant: TenantId, token: TokenId) -> TokenRecord:
-        """Good or not. Raises UnknownEntryError when the tenant has no such token."""
+        """A token, valid or not. Raises UnknownEntryError when the tenant has no such token."""
         row = self._database.row("SELECT * FROM tokens WHERE tenant_id = ? AND id = ?", tenant, token)
         if row is None:
             raise UnknownEntryError("token", token)
         return _record(row)
 
     def of(self, tenant: TenantId) -> list[TokenRecord]:
-        """All tokens that a tenant ever had but for those that were forgotten, oldest first."""
+        """All tokens that the tenant ever had, but for forgotten ones, oldest first."""
         sql = "SELECT * FROM tokens WHERE tenant_id = ? ORDER BY created, id"
         return [_record(row) for row in self._database.rows(sql, tenant)]
 
@@ -244,7 +244,7 @@ class Tokens:
 
 
 def _expiry(row: DatabaseRow, now: float) -> str:
-    """Why a token whose secret was right is not good any more; empty if it is."""
+    """Why a token with the right secret is not valid; empty if it is."""
     if row["closed"] is not None:
         return "its tenant was closed"
     if row["revoked"] is not None:

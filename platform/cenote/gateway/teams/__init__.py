@@ -1,1 +1,1 @@
-"""Teams whose loop runs in the platform: who is in them, what they do, how far they are, and who works on them."""
+"""Teams whose loop runs in the platform: their members, runs and events, and the processes that work on them."""

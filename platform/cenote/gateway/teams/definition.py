@@ -1,4 +1,4 @@
-"""Who is in a team and what it is set to do, as clients give it: checked once, at the edge. Values only."""
+"""The members of a team and its work, as clients send them: checked once, at the edge. Values only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cenote_worker.wire import option_messages, policies
 
 MAX_MEMBERS: Final = 64
 MAX_BYTES: Final = 512 * 2**10
-"""Of a definition, or of what a team is set to do: both are kept."""
+"""Bytes of a definition, or of a run's work: both are stored."""
 
 MAX_SECRETS: Final = 32
 MAX_SECRET: Final = 16 * 2**10
@@ -25,10 +25,10 @@ MAX_SECRET: Final = 16 * 2**10
 
 MAX_DEPTH: Final = 20
 MAX_STEPS: Final = 1_000
-"""Of a plan."""
+"""Steps of a plan."""
 
 RESERVED: Final = frozenset({"team", "budget", "shared"})
-"""Names that mean something else in an agent's namespace."""
+"""Names with another meaning in an agent's namespace."""
 
 PARAMETERS: Final = frozenset(
     {
@@ -45,7 +45,7 @@ PARAMETERS: Final = frozenset(
         "verbosity",
     }
 )
-"""Of a model. Others name files, addresses and identities of the platform's machine."""
+"""Parameters that tenants may set. Others name files, addresses and identities of the platform's machine."""
 
 _MODEL = team_pb2.TeamModel
 
@@ -57,7 +57,7 @@ def check_definition(
     endpoints: Collection[str],
     bounds: TenantBounds,
 ) -> None:
-    """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError, WeakerSandboxError."""
+    """endpoints: base URLs that models of tenants may use. Raises UsageError, RejectedError, WeakerSandboxError."""
     _check_size(definition.ByteSize(), "a team's definition")
     check_secrets(secrets)
     if not 1 <= len(definition.members) <= MAX_MEMBERS:
@@ -83,7 +83,7 @@ def check_definition(
 
 
 def check_work(request: team_pb2.StartRunRequest, definition: team_pb2.TeamDefinition) -> None:
-    """What a team of this definition is to do. Raises UsageError."""
+    """Checks a run's work against the team's definition. Raises UsageError."""
     _check_size(request.ByteSize(), "what a team is set to do")
     if request.HasField("plan") == bool(request.task.strip()):
         raise UsageError("a team is set to work on a task, or on a plan")
@@ -103,12 +103,12 @@ def budget_of(message: team_pb2.TeamBudget) -> Budget:
 
 
 def settings_of(member: team_pb2.TeamMember) -> dict[str, object]:
-    """What CaveAgent is told of a member."""
+    """The arguments of CaveAgent for a member."""
     return {field.name: value for field, value in member.settings.ListFields()}
 
 
 def sandbox_of(member: team_pb2.TeamMember) -> SandboxPolicy | None:
-    """A member's own, as far as it has one."""
+    """The member's own policy; None if it has none."""
     return policies.to_requested_policy(member.sandbox) if member.HasField("sandbox") else None
 
 
@@ -121,7 +121,7 @@ def common_sandbox(definition: team_pb2.TeamDefinition) -> SandboxPolicy:
 
 
 def parameters_of(model: team_pb2.TeamModel) -> dict[str, Any]:  # whatever the provider takes
-    """Raises UsageError for what is no JSON object of parameters that a tenant may set."""
+    """Raises UsageError unless it is a JSON object of parameters that a tenant may set."""
     try:
         parameters = json.loads(model.parameters or "{}")
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The store as a team's orchestrator has it: what is to be done, what was done, what there is to tell.
+"""The store, as seen by a team's orchestrator: its runs, its notes, its events.
 
-Of two orchestrators of one team, which there may be for a moment while one that was cut off is replaced, the later
-one alone writes.
+Two orchestrators of one team may exist for a moment, while one that lost its connection is replaced. Only the later
+one can write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cenote_security.ids import TeamId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One thing that an agent did at a place. kind, data: as whoever reads it knows."""
+    """One action of an agent at a place. kind, data: defined by the reader."""
 
     agent: str
     place: str
@@ -37,7 +37,7 @@ class Note:
 
 
 class TeamLedger:
-    """Of one team. Each write is on the disk when it returns. Raises SupersededError, DatabaseUnavailableError."""
+    """For one team. Each write is on the disk when it returns. Raises SupersededError, DatabaseUnavailableError."""
 
     def __init__(self, database: Database, team: TeamId, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -58,7 +58,7 @@ class TeamLedger:
     # -- runs --
 
     def next_run(self) -> RunRow | None:
-        """What to work on: the run that was under way, else the first that waits."""
+        """The run to work on: the one under way, else the first that waits."""
         return next(iter(self._runs.open(self._team)), None)
 
     def is_cancelled(self, number: int) -> bool:
@@ -74,7 +74,7 @@ class TeamLedger:
             self._tell(number, "started")
 
     def end_run(self, number: int, state: RunState, *, outcome: bytes = b"", error: str = "") -> None:
-        """With that, what was recorded of it is dropped."""
+        """Ends the run and drops its notes."""
         with self._writing():
             sql = (
                 "UPDATE team_runs SET state = ?, outcome = ?, error = ?, ended = ? "
@@ -88,10 +88,10 @@ class TeamLedger:
         with self._writing():
             self._database.execute("UPDATE teams SET state = ? WHERE id = ?", state, self._team)
 
-    # -- the record --
+    # -- notes --
 
     def notes(self) -> list[Note]:
-        """Of the run under way, in the order in which they were made."""
+        """Notes of the run under way, in the order of writing."""
         sql = "SELECT * FROM team_record WHERE team_id = ? ORDER BY position"
         return [
             Note(
@@ -105,7 +105,7 @@ class TeamLedger:
         ]
 
     def note(self, note: Note, before: Iterable[StoredTeamEvent] = ()) -> None:
-        """before: news that come first, in one stroke with the note."""
+        """before: events that come first, in one transaction with the note."""
         with self._writing():
             self._add(before)
             row = self._database.row(
@@ -120,14 +120,14 @@ class TeamLedger:
             self._database.execute(sql, self._team, position, *values)
 
     def forget_notes(self) -> None:
-        """What they tell of is not there any more."""
+        """Drops the notes: the namespaces that they describe no longer exist."""
         with self._writing():
             self._database.execute("DELETE FROM team_record WHERE team_id = ?", self._team)
 
-    # -- news --
+    # -- events --
 
     def tell(self, news: Iterable[StoredTeamEvent]) -> None:
-        """Numbers are given here."""
+        """Appends events and assigns their numbers."""
         with self._writing():
             self._add(news)
 

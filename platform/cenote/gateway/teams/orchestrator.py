@@ -1,6 +1,6 @@
-"""Works on one team: builds it from what is stored, runs its plans, continues after a killed process.
+"""Works on one team: builds it from its stored definition, runs its plans, continues after a killed process.
 
-Followers of a team hear each event of an agent once, whichever process it happened in.
+Followers of a team get each event of an agent once, whichever process it happened in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXT = EventType.TEXT.value
 
 
 class TeamEventPublisher:
-    """Of one run. Prose is gathered until `flush`: a model writes it in pieces, and each write goes to the disk."""
+    """Publishes events of one run. Prose is buffered until `flush`: it comes in pieces, and each write is a sync."""
 
     def __init__(self, ledger: TeamLedger, run: int, clock: Callable[[], float] = time.time) -> None:
         self._ledger = ledger
@@ -50,7 +50,7 @@ class TeamEventPublisher:
         self._clock = clock
         self._waiting: list[StoredTeamEvent] = []
         self._known: dict[tuple[str, str], int] = {}
-        """Of an agent's task: events of a process before this one that are yet to come again."""
+        """By agent and task: the number of events of an earlier process that are still to be replayed."""
 
     def hear(self, record: RecordedTeam, event: TeamEvent) -> None:
         if record.is_rehearsed(event.agent):
@@ -72,14 +72,14 @@ class TeamEventPublisher:
             self.flush()
 
     def take(self) -> list[StoredTeamEvent]:
-        """What is yet to be written, for whoever writes it."""
+        """Returns the buffered events; the caller writes them."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def flush(self) -> None:
         if self._waiting:
             self._ledger.tell(self._waiting)
-            self.take()  # only now: what could not be written is told later
+            self.take()  # not before: events that could not be written are written later
 
     def _gather(self, news: StoredTeamEvent) -> None:
         last = self._waiting[-1] if self._waiting else None
@@ -101,14 +101,14 @@ class TeamEventPublisher:
 log = logging.getLogger("cenote.teams")
 
 _WITHOUT_KEY: Final = (None, 401, 403)
-"""What the status of a refusal is that a key may be wanting for: none where nobody was asked."""
+"""Statuses of refusals that a missing key may explain; None where no server was called."""
 
 LOOK_EVERY: Final = 0.1
-"""Seconds between two looks for a wish to cancel, and two writings of what models say."""
+"""Seconds between two checks for a cancellation, and between two writes of what models say."""
 
 
 class Orchestrator:
-    """Of one team. Blocks while there is something to do."""
+    """Works on one team. Blocks while there is something to do."""
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
@@ -119,14 +119,14 @@ class Orchestrator:
         self._holder = f"team {self._team}"
 
     def work(self) -> None:
-        """Until the team has nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
+        """Runs until the team has nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
         with Database(database_place(self._settings.state)) as database:
             ledger = TeamLedger(database, self._team)
             while (run := ledger.next_run()) is not None:
                 asyncio.run(_OneRun(self, ledger, run).carry_out())
 
     def make_room(self) -> None:
-        """A task of agents has no middle to stop at."""
+        """A task of agents cannot be paused."""
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -157,7 +157,7 @@ class _OneRun:
         self._team: Team | None = None
 
     async def carry_out(self) -> None:
-        """To its end, whichever; what it does besides is cancelled with it."""
+        """Runs the run to its end and then cancels its background tasks."""
         number = self._run.number
         if self._run.state == "waiting":
             self._ledger.begin_run(number)
@@ -167,7 +167,7 @@ class _OneRun:
             outcome = await working
         except asyncio.CancelledError:
             self._ledger.end_run(number, "cancelled")
-        except (SupersededError, DatabaseUnavailableError):  # which says nothing of the run
+        except (SupersededError, DatabaseUnavailableError):  # these say nothing about the run
             raise
         except CenoteError as error:
             told = f"{type(error).__name__}: {error}{_remedy(error, self._definition)}"
@@ -191,11 +191,11 @@ class _OneRun:
         working.cancel()
 
     def _is_wanted(self) -> bool:
-        """Looked at again when the database cannot be asked: else nobody would hear any more that it is not."""
+        """Returns True while the database is unavailable, so that a later cancellation is still noticed."""
         try:
             self._teller.flush()
             return not self._ledger.is_cancelled(self._run.number)
-        except SupersededError:  # whoever notes the end of the run is told again
+        except SupersededError:  # the code that ends the run gets this error again
             return False
         except DatabaseUnavailableError as error:
             log.error("%s waits: %s", self._run.team, error)
@@ -212,8 +212,8 @@ class _OneRun:
 
     @asynccontextmanager
     async def _ending(self, team: Team, runtimes: TeamRuntimes) -> AsyncIterator[None]:
-        """Behind it the run's runtimes are ended, unless somebody is to go on with them: where it is another's now,
-        or the database could not be told of it.
+        """Ends the run's runtimes on exit, unless another process continues with them: if this one was superseded, or
+        the database was unavailable.
         """
         goes_on = False
         try:
@@ -233,7 +233,7 @@ class _OneRun:
                     await asyncio.to_thread(runtimes.delete)
 
     def _still_true(self, notes: list[Note]) -> list[Note]:
-        """What was recorded, if the namespaces that it tells of are there; else the tasks under way begin anew."""
+        """The notes, if the namespaces that they describe still exist; else none, and tasks begin anew."""
         if self._run.state == "waiting":
             return []
         nobody = RecordedTeam([], self._write, lambda _agent, _items: None)
@@ -253,7 +253,7 @@ class _OneRun:
         row = self._ledger.team
         state = TeamState.from_json(row.state) if row.state else TeamState(team=row.name)
         if self._run.state == "waiting":
-            # A run knows nothing of the others but what they cost.
+            # A run shares nothing with other runs but their cost.
             state = replace(state, steps=(), variables=())
         team = Team(
             row.name,
@@ -270,7 +270,7 @@ class _OneRun:
         return team
 
     def _variables(self, *, fresh: bool) -> list[Variable]:
-        """For the lead. Raises UnknownReferenceError for values that are gone before anybody had them."""
+        """For the lead. Raises UnknownReferenceError for values that are gone before the lead had them."""
         variables = []
         for name, reference_id in self._request.variables.items():
             reference = self._references.find(reference_id)
@@ -319,10 +319,10 @@ class _OneRun:
 
 @contextmanager
 def _written_down() -> Iterator[None]:
-    """What cannot be written down has not been: this process ends, as if it were killed, before anybody hears of it.
+    """Ends this process, as if it were killed, if a write fails: an unrecorded action must not become visible.
 
-    An error would be told to whatever waits for an agent, such as a cell of the lead's, and that would go on with it.
-    Whoever works on the team next goes on from what is written down, in the runtimes that are there.
+    An error would be raised to a caller that waits for an agent, such as a cell of the lead's, which would continue
+    with it. The next process continues from what is recorded, in the existing runtimes.
     """
     try:
         yield
@@ -336,7 +336,7 @@ def _of_response(response: AgentResponse) -> team_pb2.TeamRun:
 
 
 def _remedy(error: CenoteError, definition: team_pb2.TeamDefinition) -> str:
-    """Where a key is looked for is nowhere near whoever wrote the team."""
+    """Says where to set a key: the model's library names places that the team's author cannot reach."""
     if not isinstance(error, ModelRequestError) or error.status not in _WITHOUT_KEY:
         return ""
     members = ", ".join(keyless(definition))

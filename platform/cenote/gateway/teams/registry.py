@@ -1,4 +1,4 @@
-"""A tenant's teams, from the wish for one to its end: names, quotas, secrets, runs, record, in the right order."""
+"""A tenant's teams from creation to deletion: orders the changes to names, quotas, secrets, runs and notes."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from cenote_security.ids import TeamId, TenantId
 MAX_KEY: Final = 200
 MAX_PAGE: Final = 100
 SHOWN: Final = 20
-"""Runs of a team that a description tells of."""
+"""Runs that the description of a team contains."""
 
 MAX_WAITING: Final = 100
-"""Runs of one team that have not come to their end."""
+"""Runs of one team that are not over."""
 
 END_PATIENCE: Final = 15.0
 
 TEAM_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
-"""Of the token by which a team has its runtimes."""
+"""Scopes of the token with which a team makes its runtimes."""
 
 
 class TeamRegistry:
-    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
+    """Calls block, from any thread. The caller is a Principal; its scopes are checked first.
 
-    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. bounds: what tenants may ask for.
+    runtimes: of all tenants. endpoints: base URLs that models of tenants may use. bounds: what tenants may ask for.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class TeamRegistry:
         self._endpoints = tuple(endpoints)
         self._bounds = bounds or TenantBounds()
         self._remains: dict[TeamId, TenantId] = {}
-        """Teams that were to go, and of which not all could be cleared."""
+        """Deleted teams that could not be cleared completely."""
 
     def put(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
-        """Makes a team, or changes it. Raises QuotaExceededError and RejectedError; UsageError."""
+        """Creates or changes a team. Raises QuotaExceededError and RejectedError; UsageError."""
         principal.require(Scope.TEAMS)
         if request.name.startswith("tm_"):
             raise UsageError("names that begin with 'tm_' are given by the platform; choose another")
@@ -96,27 +96,27 @@ class TeamRegistry:
         return self._stores.teams.find(principal.tenant, name)
 
     def page(self, principal: Principal, after: str, limit: int) -> tuple[Sequence[TeamRow], str]:
-        """Some of the tenant's teams, by name, and where the next page begins; empty at the end."""
+        """One page of the tenant's teams by name, and where the next page begins (empty at the end)."""
         principal.require(Scope.TEAMS)
         entries = self._stores.teams
         return page(lambda most: entries.of(principal.tenant, after=after, limit=most), limit, MAX_PAGE)
 
     def delete(self, principal: Principal, name: str) -> None:
-        """Ends what it does. Raises UnknownEntryError."""
+        """Ends the team's work. Raises UnknownEntryError."""
         team = self.find(principal, name)
         self._record(principal, "team.delete")
         self._end(principal.tenant, team.id)
 
     def sweep(self) -> None:
-        """Tries again what could not be cleared."""
+        """Retries clearing deleted teams."""
         for team, tenant in list(self._remains.items()):
             self._end(tenant, team)
 
     def clear_remains(self) -> None:
-        """At the start: of teams that a gateway was deleting, or making, when it was killed."""
+        """At the start: clears teams that were being deleted or made when a gateway was killed."""
         if not self._state.teams.exists():
             return
-        # In this order: of a team that is being made the row is there before its folder.
+        # The order matters: a team's row is written before its folder is made.
         folders = {TeamId(folder.name) for folder in self._state.teams.iterdir()}
         for team in sorted(folders.difference(self._stores.teams.ids())):
             self._clear_remains_of(team)
@@ -125,13 +125,13 @@ class TeamRegistry:
         keys = WorkSecrets(self._state.teams / team)
         try:
             holder = self._stores.tokens.authenticate(keys.token())
-        except (NotAuthenticatedError, SecretFileError):  # it came that far
+        except (NotAuthenticatedError, SecretFileError):  # an earlier attempt has removed it
             keys.remove()
         else:
             self._clear(holder.tenant, team)
 
     def _end(self, tenant: TenantId, team: TeamId) -> None:
-        """Its row first, with which it is gone for everybody else. What fails, `sweep` tries again."""
+        """Removes the row first, so that no client sees the team any more. `sweep` retries what fails."""
         try:
             self._stores.teams.remove(tenant, team)
             self._clear(tenant, team)
@@ -141,15 +141,15 @@ class TeamRegistry:
         self._remains.pop(team, None)
 
     def _clear(self, tenant: TenantId, team: TeamId) -> None:
-        """What is there of a team besides its row."""
+        """Removes all of a team except its row."""
         if self._orchestrators is not None:
             self._orchestrators.settle(team, END_PATIENCE)
-        # Of a process that was killed over its work nobody else comes to end them.
+        # If a team's process was killed, no other process ends its runtimes.
         self._runtimes.delete_all_of(tenant, names_of(team), "its team was deleted")
         keys = WorkSecrets(self._state.teams / team)
         try:
             token = BearerToken.parse(keys.token())
-        except SecretFileError:  # it did not come that far
+        except SecretFileError:  # there is no secret yet
             token = None
         if token is not None:
             self._stores.tokens.forget(tenant, token.id)
@@ -157,7 +157,7 @@ class TeamRegistry:
         self._stores.quotas.release(team)
 
     def start(self, principal: Principal, request: team_pb2.StartRunRequest) -> RunRow:
-        """Raises UnknownEntryError, UsageError, RejectedError; UnavailableError where nobody works on teams."""
+        """Raises UnknownEntryError, UsageError, RejectedError; UnavailableError where the platform runs no teams."""
         team = self.find(principal, request.team)
         if self._orchestrators is None:
             raise UnavailableError("this gateway works on no teams")

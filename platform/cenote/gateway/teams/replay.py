@@ -1,13 +1,13 @@
-"""The TeamRecord over a ledger: what agents did before their process was killed is replayed, and not done again.
+"""The TeamRecord over a ledger: what agents did before their process was killed is replayed, and not repeated.
 
-Each answer of a model, each result of a cell and each look at a namespace is written down when it is there. A
-process that continues runs the same agents on the same tasks; as long as there are notes of a task, they answer.
-What was under way and not written down, happens: the model is asked again, and the cell is sent under the key
-that it was sent under, so that its runtime joins it or gives its result, and runs nothing twice. The idea is that
-of workflow engines such as Temporal, whose deterministic code replays its history.
+Each model answer, each cell result and each look at a namespace is recorded when it exists. A process that continues
+a run starts the same agents on the same tasks; as long as a task has notes, they are the answers. What was under way
+and not recorded is repeated: the model is called again, and the cell is sent under its former key, so that its
+runtime attaches to it or returns its result, and runs nothing twice. The idea is that of workflow engines such as
+Temporal, whose deterministic code replays its history.
 
-What an agent does must follow from what it hears. Its core has no clock and no chance in it; what does not follow
-(seconds, the wording of a notice) decides nothing.
+An agent's actions must be a function of its inputs. Its core has no clock and no randomness; what is not a function
+of the inputs (seconds, the wording of a notice) decides nothing.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from cenote_worker.execution.results import ExecutionResult, VariableInfo
 from cenote_worker.wire.results import from_result, to_result
 
 Write = Callable[[Note], None]
-"""Writes down what has happened, for good."""
+"""Persists one note."""
 
 
 class ForgottenError(CenoteError):
-    """The notes of a task that was broken off are at their end, and nobody wants it to go on."""
+    """The notes of an interrupted task are used up, and the task is not to continue."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCursor:
-    """write: where further notes go. wanted: whether the task goes on behind its last note."""
+    """write: persists further notes. wanted: whether the task continues after its last note."""
 
     agent: str
     place: str
@@ -63,12 +63,12 @@ class ReplayCursor:
     ended: bool = False
     wanted: bool = True
     is_replayed: bool = False
-    """Whether what happens now has happened before."""
+    """Whether the current action is replayed."""
     in_doubt: bool = False
-    """Whether what happens next may have happened before, and its process was killed before it had written that."""
+    """Whether the next action may have happened before, in a process that was killed before it recorded it."""
 
     def next(self, kind: str) -> Any:
-        """The next note, as data; None when it has yet to happen. Raises ForgottenError."""
+        """The next note's data; None when the action has yet to happen. Raises ForgottenError."""
         self.is_replayed = self.heard < len(self.notes)
         if not self.is_replayed:
             if not self.wanted:
@@ -83,7 +83,7 @@ class ReplayCursor:
         return json.loads(note.data)
 
     def note(self, kind: str, data: object) -> None:
-        """Something has happened, and was heard."""
+        """Records an action whose result the agent got."""
         note = Note(agent=self.agent, place=self.place, number=len(self.notes), kind=kind, data=as_text(data))
         self.write(note)
         self.notes.append(note)
@@ -91,20 +91,20 @@ class ReplayCursor:
         self.in_doubt = False
 
     def mark(self, kind: str, data: object) -> None:
-        """Where it begins and ends, which nobody hears again."""
+        """Records a beginning or an end, which replay does not return."""
         self.write(Note(agent=self.agent, place=self.place, number=0, kind=kind, data=as_text(data)))
 
 
 def as_text(data: object) -> str:
-    """Data of a note."""
+    """The data of a note as text."""
     return json.dumps(data, separators=(",", ":"))
 
 
 class RecordedModel(ReasoningModel):
-    """What a model has answered before comes from the record, in one piece, and costs nothing."""
+    """Replays recorded answers of a model, each in one piece and at no cost."""
 
     def __init__(self, course: Callable[[], ReplayCursor], model: Model) -> None:
-        """course: the task that its agent works on."""
+        """course: the cursor of the task that the agent works on."""
         self.model_id = model.model_id
         self._course = course
         self._model = model
@@ -129,7 +129,7 @@ class RecordedModel(ReasoningModel):
                         finished = True
                         self._note("".join(pieces), chunk)
                     yield chunk
-        except GeneratorExit:  # the agent has heard enough
+        except GeneratorExit:  # the agent has stopped reading
             if not finished:
                 self._note("".join(pieces), None)
             raise
@@ -142,7 +142,7 @@ class RecordedModel(ReasoningModel):
         self._course().note("turn", {"text": text, "turn": ending})
 
     def _fail(self, text: str, error: ModelError) -> None:
-        """Those failures are noted after which an agent goes on by itself; after others its task is over."""
+        """Records the failures after which an agent continues; any other ends its task."""
         if isinstance(error, ContextLengthError | ModelInterruptedError):
             kind = "context" if isinstance(error, ContextLengthError) else "interrupted"
             told = {"text": text, "error": kind, "message": self.redact(error.message)}
@@ -150,7 +150,7 @@ class RecordedModel(ReasoningModel):
 
 
 def _heard(known: dict[str, Any]) -> list[ModelChunk]:
-    """The chunks of a turn on record. Raises the error that it ended with."""
+    """The chunks of a recorded turn. Raises the error that it ended with."""
     if known.get("error") == "context":
         raise ContextLengthError(known["message"])
     if known.get("error") == "interrupted":
@@ -163,7 +163,7 @@ def _heard(known: dict[str, Any]) -> list[ModelChunk]:
 
 
 class RecordedPort(PassingPort):
-    """What an agent's cells gave before comes from the record, and is not run. Carries out AgentRuntime."""
+    """Returns recorded results of an agent's cells without running them. Carries out AgentRuntime."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class RecordedPort(PassingPort):
         inner: AgentRuntime,
         register: Callable[[Sequence[Injectable]], None],
     ) -> None:
-        """course: the task that its agent works on. register: takes up what is in the namespace already."""
+        """course: the cursor of the agent's task. register: records the items that the namespace has already."""
         super().__init__(inner)
         self._course = course
         self._register = register
@@ -201,7 +201,7 @@ class RecordedPort(PassingPort):
         course.note("inject", [item.name for item in items])
 
     async def _inject_missing(self, items: Sequence[Injectable]) -> None:
-        """The process before this one may have put them there, or some, and was killed before it had written that."""
+        """Injects what is missing: an earlier process may have been killed before recording what it injected."""
         try:
             await self._inner.inject(*items)
         except NameExistsError:
@@ -237,10 +237,10 @@ Register = Callable[[str, Sequence[Injectable]], None]
 
 
 class RecordedTeam:
-    """See TeamRecord. notes: of the run, by processes before this one. write: adds to them. One event loop's."""
+    """See TeamRecord. notes: of earlier processes of the run. write: adds to them. For one event loop."""
 
     def __init__(self, notes: Sequence[Note], write: Write, register: Register) -> None:
-        """register: takes up what is in an agent's namespace already, see RuntimeCore.register."""
+        """register: records the items that an agent's namespace has already, see RuntimeCore.register."""
         self._write = write
         self._register = register
         self._once: set[tuple[str, str, str]] = set()
@@ -263,23 +263,23 @@ class RecordedTeam:
                 courses[note.place].notes.append(note)
 
     def turns(self, agent: str) -> int:
-        """Answers of the agent's model that are on record."""
+        """Recorded answers of the agent's model."""
         courses = self._past.get(agent, {}).values()
         return sum(note.kind == "turn" for course in courses for note in course.notes)
 
     def course(self, agent: str) -> ReplayCursor:
-        """The task that the agent works on."""
+        """The cursor of the task that the agent works on."""
         return self._current[agent]
 
     def place(self, agent: str) -> str:
         return self._current[agent].place if agent in self._current else ""
 
     def is_replayed(self, agent: str) -> bool:
-        """Whether what the agent does now has happened before."""
+        """Whether the agent's current action is replayed."""
         return agent in self._current and self._current[agent].is_replayed
 
     def is_rehearsed(self, agent: str) -> bool:
-        """Whether the agent is only taken through what it did before."""
+        """Whether the agent is only replayed and will not continue."""
         return agent in self._current and not self._current[agent].wanted
 
     # -- TeamRecord --
@@ -310,7 +310,7 @@ class RecordedTeam:
             return
         try:
             await do()
-        except NameExistsError:  # done by a process that was killed before it could write that down
+        except NameExistsError:  # a process did it, and was killed before it recorded that
             await rest()
         self._write(Note(agent=agent, place=place, number=0, kind="once", data=as_text(what)))
         self._once.add((agent, place, what))
@@ -322,7 +322,7 @@ class RecordedTeam:
     async def _remember(
         self, agent: str, place: str, task: str, carry_out: Callable[[str], Awaitable[AgentResponse]]
     ) -> ReplayCursor | None:
-        """Takes the agent through what it did in a process before this one; gives the course of this task, if any."""
+        """Replays what the agent did in earlier processes; returns the cursor of this task, if any."""
         wanted: ReplayCursor | None = None
         for course in self._past.pop(agent, {}).values():
             if course.place == place and course.task == task:

@@ -1,4 +1,4 @@
-"""Runtimes and shared values of a team's agents, under names and ids by which a later process finds them again."""
+"""Runtimes and shared values of a team's agents, with names and ids by which a later process finds them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from cenote_security.ids import TeamId
 from cenote_security.policy import SandboxPolicy
 
 LEASE: Final = 900.0
-"""Seconds that an agent's runtime outlives the process that works on its team: another takes the team over in much
-less, and a team that nobody works on keeps no runtimes.
+"""Seconds that an agent's runtime outlives the process that works on its team. Another process takes over in much
+less time, and a team without a process keeps no runtimes.
 """
 
 PATIENCE: Final = 30.0
 
 ROOM: Final = 60.0
-"""Seconds in which what keeps the platform from making a runtime may pass, such as a disk that is full."""
+"""Seconds for a passing obstacle to making a runtime, such as a full disk."""
 
 LOOK_EVERY: Final = 1.0
 
 Key = Callable[[str], str]
-"""The key of the cell that an agent is about to run."""
+"""Returns the key of the cell that an agent is about to run."""
 
 
 class TeamRuntimes:
-    """Of one run of a team."""
+    """The runtimes of one run of a team."""
 
     def __init__(
         self, destination: Destination, team: TeamId, run: int, agents: Sequence[str], key: Key
@@ -57,7 +57,7 @@ class TeamRuntimes:
         self._cores: dict[str, RuntimeCore] = {}
 
     def make(self, name: str, sandbox: SandboxPolicy) -> AsyncPythonRuntime:
-        """See RuntimeFactory. What is made for nobody by name ends with this process."""
+        """See RuntimeFactory. A runtime without an agent's name ends with this process."""
         at = self._destination
         if name not in self._agents:
             backend = partial(_AgentsRuntime, client_of(at))
@@ -79,11 +79,11 @@ class TeamRuntimes:
         self._cores[agent].register(items)
 
     def lost(self, agents: Sequence[str]) -> list[str]:
-        """Those whose runtime is not there any more."""
+        """Agents whose runtime no longer exists."""
         return [agent for agent in agents if not self._is_there(agent)]
 
     def delete(self) -> None:
-        """All that were made in this run, by whichever process."""
+        """Ends all runtimes of this run, including those of earlier processes."""
         for agent in self._agents:
             try:
                 background().wait(self._client_of_platform().delete(self.name_of(agent)), PATIENCE, "answer")
@@ -91,7 +91,7 @@ class TeamRuntimes:
                 continue
 
     def name_of(self, agent: str) -> str:
-        """Of an agent's runtime; in ASCII, whatever the agent is called."""
+        """The name of an agent's runtime, in ASCII for any agent name."""
         plain = re.sub(r"[^A-Za-z0-9]", "", agent)[:20] or "agent"
         return f"{names_of(self._team)}{self._run}-{self._agents.index(agent)}-{plain}"
 
@@ -106,7 +106,7 @@ class TeamRuntimes:
         return described.state != platform_pb2.RuntimeDescription.LOST
 
     def _client(self, agent: str) -> str:
-        """The same in each process: cells and host calls of the one before are its own."""
+        """The client id, equal in each process: cells and host calls of an earlier process belong to this one."""
         text = f"{self._team}/{self._run}/{agent}"
         return f"team-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -115,7 +115,7 @@ class TeamRuntimes:
 
 
 class _AgentsRuntime(RemoteRuntime):
-    """Is asked for again for a while: a whole run fails with what an agent's runtime fails with."""
+    """Retries creation for a while: a run fails if an agent's runtime fails."""
 
     def start(self) -> None:
         until = time.monotonic() + ROOM
@@ -123,23 +123,23 @@ class _AgentsRuntime(RemoteRuntime):
             try:
                 return super().start()
             except UnavailableError as error:
-                # What is more than that, such as a jail that does not start, is so the next time too.
+                # Other errors, such as a jail that does not start, would repeat.
                 if type(error) is not UnavailableError or time.monotonic() >= until:
                     raise
             time.sleep(LOOK_EVERY)
 
 
 def names_of(team: TeamId) -> str:
-    """What the names of all runtimes of a team's agents begin with."""
+    """The common prefix of the runtime names of a team's agents."""
     return f"team-{team[3:13]}-"
 
 
 KEPT: Final = 3600.0
-"""Seconds that what a run made is kept for whoever set the team to work."""
+"""Seconds that the results of a run are kept for the client that started it."""
 
 
 class TeamReferences:
-    """See ReferenceStore. holder: the same in each process that works on the team."""
+    """See ReferenceStore. holder: equal in each process that works on the team."""
 
     def __init__(self, destination: Destination, holder: str) -> None:
         self._references = client_of(destination).references
@@ -160,6 +160,6 @@ class TeamReferences:
         return ObjectReference(holding, info)
 
     def leave(self, reference_id: str) -> None:
-        """Keeps a value for a while when nobody works on the team any more."""
+        """Keeps a value for a while after the team's process has ended."""
         kept = self._references.leave(reference_id, f"{self._holder}, done", KEPT)
         background().wait(kept, PATIENCE, "keep a value")

@@ -21,11 +21,11 @@ from cenote_security.ids import TeamId
 T = TypeVar("T")
 
 LOOK_EVERY: Final = 0.1
-"""Seconds between two looks for news, each some ten microseconds."""
+"""Seconds between two queries for new events; each takes some ten microseconds."""
 
 
 class TeamService(TeamServiceServicer):
-    """On the gateway's loop; what blocks is done on threads."""
+    """Runs on the gateway's loop; blocking calls run on threads."""
 
     def __init__(self, stores: Stores, registry: TeamRegistry, callers: GatewayCalls) -> None:
         self._stores = stores
@@ -82,12 +82,12 @@ class TeamService(TeamServiceServicer):
     async def _news(
         self, team: TeamId, request: team_pb2.FollowRequest, barred: Task[NoReturn]
     ) -> AsyncIterator[StoredTeamEvent]:
-        """barred: see GatewayCalls. It is looked at also while nothing happens."""
+        """barred: see GatewayCalls. It is checked also while no events come."""
         heard = request.after
         while True:
             if barred.done():
                 await barred
-            # In this order: what ends a run is told in one stroke with its end.
+            # The order matters: the last events of a run are written in one transaction with its end.
             at_work = await self._callers.on_thread(lambda: self._stores.team_runs.open(team))
             page = await self._callers.on_thread(partial(self._stores.team_news.after, team, heard))
             for news in page:
@@ -98,7 +98,7 @@ class TeamService(TeamServiceServicer):
             if not page:
                 if not (at_work or request.wait):
                     return
-                if not at_work:  # it may be deleted, of which there is no news
+                if not at_work:  # it may have been deleted, which is not an event
                     await self._callers.on_thread(partial(self._stores.teams.of_all, team))
                 await asyncio.sleep(LOOK_EVERY)
 

@@ -1,6 +1,6 @@
-"""Tables of teams: which a tenant has, their runs, and their numbered events. The only place with their SQL.
+"""Tables of teams: the teams of each tenant, their runs, and their numbered events. The only place with their SQL.
 
-`TeamWorkload` is what those see of it that start processes for teams.
+`TeamWorkload` is the view for code that starts processes for teams.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ID_PREFIX: Final = "tm_"
 class TeamRow:
     """definition: the serialised message. state: a TeamState's JSON; empty before the first run.
 
-    epoch: how many processes have worked on it. created: seconds since the epoch of time.
+    epoch: how many processes have worked on it. created: seconds since the epoch.
     """
 
     id: TeamId
@@ -61,7 +61,7 @@ class TeamTable:
         return self.find(tenant, team)
 
     def define(self, tenant: TenantId, team: TeamId, definition: bytes) -> None:
-        """Other members, from the next run on."""
+        """Changes the members, from the next run on."""
         sql = "UPDATE teams SET definition = ? WHERE tenant_id = ? AND id = ?"
         self._database.execute(sql, definition.hex(), tenant, team)
 
@@ -75,7 +75,7 @@ class TeamTable:
         return _team(row)
 
     def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[TeamRow]:
-        """By name, those behind `after`."""
+        """By name, those after `after`."""
         sql = "SELECT * FROM teams WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
         return [_team(row) for row in self._database.rows(sql, tenant, after, limit)]
 
@@ -89,7 +89,7 @@ class TeamTable:
         return {id: (state.get("tokens", 0), state.get("nanodollars", 0)) for id, state in states}
 
     def remove(self, tenant: TenantId, team: TeamId) -> None:
-        """With its runs, its news and its record: whoever still works on it finds nothing to write to."""
+        """Removes the team with its runs, events and notes. A process that still works on it can no longer write."""
         with self._database.transaction():
             self._database.execute("DELETE FROM teams WHERE tenant_id = ? AND id = ?", tenant, team)
             self._database.execute("DELETE FROM team_runs WHERE team_id = ?", team)
@@ -97,7 +97,7 @@ class TeamTable:
             self._database.execute("DELETE FROM team_record WHERE team_id = ?", team)
 
     def of_all(self, team: TeamId) -> TeamRow:
-        """Whosever it is. For the platform itself. Raises UnknownEntryError."""
+        """A team of any tenant. For the platform itself. Raises UnknownEntryError."""
         row = self._database.row("SELECT * FROM teams WHERE id = ?", team)
         if row is None:
             raise UnknownEntryError("team", team)
@@ -120,8 +120,9 @@ RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 RUN_STATES: Final[tuple[RunState, ...]] = get_args(RunState)
 
 MAX_RUNS_KEPT: Final = 200
-"""Of one team, with half a mebibyte each of what it was set to do; older ones that have ended are dropped. A run
-takes moments where it is cancelled at once, and all tenants' are in one database."""
+"""Of one team; older runs that have ended are dropped. Each has up to half a mebibyte of work, a run that is
+cancelled at once takes moments, and all tenants share a database.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +145,14 @@ class RunRow:
 
 
 class TeamRunTable:
-    """By team; who may see a team is decided before. Used from any thread."""
+    """Runs by team; the caller checks who may see a team. Used from any thread."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     def add(self, team: TeamId, work: bytes, key: str) -> RunRow:
-        """The run of this key, made if none that is kept has it. An empty key is nobody's."""
+        """The run of this key; inserts one if there is none. An empty key always inserts."""
         with self._database.transaction():
             sql = "SELECT number FROM team_runs WHERE team_id = ? AND request_key = ?"
             found = self._database.row(sql, team, key) if key else None
@@ -184,18 +185,18 @@ class TeamRunTable:
         return [_run(row) for row in self._database.rows(sql, team, limit)]
 
     def open(self, team: TeamId) -> list[RunRow]:
-        """Those that have not come to their end, the oldest first."""
+        """Those that are not over, the oldest first."""
         sql = "SELECT * FROM team_runs WHERE team_id = ? AND state IN ('waiting', 'running') ORDER BY number"
         return [_run(row) for row in self._database.rows(sql, team)]
 
     def teams_at_work(self) -> list[TeamId]:
-        """All tenants': those that have something to do. For the platform itself."""
+        """Teams of all tenants that have something to do. For the platform itself."""
         sql = "SELECT DISTINCT team_id FROM team_runs WHERE state IN ('waiting', 'running')"
         rows = self._database.rows(sql)
         return [TeamId(row["team_id"]) for row in rows]
 
     def cancel(self, team: TeamId, number: int) -> None:
-        """One that waits is over at once; of one that is worked on, its orchestrator hears."""
+        """Cancels a run: at once if it waits; otherwise its orchestrator is notified."""
         with self._database.transaction():
             sql = "UPDATE team_runs SET wanted = 'cancel' WHERE team_id = ? AND number = ? AND state = 'running'"
             self._database.execute(sql, team, number)
@@ -206,7 +207,7 @@ class TeamRunTable:
             self._database.execute(sql, self._clock(), team, number)
 
     def give_up(self, team: TeamId, reason: str) -> None:
-        """Nobody can work on what the team is working on."""
+        """Ends the team's current run as failed, because no process can complete it."""
         sql = "UPDATE team_runs SET state = 'failed', error = ?, ended = ? WHERE team_id = ? AND state = 'running'"
         self._database.execute(sql, reason, self._clock(), team)
 
@@ -227,10 +228,10 @@ def _run(row: DatabaseRow) -> RunRow:
 
 
 MAX_EVENTS_KEPT: Final = 10_000
-"""Of one team; older news are dropped."""
+"""Of one team; older events are dropped."""
 
 MAX_EVENT_CONTENT: Final = 64 * 2**10
-"""Characters of one; of a longer one the beginning is kept."""
+"""Characters of one event; a longer one is cut."""
 
 EVENTS_OF_A_PAGE: Final = 200
 
@@ -249,7 +250,7 @@ class StoredTeamEvent:
 
 
 class TeamEventTable:
-    """Of all teams; who may see a team is decided before. Used from any thread."""
+    """Events of all teams; the caller checks who may see a team. Used from any thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -266,7 +267,7 @@ class TeamEventTable:
         return (row["first"] or 0, row["newest"] or 0) if row is not None else (0, 0)
 
     def add(self, team: TeamId, news: StoredTeamEvent) -> None:
-        """In a transaction of its caller's. Drops what is too old."""
+        """Inside the caller's transaction. Drops old events."""
         sql = (
             "INSERT INTO team_news (team_id, number, at, run, agent, place, kind, content) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -285,7 +286,7 @@ class TeamEventTable:
         self._database.execute(sql, team, news.number - MAX_EVENTS_KEPT)
 
     def told(self, team: TeamId, run: int, agent: str, place: str, silent: str) -> int:
-        """How many of an agent's task are there, those of kind `silent` left out."""
+        """Number of events of an agent's task, without those of kind `silent`."""
         sql = (
             "SELECT COUNT(*) AS told FROM team_news WHERE team_id = ? AND run = ? AND agent = ? AND place = ? "
             "AND kind <> ?"
@@ -311,7 +312,7 @@ class TeamWorkload:
 
     kind: Final[Kind] = "team"
     can_make_room: Final = False
-    """A task of agents has no middle to stop at."""
+    """A task of agents cannot be paused."""
 
     def __init__(self, database: Database) -> None:
         self._teams = TeamTable(database)

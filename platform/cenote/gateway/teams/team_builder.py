@@ -1,4 +1,4 @@
-"""From a team as data to one that can work: models, members, plans."""
+"""Builds a team that can work from its data: models, members, plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote.team.work import Chain
 from cenote_proto.v1 import team_pb2
 
 NO_KEY = "none"
-"""Sent where a tenant names a server and gives no key: what the platform's environment has is not for that server."""
+"""Sent where a tenant names a server and gives no key: keys in the platform's environment are not for that server."""
 
 _MODEL = team_pb2.TeamModel
 
@@ -26,10 +26,10 @@ def add_members(
     used: Callable[[str], int],
     variables: Sequence[Variable],
 ) -> None:
-    """used: turns that an agent's model has given in this run so far, in former processes. variables: the lead's."""
+    """used: turns of each agent's model in earlier processes of this run. variables: the lead's."""
     lead = next((member.name for member in definition.members if member.lead), definition.members[0].name)
     for member in definition.members:
-        # What was checked at the edge; CaveAgent checks the rest.
+        # These were checked at the edge; CaveAgent checks the rest.
         settings: dict[str, Any] = data.settings_of(member)
         team.add(
             member.name,
@@ -44,7 +44,7 @@ def add_members(
 
 
 def model_of(model: team_pb2.TeamModel, secrets: Mapping[str, str], used: int) -> Model:
-    """used: turns of a script that are behind it."""
+    """used: turns of a script that were already taken."""
     if model.kind == _MODEL.SCRIPTED:
         return ScriptedModel(list(model.script)[used:], model_id=model.name or "scripted")
     key, parameters = secrets.get(model.secret), data.parameters_of(model)
@@ -56,7 +56,7 @@ def model_of(model: team_pb2.TeamModel, secrets: Mapping[str, str], used: int) -
 
 
 def keyless(definition: team_pb2.TeamDefinition) -> list[str]:
-    """Members whose models ask a server, with no key of the team's."""
+    """Members whose models call a server without a key of the team's."""
     return [
         member.name
         for member in definition.members

@@ -1,1 +1,1 @@
-"""Certificates: those that clients are shown, and those of the connections between gateway and machines."""
+"""Certificates: those for clients, and those of the connections between gateway and machines."""

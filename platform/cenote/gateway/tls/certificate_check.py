@@ -1,4 +1,4 @@
-"""Whether a certificate is good for what it is wanted for, said before a handshake says it worse. Values only."""
+"""Whether a certificate fits its purpose, for better errors than a failed handshake gives. Values only."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def check_certificate(
 
 
 def expiry(pem: bytes) -> datetime:
-    """When the first certificate of a PEM file that is over is over. Raises ValueError for what is none."""
+    """The earliest expiry of a certificate in a PEM file. Raises ValueError if there is no certificate."""
     return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(pem))
 
 
 def names_of(pem: bytes) -> list[str]:
-    """The names and addresses that a certificate is for; wildcards as they stand there."""
+    """The names and addresses that a certificate is for; wildcards are not expanded."""
     return [str(entry) for entry in _listed(_chain("", pem)[0])]
 
 
 def expires_before(pem: bytes, moment: datetime) -> bool:
-    """Whether the first certificate of a PEM file is over by then."""
+    """Whether a certificate of a PEM file expires by then."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc <= moment
 
 
@@ -97,7 +97,7 @@ def _check_name(what: str, certificate: x509.Certificate, name: str) -> None:
 
 
 def _listed(certificate: x509.Certificate) -> Iterator[str | _Address]:
-    """Alternative names only: nobody has looked at common names for years."""
+    """Alternative names only: clients have ignored common names for years."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -124,7 +124,7 @@ def _address(name: str) -> _Address | None:
 
 
 def _check_signer(what: str, chain: list[x509.Certificate], authorities: list[x509.Certificate]) -> None:
-    """The last certificate that was given must be by one of the authorities, and each other one by the next."""
+    """The last given certificate must be signed by one of the authorities, and each other one by the next."""
     for certificate, signer in pairwise(chain):
         if not _is_by(certificate, signer):
             raise CertificateError(

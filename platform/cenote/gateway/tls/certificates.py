@@ -1,9 +1,8 @@
-"""The platform's TLS with clients: its certificates, made in a folder or given, shown and renewed.
+"""The platform's TLS with clients: its certificates, made in a folder or given, presented and renewed.
 
-A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` (the same, for what
-clients connect to), and `ca.pem`, the only one for others: by it, clients know the platform. A certificate and
-its key share a file so that no crash can part them. What components show each other is in no file, see
-`InternalTls`.
+A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` (the same, for the
+server), and `ca.pem`, the only file for others: clients verify the platform with it. A certificate and its key share
+a file so that a crash cannot separate them. Certificates between components are in no file, see `InternalTls`.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def kept_authority(folder: Path, *, now: datetime | None = None) -> Certificate:
 def made_certificates(
     folder: Path, names: Sequence[str] = LOOPBACK_NAMES, *, now: datetime | None = None
 ) -> TlsMaterial:
-    """The folder's certificate for clients to see. It is made if it is missing, lacks a name, or expires in a month.
+    """The folder's certificate for clients. It is made if it is missing, lacks a name, or expires within a month.
 
-    names: host names and addresses that they connect to.
+    names: host names and addresses that clients connect to.
     Raises CertificateError for an authority that has expired, SecretFileError for files that others may read.
     """
     now = now or datetime.now(UTC)
@@ -74,9 +73,9 @@ def given_certificates(
     names: Sequence[str] = (),
     now: datetime | None = None,
 ) -> TlsMaterial:
-    """Certificates that somebody else made.
+    """Certificates that the operator provides.
 
-    certificate: with the rest of its chain, if it has one. names: that clients will connect to.
+    certificate: with the rest of its chain, if any. names: those that clients will connect to.
     Raises CertificateError that says which file is wrong and how; SecretFileError for a key that others may read.
     """
     own = Certificate(certificate=_public(certificate), key=read_secret_file(key))
@@ -93,7 +92,7 @@ def given_certificates(
 
 
 def _publish(path: Path, certificate: bytes) -> None:
-    """Only what is new: whoever watches or copies the file is told of nothing that is as it was."""
+    """Writes only a changed certificate, so that programs that watch or copy the file see no false change."""
     with suppress(OSError):
         if path.read_bytes() == certificate:
             return
@@ -135,8 +134,8 @@ _WILDCARDS: Final = ("0.0.0.0", "::", "[::]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
     """lines: to machines. material: for TLS with clients, and credentials the same for gRPC; None for none.
-    authority: a file for them; empty where they need none of ours. certificates: those that run out some day, PEM by
-    what people call them.
+    authority: a file for clients; empty where they need none of ours. certificates: those that expire, PEM by the
+    name in messages.
     """
 
     lines: InternalTls
@@ -173,13 +172,14 @@ def transport(options: PlatformOptions) -> Transport:
 
 
 class ShownCertificate:
-    """What clients are shown: renewed without a restart, from new files of the operator's, or by the platform itself.
+    """The certificate for clients: renewed without a restart, from new files of the operator or by the platform
+    itself.
 
-    made: reads or makes it. What cannot be used now is not shown, and what was shown before goes on to be.
+    made: reads or makes it. If the new one cannot be used, the former one stays in use.
     """
 
     def __init__(self, made: Callable[[], TlsMaterial], clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises what `made` does."""
+        """Raises what `made` raises."""
         self._made = made
         self._clock = clock
         self._lock = threading.Lock()
@@ -202,10 +202,10 @@ class ShownCertificate:
 
 
 def called(host: str, address: str) -> tuple[str, str]:
-    """What clients call a platform, on this machine and on others; the second is empty where it is the first.
+    """The names of a platform for clients on this machine and on others; the second is empty if they are equal.
 
-    A wildcard address is one to listen at, which no certificate names: it is `localhost` here, elsewhere the
-    machine's name. address: as it is bound, with the port.
+    A wildcard address is only for listening, and no certificate names it: here it becomes `localhost`, elsewhere the
+    machine's name. address: as bound, with the port.
     """
     if host not in _WILDCARDS:
         return address, ""
@@ -214,6 +214,6 @@ def called(host: str, address: str) -> tuple[str, str]:
 
 
 def _names(host: str) -> list[str]:
-    """What clients may call this machine."""
+    """The names that clients may use for this machine."""
     names = [*LOOPBACK_NAMES, socket.gethostname(), socket.getfqdn()]
     return list(dict.fromkeys(names if host in _WILDCARDS else [*names, host]))

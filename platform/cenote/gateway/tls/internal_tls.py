@@ -1,4 +1,4 @@
-"""The lines between the gateway and the machines: which of them are secured, and by what each end knows the other."""
+"""TLS between the gateway and the machines: which connections use it, and how each end verifies the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cenote_security.auth.certificates import Certificate, TlsMaterial, is_due
 from cenote_security.loopback import host_of, is_loopback
 
 GATEWAY: Final = "gateway"
-"""What its certificate calls it, the only one that is for clients: machines have theirs for servers alone."""
+"""The name in the gateway's certificate. It alone is for a TLS client: those of machines are for servers only."""
 
 
 def _now() -> datetime:
@@ -20,10 +20,10 @@ def _now() -> datetime:
 
 
 class InternalTls:
-    """All that lead off the loopback are secured. Thread-safe.
+    """Secures all connections off the loopback. Thread-safe.
 
-    authority: the platform's own, which signs for its components whatever certificate is shown to clients.
-    everywhere: lines on the loopback are secured too.
+    authority: the platform's own, which signs for its components, independent of the certificate for clients.
+    everywhere: connections on the loopback use TLS too.
     """
 
     def __init__(
@@ -37,25 +37,23 @@ class InternalTls:
 
     @property
     def authority(self) -> bytes:
-        """Its certificate, in PEM."""
+        """The authority's certificate, in PEM."""
         return self._authority.certificate
 
     def secures(self, address: str) -> bool:
-        """Whether the line to `host:port` is secured. Decided by the address alone: nobody else can have it in the
-        clear.
-        """
+        """Whether the connection to `host:port` uses TLS. Decided by the address alone: no peer can avoid TLS."""
         return self.everywhere or not is_loopback(host_of(address))
 
     def material(self) -> TlsMaterial:
-        """What the gateway shows to machines, and trusts of them. Another one once half of its time is over."""
+        """The gateway's certificate for machines, and its trusted authority. Renewed after half of its lifetime."""
         return self._current(GATEWAY, "client")
 
     def serving(self, host: str) -> TlsMaterial:
-        """The same of a server in the gateway's own process."""
+        """The same for a server in the gateway's own process."""
         return self._current(host, "server")
 
     def sign(self, request: bytes, host: str) -> bytes:
-        """The certificate of a machine whose servers listen at `host`. Raises UsageError for what is no request."""
+        """Signs for a machine whose servers listen at `host`. Raises UsageError for an invalid request."""
         return sign(self._authority, request, [host], ["server"], self._clock())
 
     def _current(self, name: str, purpose: Purpose) -> TlsMaterial:

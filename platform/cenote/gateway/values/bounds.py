@@ -1,4 +1,4 @@
-"""What a tenant's policies may ask of machines that are not its own. Values only."""
+"""What tenants' policies may use on machines that are not their own. Values only."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from cenote_security.printable import shown_size
 from cenote_security.problems import Problems
 
 LONGEST_LEASE: Final = 86_400.0
-"""Seconds that a runtime outlives its last client, if it is to end at all."""
+"""Maximum lease in seconds, unless a runtime has none."""
 
 PRELOADS: Final = tuple(SandboxPolicy().preload)
-"""Modules that tenants may have imported before their jails begin, besides those that the operator names.
+"""Modules that tenants may preload, besides those that the operator names.
 
-They are imported outside the jails, in a process that a node keeps for each list of them, at nobody's quota: so it is
-the operator who says which, and their order makes no difference.
+Preloads are imported outside the jails, in a process that a node keeps for each list of them, and count to no quota.
+So the operator decides which are allowed, and their order makes no difference.
 """
 
 MAX_POLICY: Final = 64 * 2**10
-"""Bytes of a policy as a message; it is kept for as long as its runtime."""
+"""Bytes of a policy as a message; it is stored for as long as its runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantBounds:
-    """What the operator of a platform lets all tenants have.
+    """What the operator of a platform allows all tenants.
 
-    preloads: modules that may be imported beforehand. environments: digests by name.
+    preloads: allowed modules. environments: digests by name.
     """
 
     preloads: Sequence[str] = PRELOADS
     environments: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, policy: SandboxPolicy) -> SandboxPolicy:
-        """The policy as the platform carries it out, its environment by digest. Raises RejectedError with all that no
-        tenant may have.
+        """The policy as the platform carries it out, with its environment by digest. Raises RejectedError with
+        everything that tenants may not have.
         """
         wrong = Problems()
         for known in definitions(SandboxPolicy):
@@ -68,7 +68,9 @@ class TenantBounds:
         return replace(policy, preload=preload, environment=digest)
 
     def apply_to_definition(self, policy: SandboxPolicy) -> SandboxPolicy:
-        """The same for a policy in the definition of a team or job, which is stored and shown as it is."""
+        """`apply` for a policy in the definition of a team or job. Definitions may be read, so credentials are
+        refused.
+        """
         if policy.has_credentials:
             raise RejectedError(
                 "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
@@ -77,10 +79,10 @@ class TenantBounds:
         return self.apply(policy)
 
     def digest_of(self, wanted: Environment | str | None) -> str | None:
-        """Of the environment that a policy names. Raises RejectedError."""
+        """The digest of the environment that a policy names. Raises RejectedError."""
         if wanted is None:
             return None
-        digest = self.environments.get(str(wanted), str(wanted))  # messages hold no definition
+        digest = self.environments.get(str(wanted), str(wanted))  # messages contain no definition
         if digest in self.environments.values():
             return digest
         raise RejectedError(
@@ -94,7 +96,7 @@ def _environments(names: Collection[str]) -> str:
 
 
 def _check_for_tenants(known: Definition, value: Any) -> None:
-    """Raises RejectedError for what is right, but not for tenants."""
+    """Raises RejectedError for a valid value that tenants may not have."""
     if value in known.option.not_for_tenants:
         rest = [choice for choice in known.choices if choice not in known.option.not_for_tenants]
         weak = "walls" if known.name == "isolation" else known.name

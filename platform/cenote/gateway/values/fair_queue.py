@@ -1,12 +1,12 @@
-"""Whose turn it is when the machine is full: start-time fair queueing over tenants. No clock, no I/O.
+"""Decides which tenant goes next when the machine is full: start-time fair queueing. No clock, no I/O.
 
 P. Goyal, H. M. Vin, H. Cheng, "Start-time fair queuing: a scheduling algorithm for integrated services packet
 switching networks", IEEE/ACM Transactions on Networking 5(5), 1997; for a server with several slots, W. Jin,
 J. S. Chase, J. Kaur, "Interposed proportional sharing for a storage service utility", SIGMETRICS 2004.
 
-Each tenant has a tag, the virtual time at which its next request may start. The lowest tag goes first and then moves
-on by cost / weight. Weighted fair queueing would have to simulate an ideal machine beside it, and deficit round robin
-needs a quantum that fits all costs. What a cell costs is known when it is over; then its tenant's tag is put right.
+Each tenant has a tag, the virtual time at which its next request may start. The lowest tag goes first and then
+increases by cost / weight. Weighted fair queueing would have to simulate an ideal machine, and deficit round robin
+needs a quantum that fits all costs. The cost of a cell is known when it is over; then its tenant's tag is corrected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cenote_security.errors import UsageError
 from cenote_security.ids import TenantId
 
 MIN_COST: Final = 0.001
-"""Nothing is free: a tenant whose requests cost nothing would never have to let another one go first."""
+"""No cost is 0: a tenant whose requests cost nothing would never have to let another one go first."""
 
 DEFAULT_BACKLOG: Final = 1000
 
@@ -30,7 +30,7 @@ Ticket = TypeVar("Ticket", bound=Hashable)
 
 @dataclass(slots=True)
 class _Line(Generic[Ticket]):
-    """One tenant: its waiting requests with their expected costs, and how many of its requests run."""
+    """One tenant: its waiting requests with their expected costs, and the number of its running requests."""
 
     tag: float = 0.0
     weight: float = 1.0
@@ -50,15 +50,15 @@ class _Running:
 
 
 class FairQueue(Generic[Ticket]):
-    """Hands a number of slots to tenants by their weights. Not for use from several threads at once.
+    """Assigns a number of slots to tenants by their weights. Not thread-safe.
 
-    Among tenants that always have something waiting, and whose costs are known, what two of them were given differs,
-    in cost / weight, by no more than the largest request of each. A tenant that was away comes in at the current
-    time: each other one of them goes before it once at the most. Being away, or at its own limit, earns nothing.
+    Between two tenants that always have waiting requests with known costs, the difference of cost / weight is at most
+    the largest request of each. A tenant that was away joins at the current virtual time: each other tenant goes
+    before it at most once. Being away, or at its own limit, earns a tenant nothing.
     """
 
     def __init__(self, slots: int, *, backlog: int = DEFAULT_BACKLOG) -> None:
-        """slots: how many requests run at once. backlog: how many of one tenant may wait."""
+        """slots: how many requests run at once. backlog: how many requests of one tenant may wait."""
         if slots < 1 or backlog < 1:
             raise UsageError("a queue needs at least one slot, and room for one request to wait")
         self._slots = slots
@@ -77,11 +77,11 @@ class FairQueue(Generic[Ticket]):
         weight: float = 1.0,
         at_once: int | None = None,
     ) -> None:
-        """Puts a request behind the others of its tenant.
+        """Adds a request after the others of its tenant.
 
-        cost: what it will take, as far as anybody knows, in any unit that is the same for all. weight: the tenant's
-        share, in relation to the others'. at_once: how many of the tenant's may run at once, None for no limit.
-        Raises QueueFullError; UsageError for a ticket that is in the queue, or numbers that are not positive.
+        cost: the expected cost, in any unit that is the same for all. weight: the tenant's share, relative to the
+        others. at_once: how many of the tenant's may run at once, None for no limit. Raises QueueFullError;
+        UsageError for a ticket that is in the queue, or numbers that are not positive.
         """
         if ticket in self._waiting or ticket in self._running:
             raise UsageError(f"{ticket!r} is in the queue already")
@@ -97,14 +97,14 @@ class FairQueue(Generic[Ticket]):
         self._catch_up(line, was_eligible)
 
     def start(self) -> list[Ticket]:
-        """The requests that run from now on, in order: call it after each `submit`, `finish` and `withdraw`."""
+        """The requests that start now, in order: call it after each `submit`, `finish` and `withdraw`."""
         started = []
         while len(self._running) < self._slots and (tenant := self._next()) is not None:
             started.append(self._start(tenant))
         return started
 
     def finish(self, ticket: Ticket, cost: float | None = None) -> None:
-        """A request is over, well or not. cost: what it took in the end, None if that is what was expected.
+        """A request is over, in whatever way. cost: the actual cost, None if it is the expected one.
 
         Raises UsageError for one that does not run.
         """
@@ -120,7 +120,7 @@ class FairQueue(Generic[Ticket]):
         self._forget_idle(running.tenant)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Takes back a request that waits. False when it does not: it runs, or was never here."""
+        """Removes a waiting request. False when it does not wait: it runs, or is unknown."""
         tenant = self._waiting.pop(ticket, None)
         if tenant is None:
             return False
@@ -137,7 +137,7 @@ class FairQueue(Generic[Ticket]):
         return len(self._running)
 
     def _next(self) -> TenantId | None:
-        """A scan: tenants that wait at once are tens, and a heap could not skip those at their own limit."""
+        """A scan: few tenants wait at once, and a heap could not skip those at their own limit."""
         eligible = [(line.tag, tenant) for tenant, line in self._lines.items() if line.eligible]
         return min(eligible, key=lambda entry: entry[0])[1] if eligible else None
 
@@ -153,12 +153,12 @@ class FairQueue(Generic[Ticket]):
         return ticket
 
     def _catch_up(self, line: _Line[Ticket], was_eligible: bool) -> None:
-        """Whoever comes in comes in now: otherwise a tenant could save up and then shut all others out."""
+        """A tenant joins at the current virtual time: otherwise it could save up and shut all others out."""
         if line.eligible and not was_eligible:
             line.tag = max(line.tag, self._now)
 
     def _forget_idle(self, tenant: TenantId) -> None:
-        """What a tenant has taken beyond its share is remembered until the others are level, or the machine idles."""
+        """Use beyond a tenant's share is remembered until the others are level, or the machine is idle."""
         line = self._lines[tenant]
         if not line.waiting and not line.running and line.tag <= self._now:
             del self._lines[tenant]

@@ -14,7 +14,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def check_name(kind: str, name: str) -> str:
-    """The name itself. Raises UsageError unless it is safe in paths, URLs and logs. kind: for the error."""
+    """Returns the name. Raises UsageError unless it is safe in paths, URLs and logs. kind: for the error."""
     if len(name) > MAX_NAME or _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name[: MAX_NAME + 1]!r} is no name for a {kind}: up to {MAX_NAME} letters and digits of ASCII, and "
@@ -25,7 +25,7 @@ def check_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualifiedName:
-    """A runtime's name with its tenant's. What a tenant itself writes has no tenant in it."""
+    """A runtime's name with its tenant's. Tenants write their own runtimes without the tenant."""
 
     tenant: str
     runtime: str
@@ -39,6 +39,6 @@ class QualifiedName:
 
     @classmethod
     def parse(cls, text: str, *, tenant: str) -> QualifiedName:
-        """Reads `runtime` or `tenant/runtime`. tenant: whose name is meant where none is written."""
+        """Reads `runtime` or `tenant/runtime`. tenant: the default where none is written."""
         before, slash, after = text.partition("/")
         return cls(tenant=before, runtime=after) if slash else cls(tenant=tenant, runtime=before)

@@ -11,7 +11,7 @@ from cenote_security.ids import TenantId, TokenId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A tenant, by one of its tokens. weight: the tenant's share of a full machine."""
+    """A tenant, authenticated by one of its tokens. weight: the tenant's share of a full machine."""
 
     tenant: TenantId
     tenant_name: str
@@ -20,6 +20,6 @@ class Principal:
     scopes: frozenset[Scope]
 
     def require(self, scope: Scope) -> None:
-        """Raises ScopeMissingError unless the token has the scope itself: none implies another."""
+        """Raises ScopeMissingError unless the token has this scope: no scope implies another."""
         if scope not in self.scopes:
             raise ScopeMissingError(scope.value, tuple(sorted(self.scopes)))

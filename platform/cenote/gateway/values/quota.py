@@ -1,4 +1,4 @@
-"""What a tenant may have at once, and the ledger of what it has. Values in, values out."""
+"""Tenants' quotas, and the ledger of what is in use. Values in, values out."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cenote_security.printable import shown_size
 from cenote_worker.tenancy.shared_quota import REMEDIES, UNITS, Limits, SharedQuota
 
 MAX_LIMIT: Final = 2**62
-"""Sums of two still fit the database's integers."""
+"""The sum of two still fits the database's integers."""
 
 
 class Quota(StrEnum):
-    """Something that is counted per tenant, in whole units, so that no sum drifts.
+    """A resource that is counted per tenant, in whole units, so that no sum drifts.
 
-    RUNTIMES: created and not removed. MEMORY: bytes that the policies of live runtimes promise. CPUS: thousandths of
-    a CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS:
-    made and not deleted. JOBS: submitted and not over.
+    RUNTIMES: created and not removed. MEMORY: bytes reserved by the policies of live runtimes. CPUS: thousandths of a
+    CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS: made and not
+    deleted. JOBS: submitted and not over.
     """
 
     RUNTIMES = "runtimes"
@@ -74,7 +74,7 @@ class TenantLimits(Options):
         self.checked().raise_all()
 
     def amounts(self) -> Amounts:
-        """In the quotas' own units; what is not limited is left out."""
+        """The limits in the quotas' own units; unlimited quotas are left out."""
         found = {Quota(name): value for name, value in self.changes().items()}
         return {
             quota: round(value * 1000) if _UNITS.get(quota) == THOUSANDTHS else value
@@ -99,14 +99,15 @@ _REMEDIES: Final = {
 }
 
 Amounts = Mapping[Quota, int]
-"""How much of each; what is not mentioned is none, or in limits, as much as there is."""
+"""Amounts by quota; a missing one is 0, or in limits, unlimited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What one thing takes of its tenant's quotas for as long as it exists.
+    """The amounts that one object takes of its tenant's quotas while it exists.
 
-    key: names it, such as a runtime's id. lasting: it outlives the gateway, as runtimes do and cells do not.
+    key: identifies the object, such as a runtime's id. lasting: it outlives the gateway, as runtimes do and cells do
+    not.
     """
 
     key: str
@@ -123,29 +124,28 @@ class Hold:
 class QuotaLedger:
     """All holds of all tenants. A refused request changes nothing.
 
-    Limits are handed in with each request: one that was lowered below what is in use takes nothing away, and lets
-    nothing more in.
+    Limits are passed with each request: a limit below what is in use removes no hold, and refuses new ones.
     """
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        """holds: those that outlived the last ledger; they are taken as they are."""
+        """holds: those that outlived the last ledger; they are not checked."""
         self._holds: dict[str, Hold] = {}
         self._used: defaultdict[TenantId, Counter[Quota]] = defaultdict(Counter)
         for hold in holds:
             self._put(hold)
 
     def reserve(self, hold: Hold, limits: Amounts) -> None:
-        """Before the thing exists. Raises QuotaExceededError; UsageError for a key that is in use."""
+        """Call before the object exists. Raises QuotaExceededError; UsageError for a key that is in use."""
         if hold.key in self._holds:
             raise UsageError(f"{hold.key!r} holds its part of the quotas already")
         self._check(hold, {}, limits)
         self._put(hold)
 
     def settle(self, key: str, amounts: Amounts, limits: Amounts) -> Hold:
-        """Once it is known what the thing takes: instead of what was reserved. Gives the hold that it replaced.
+        """Replaces a reservation once the amounts are known. Returns the hold that it replaced.
 
-        What it takes beyond its reservation is checked like a new one. Raises QuotaExceededError, and then the
-        reservation stands; UsageError for a key that is not in use.
+        Amounts beyond the reservation are checked like new ones. Raises QuotaExceededError, and then the reservation
+        stands; UsageError for a key that is not in use.
         """
         old = self._holds.get(key)
         if old is None:
@@ -160,22 +160,22 @@ class QuotaLedger:
         return self._holds.get(key)
 
     def holders(self, tenant: TenantId, quota: Quota) -> list[Hold]:
-        """What has some of a quota, most of it first."""
+        """Holds with some of a quota, the largest first."""
         found = [hold for hold in self._holds.values() if hold.tenant == tenant and hold.amounts.get(quota)]
         return sorted(found, key=lambda hold: -hold.amounts[quota])
 
     def lasting(self) -> list[Hold]:
-        """Those of things that outlive the gateway."""
+        """Holds of objects that outlive the gateway."""
         return [hold for hold in self._holds.values() if hold.lasting]
 
     def release(self, key: str) -> None:
-        """When the thing is gone. Releasing twice is fine: the paths of failures meet here."""
+        """Call when the object is gone. Releasing twice is fine: several failure paths release."""
         hold = self._holds.pop(key, None)
         if hold is not None:
             self._used[hold.tenant].subtract(hold.amounts)
 
     def used(self, tenant: TenantId) -> Amounts:
-        """What the tenant has of everything."""
+        """The tenant's use of all quotas."""
         return {quota: self._used[tenant][quota] for quota in Quota}
 
     def _check(self, hold: Hold, before: Amounts, limits: Amounts) -> None:
@@ -200,7 +200,7 @@ def unit_of(quota: Quota) -> str:
 
 
 def shown(quota: Quota, amount: int) -> str:
-    """An amount in words."""
+    """An amount as text."""
     unit = _UNITS.get(quota, "")
     if unit == "bytes":
         return shown_size(amount)
@@ -208,5 +208,5 @@ def shown(quota: Quota, amount: int) -> str:
 
 
 def shared(limits: Amounts) -> Limits:
-    """Those of them that machines see to."""
+    """The limits that machines enforce."""
     return {quota: limits[Quota(quota)] for quota in SharedQuota if Quota(quota) in limits}

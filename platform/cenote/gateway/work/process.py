@@ -18,7 +18,7 @@ log = logging.getLogger("cenote.orchestrators")
 
 
 def main(settings: str) -> int:
-    """Its exit status. It is started again as long as there is something to do."""
+    """Returns the exit status. The process is restarted as long as there is something to do."""
     given = OrchestratorSettings.from_json(settings)
     logs.set_up(logging.WARNING, as_json=given.log_json)
     made: Future[WorkLoop] = Future()
@@ -38,12 +38,10 @@ def main(settings: str) -> int:
 
 
 def _hear_the_gateway(made: Future[WorkLoop]) -> None:
-    """A byte asks for room; the end of all is that of the gateway."""
-    while os.read(
-        0, 4096
-    ):  # not by sys.stdin, whose lock is held then, and which the end of this process takes
+    """Each byte asks it to make room. End of file means that the gateway has ended."""
+    while os.read(0, 4096):  # not sys.stdin: reading holds its lock, which the exit of this process takes
         made.add_done_callback(lambda done: done.result().make_room())
-    os._exit(1)  # at once: whoever works on it next goes on from what is written down
+    os._exit(1)  # at once: the next process continues from what is recorded
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts a process that works on a team or a job. It ends with the one that started it."""
+"""Starts a process that works on a team or a job. It ends with its parent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Final
 
 NEEDED: Final = ("PATH", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""And what Python itself looks at, and the language. Nothing else of the platform's environment is for tenants."""
+"""Variables that Python itself reads, and the language. The platform's other variables are not for tenants."""
 
 NO_HOME: Final = "/nonexistent"
-"""Where libraries of providers look for the identity of whoever runs the platform."""
+"""Home folder in which providers' libraries do not find the identity of the user who runs the platform."""
 
 _KINDS: Final = ("PYTHON", "LC_")
 
 
 class OrchestratorProcess:
-    """Its standard input is open for as long as this process lives and wants it to work."""
+    """Its standard input is open while this process lives and wants it to work."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -32,7 +32,7 @@ class OrchestratorProcess:
         return self._process.pid
 
     def wait(self, patience: float) -> bool:
-        """Whether it has ended, after so many seconds at the most."""
+        """Returns whether it has ended, after at most `patience` seconds."""
         if self._process.returncode is None and not select.select((self._handle,), (), (), patience)[0]:
             return False
         self._process.wait()
@@ -42,7 +42,7 @@ class OrchestratorProcess:
         return True
 
     def make_room(self) -> None:
-        """Asks it to end what is under way, begin nothing more, and end."""
+        """Asks it to interrupt what is under way, begin nothing more, and end."""
         with suppress(OSError):  # it has ended just now
             assert self._process.stdin is not None
             os.write(self._process.stdin.fileno(), b"\n")
@@ -52,7 +52,7 @@ class OrchestratorProcess:
 
 
 def environment(allowed: Collection[str]) -> dict[str, str]:
-    """What of this process's environment is handed on."""
+    """The part of this process's environment that is passed on."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -62,7 +62,7 @@ def environment(allowed: Collection[str]) -> dict[str, str]:
 
 
 def spawn(settings: str, log: Path, allowed: Collection[str]) -> OrchestratorProcess:
-    """log: where its output goes. allowed: further names of the environment."""
+    """log: where its output goes. allowed: further names of variables."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         process = subprocess.Popen(

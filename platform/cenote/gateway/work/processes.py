@@ -1,4 +1,4 @@
-"""Who works on teams and jobs, as a port; behind it, without Ray, a process of the gateway's for each at work."""
+"""The port that runs the loops of teams and jobs; and its implementation without Ray, with a process for each."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ log = logging.getLogger("cenote.orchestrators")
 
 
 class Orchestrators(Protocol):
-    """Of the works of one kind. Calls are thread-safe."""
+    """Runs the works of one kind. Calls are thread-safe."""
 
     def begin(self, address: str, authority: str) -> None:
-        """The gateway listens there. Takes up what former gateways have left."""
+        """The gateway listens at `address`. Resumes what former gateways have left."""
 
     def ensure(self, work: str) -> None:
-        """Sees to it that somebody works on what there is to do. Does not wait for it."""
+        """Makes sure that a process works on it if there is something to do. Does not block."""
 
     def settle(self, work: str, patience: float) -> None:
-        """Waits until nobody works any more on what has nothing to do."""
+        """Waits until no process works any more on work that is done."""
 
     def close(self, *, orderly: bool = True) -> None:
-        """Ends all that work. Closing twice is fine.
+        """Ends all processes. Closing twice is fine.
 
-        orderly: not behind an error, such as for a port that is taken: a former gateway's works may go on still.
+        orderly: false after an error, such as for a port that is taken: a former gateway's processes may still run.
         """
 
 
 class ProcessOrchestrators:
-    """A process per work that has something to do, started again when it was killed.
+    """A process per work that has something to do, restarted when it was killed.
 
-    environment: names of variables that these processes find, besides what programs need to run.
+    environment: names of variables for these processes, besides those that programs need to run.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ProcessOrchestrators:
         self._works = works
         self._places = WorkerSlots(works.share) if places is None else places
         self._granted: dict[str, threading.Event] = {}
-        """Of those that wait for a place."""
+        """Works that wait for a slot."""
         self._environment = frozenset(environment)
         self._where = ("", "")
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class ProcessOrchestrators:
             thread.join(patience)
 
     def process(self, work: str) -> int:
-        """The number of the process that works on it; 0 for none."""
+        """The id of the process that works on it; 0 for none."""
         with self._lock:
             process = self._processes.get(work)
         return 0 if process is None else process.pid
@@ -109,14 +109,14 @@ class ProcessOrchestrators:
         try:
             while not self._closing.is_set() and not self._to_its_end(work):
                 self._closing.wait(LOOK_EVERY)
-        except Exception as error:  # whatever it has to do next tries again
+        except Exception as error:  # the next `ensure` tries again
             log.error("%s cannot be worked on: %s", work, error, exc_info=not isinstance(error, CenoteError))
             with self._lock:
                 self._threads.pop(work, None)
 
     def _to_its_end(self, work: str) -> bool:
-        """False where the database went away before, or the machine had no room for a process: nothing else would
-        have this work taken up again.
+        """Returns False where the database was unavailable, or the machine had no room for a process: then the caller
+        must try again.
         """
         try:
             tenant = self._works.tenant(work)
@@ -145,7 +145,7 @@ class ProcessOrchestrators:
             self._granted.pop(work).set()
 
     def _has_work(self, work: str) -> bool:
-        """Once it has not, the next `ensure` starts anew."""
+        """Returns False if it has none; then the next `ensure` starts a new thread."""
         with self._lock:
             if not self._closing.is_set() and self._works.is_open(work):
                 return True
@@ -153,7 +153,7 @@ class ProcessOrchestrators:
             return False
 
     def _work(self, work: str) -> None:
-        """Until there is nothing to do, nobody gets any further, or others are to have the place."""
+        """Runs processes until there is nothing to do, they make no progress, or another work needs the slot."""
         failures, before = 0, self._works.progress(work)
         while self._works.is_open(work) and not self._closing.wait(pause_after(failures)):
             if self._run_process(work) or (failures and self._overstays(work)):
@@ -171,7 +171,7 @@ class ProcessOrchestrators:
             return self._works.can_make_room and self._places.overstaying == work
 
     def _run_process(self, work: str) -> bool:
-        """To its end. Whether it was told to make room."""
+        """Runs a process to its end. Returns whether it was asked to make room."""
         address, authority = self._where
         settings = OrchestratorSettings(
             state=self._state,

@@ -1,7 +1,7 @@
-"""Teams and jobs worked on by Ray actors: one per work that has something to do, started again by Ray when it was
+"""Runs the loops of teams and jobs as Ray actors: one per work that has something to do, restarted by Ray when it was
 killed.
 
-No code of a user or a model runs in these processes: they are clients of runtimes, and speak to models.
+No code of a user or a model runs in these processes: they are clients of runtimes, and call models.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from cenote_worker.node.state_log import StateLog
 log = logging.getLogger("cenote.orchestrators")
 
 MAX_RESTARTS: Final = 100
-"""Of one actor's life, which ends when its work is done: what kills so many is no accident."""
+"""Restarts of one actor, which ends when its work is done: so many kills are no accident."""
 
 SWEEP_EVERY: Final = 2.0
-"""Seconds between two looks for actors with nothing to do; one costs some hundred megabytes."""
+"""Seconds between two checks for idle actors; each takes some hundred megabytes."""
 
 
 class OrchestratorActor:
-    """A WorkLoop as a Ray actor. It works from its constructor on: that is all that Ray runs again."""
+    """A WorkLoop as a Ray actor. It works from its constructor on: Ray repeats only that after a restart."""
 
     def __init__(self, settings: str, allowed: tuple[str, ...]) -> None:
         kept = environment(allowed)
@@ -57,7 +57,7 @@ class OrchestratorActor:
         os.environ.update(kept)
         self._settings = OrchestratorSettings.from_json(settings)
         if self._settings.otlp:
-            export_to(self._settings.otlp, "cenote")  # Ray ends this process at once: what is left is lost
+            export_to(self._settings.otlp, "cenote")  # Ray ends this process at once: unsent traces are lost
         self._loop: WorkLoop | None = None
         self._woken = threading.Event()
         self._idle = threading.Event()
@@ -70,11 +70,11 @@ class OrchestratorActor:
         self._woken.set()
 
     def settle(self, patience: float) -> bool:
-        """Waits until there is nothing to do. False when it takes too long."""
+        """Waits until there is nothing to do. Returns False on timeout."""
         return self._idle.wait(patience)
 
     def make_room(self) -> None:
-        """See WorkLoop. `settle` says when it has."""
+        """See WorkLoop. `settle` returns True when it has."""
         if self._loop is not None:
             self._loop.make_room()
 
@@ -87,11 +87,11 @@ class OrchestratorActor:
                 failures = 0
             except SupersededError:
                 pass
-            except DatabaseUnavailableError as error:  # which says nothing of the work
+            except DatabaseUnavailableError as error:  # this says nothing about the work
                 log.error("%s waits: %s", self._settings.work, error)
                 time.sleep(LOOK_EVERY)
                 self._woken.set()
-            except Exception as error:  # a process would end of it, and be started again
+            except Exception as error:  # a process would end here, and be restarted
                 failures += 1
                 known = isinstance(error, CenoteError)
                 log.error("%s cannot be worked on: %s", self._settings.work, error, exc_info=not known)
@@ -142,7 +142,7 @@ class RayOrchestrators:
         self._actors: dict[str, Any] = {}
         self._places = WorkerSlots(works.share) if places is None else places
         self._leaving: set[str] = set()
-        """Those that were asked to make room."""
+        """Works that were asked to make room."""
         self._closing = threading.Event()
         self._sweeps = StateLog(log, f"{works.kind}s that are worked on could not be looked after")
         self._beginnings = StateLog(log, f"work on a {works.kind} could not be begun")
@@ -163,7 +163,7 @@ class RayOrchestrators:
                 self._begin(self._places.ask(work, self._works.tenant(work)))
 
     def _begin(self, works: Sequence[str]) -> None:
-        """Of those that have a place. Raises nothing: the next look begins what could not be begun."""
+        """Starts works that have a slot. Raises nothing: the next sweep retries."""
         for work in works:
             try:
                 if work not in self._actors:
@@ -195,8 +195,8 @@ class RayOrchestrators:
             self._sweeper.join()
 
     def _adopt(self) -> None:
-        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now; one
-        whose work it was deleting has nobody who would end it.
+        """Adopts actors of a former gateway. One whose work ended meanwhile is idle; one whose work was being deleted
+        would never be ended otherwise.
         """
         for name in ray.util.list_named_actors():
             if name.startswith(self._prefix):
@@ -260,7 +260,7 @@ class RayOrchestrators:
                     del self._actors[work]
                     self._give_up_place(work)
             self._begin([work for work in self._places.holders if work not in self._actors])
-            # Those that made room, and those of which the database, when away, could not be asked.
+            # Works that made room, and those whose state could not be read while the database was away.
             for work in self._works.at_work():
                 if work not in self._places:
                     self._begin(self._places.ask(work, self._works.tenant(work)))
@@ -268,7 +268,7 @@ class RayOrchestrators:
     def _has_left(self, work: str) -> bool:
         try:
             return bool(answer(self._actors[work].settle.remote(0.0), SWEEP_EVERY))
-        except HostGone:  # it is started again
+        except HostGone:  # Ray restarts it
             return False
 
     def _give_up_place(self, work: str) -> None:

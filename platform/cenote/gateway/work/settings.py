@@ -1,4 +1,4 @@
-"""What a process that works on a team or a job is given: settings, secrets in files, the loop to run."""
+"""The inputs of a process that works on a team or a job: settings, secrets in files, the loop to run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cenote_security.auth.secret_files import read_secret_file, replace_file
 class OrchestratorSettings:
     """work: the id of a team, or of a job. address, authority: of the platform's gateway, see Destination.
 
-    state: the platform's folder. otlp: where traces go, if anywhere. log_json: see set_up. No secret is in it.
+    state: the platform's folder. otlp: where traces go, if anywhere. log_json: see set_up. Contains no secret.
     """
 
     state: StateFolder
@@ -44,7 +44,7 @@ class OrchestratorSettings:
 
     @classmethod
     def from_json(cls, text: str) -> OrchestratorSettings:
-        """What `to_json` wrote."""
+        """Parses the output of `to_json`."""
         given = json.loads(text)
         return cls(
             state=StateFolder(path=Path(given["state"])),
@@ -52,14 +52,14 @@ class OrchestratorSettings:
             work=given["work"],
             address=given["address"],
             authority=given["authority"],
-            # What Ray starts again may have been told by an earlier version.
+            # An actor that Ray restarts may have settings of an earlier version.
             otlp=given.get("otlp", ""),
             log_json=given.get("log_json", False),
         )
 
 
 class WorkSecrets:
-    """folder: of one work. Raises SecretFileError."""
+    """folder: of one team or job. Raises SecretFileError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class WorkSecrets:
         self.keep({})
 
     def keep(self, secrets: Mapping[str, str]) -> None:
-        """Instead of those that were there."""
+        """Replaces the stored secrets."""
         replace_file(self._secrets, json.dumps(dict(secrets)).encode())
 
     def token(self) -> str:
@@ -81,7 +81,7 @@ class WorkSecrets:
         return found
 
     def drop_token(self) -> None:
-        """It is good for nothing any more. The secrets stay, for work that is taken up again."""
+        """Removes the token, which is no longer valid. The secrets stay, for work that is reopened."""
         self._token.unlink(missing_ok=True)
 
     def replace_token(self, token: str) -> None:
@@ -101,14 +101,14 @@ class WorkSecrets:
 
 class WorkLoop(Protocol):
     def work(self) -> None:
-        """Until there is nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
+        """Runs until there is nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
 
     def make_room(self) -> None:
-        """Has `work` end soon, in the middle, if it can. From any thread."""
+        """Makes `work` return soon, before its work is done, if it can. From any thread."""
 
 
 def loop_of(settings: OrchestratorSettings) -> WorkLoop:
-    """Loads what a kind takes, and nothing of the others."""
+    """Imports only what this kind needs."""
     if settings.kind == "team":
         from cenote.gateway.teams.orchestrator import Orchestrator
 

@@ -1,6 +1,6 @@
-"""Places at being worked on, of which there are a few: handed out in fair turns, and left to others after a while.
+"""Slots for teams or jobs that are worked on: limited, assigned in fair turns, and passed on after a while.
 
-A process takes some hundred megabytes, and a job may take days. Not for use from several threads at once.
+A process takes some hundred megabytes, and a job may take days. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from cenote.gateway.values.fair_queue import FairQueue
 from cenote_security.ids import TenantId
 
 SLICE: Final = 60.0
-"""Seconds after which a work that can be put off makes room for one that waits."""
+"""Seconds after which work that can be interrupted makes room for waiting work."""
 
 _BACKLOG: Final = 1_000_000
-"""How many may wait is bounded where they are made."""
+"""The number of waiting works is limited where they are created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLimits:
-    """at_once: works that have a place, of all tenants. of_one_tenant: of them."""
+    """at_once: slots of all tenants together. of_one_tenant: slots of one tenant."""
 
     at_once: int
     of_one_tenant: int
 
 
 PROCESS: Final = 150 * 2**20
-"""Bytes of memory of one process at work, with some to spare."""
+"""Bytes of memory of one busy process, with some reserve."""
 
 _ALWAYS: Final = 16
-"""Works of one kind at once on machines that have the memory for it."""
+"""Slots of one kind on machines that have the memory for them."""
 
 _MOST: Final = 512
 
 
 def share_of(memory: int, tenants: int) -> SlotLimits:
-    """What works of one kind may have of the gateway's machine, or of the container that the gateway is in.
+    """The slots of one kind on the gateway's machine, or in the gateway's container.
 
     There are two kinds, teams and jobs. Together they take at most three quarters of a small memory, such as that of
-    a pod without any jail in it, and a quarter of a large one. memory: bytes. tenants: for how many tenants at once
-    there is always room.
+    a pod without jails, and a quarter of a large one. memory: bytes. tenants: the number of tenants for which there
+    is always room at once.
     """
     fits = memory * 3 // 4 // 2 // PROCESS
     at_once = max(min(_ALWAYS, fits), min(memory // 4 // 2 // PROCESS, _MOST), 1)
@@ -50,7 +50,7 @@ def share_of(memory: int, tenants: int) -> SlotLimits:
 
 
 class WorkerSlots:
-    """Of the works of one kind, by id."""
+    """Slots of the works of one kind, by id."""
 
     def __init__(
         self, share: SlotLimits, *, slice: float = SLICE, clock: Callable[[], float] = time.monotonic
@@ -63,23 +63,23 @@ class WorkerSlots:
         self._waiting: set[str] = set()
 
     def __contains__(self, work: str) -> bool:
-        """Whether it has a place, or waits for one."""
+        """Whether it has a slot, or waits for one."""
         return work in self._since or work in self._waiting
 
     @property
     def holders(self) -> list[str]:
-        """Those that have one."""
+        """Works that have a slot."""
         return list(self._since)
 
     def ask(self, work: str, tenant: TenantId) -> list[str]:
-        """Wants a place, unless it has one or waits for it. Gives all that have one from now on."""
+        """Requests a slot, unless it has one or waits for it. Returns all works that have one from now on."""
         if work not in self:
             self._queue.submit(work, tenant, at_once=self._of_one)
             self._waiting.add(work)
         return self._started()
 
     def leave(self, work: str) -> list[str]:
-        """Needs none any more, or not now. Gives all that have one from now on."""
+        """Releases a slot or a request for one. Returns all works that have a slot from now on."""
         since = self._since.pop(work, None)
         if since is not None:
             self._queue.finish(work, self._clock() - since)
@@ -90,7 +90,7 @@ class WorkerSlots:
 
     @property
     def overstaying(self) -> str | None:
-        """Which one should make room now: that which has been here for longest; None where nobody waits for it."""
+        """The work that should make room now: the one with the oldest slot; None where none waits for it."""
         if not self._waiting or not self._since:
             return None
         work, since = min(self._since.items(), key=lambda entry: entry[1])

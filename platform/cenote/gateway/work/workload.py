@@ -1,6 +1,6 @@
-"""What processes of the platform work on, such as teams and jobs, as those that start the processes see it.
+"""The work of the platform's processes, such as teams and jobs, as seen by the code that starts the processes.
 
-Two processes may work on the same for a moment. A fence lets the later one alone write.
+Two processes may work on the same for a moment. A fence lets only the later one write.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from cenote_security.ids import TenantId
 Kind = Literal["team", "job"]
 
 MAX_FAILURES: Final = 5
-"""Processes, one after the other, that end without having got any further; then what they work on is stuck."""
+"""Consecutive processes that end without progress; then their work is stuck."""
 
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks whether a process is to make room, or a database is there again that was away."""
+"""Seconds between two checks whether a process must make room, or an unavailable database is back."""
 
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 60.0
-"""Seconds before another process is started, doubled with each that gets no further."""
+"""Maximum seconds before another process is started; the pause doubles with each one that makes no progress."""
 
 
 class SupersededError(UnavailableError):
-    """What was worked on was deleted, or another process works on it."""
+    """The work was deleted, or another process works on it."""
 
     def __str__(self) -> str:
         return "another process works on this now, or it was deleted"
@@ -46,10 +46,10 @@ class Workload(Protocol):
 
     @property
     def can_make_room(self) -> bool:
-        """Whether its loop ends in the middle when it is asked to."""
+        """Whether its loop returns before its work is done when asked to."""
 
     def at_work(self) -> Sequence[str]:
-        """All tenants': those that have something to do."""
+        """Works of all tenants that have something to do."""
 
     def is_open(self, work: str) -> bool:
         """Whether it has something to do."""
@@ -58,10 +58,10 @@ class Workload(Protocol):
         """Raises UnknownEntryError."""
 
     def progress(self, work: str) -> Hashable:
-        """Differs once it has got any further."""
+        """A value that changes with each progress."""
 
     def stuck(self, work: str, reason: str) -> None:
-        """Nobody gets any further. What has nothing to do after that is left alone, all else is tried on."""
+        """Reports that processes make no progress. Work that is then over is left alone; other work is retried."""
 
 
 def pause_after(failures: int) -> float:
@@ -70,7 +70,7 @@ def pause_after(failures: int) -> float:
 
 
 def works_of(kind: Kind, database: Database) -> Workload:
-    """Loads what a kind takes, and nothing of the others."""
+    """Imports only what this kind needs."""
     if kind == "team":
         from cenote.gateway.teams.tables import TeamWorkload
 
@@ -91,10 +91,10 @@ _STAY: Final[dict[Kind, str]] = {
 
 
 class Fence:
-    """Around the writes of one process. Making one shuts its predecessors out."""
+    """Guards the writes of one process. A new fence excludes its predecessors."""
 
     def __init__(self, database: Database, kind: Kind, work: str) -> None:
-        """Raises SupersededError for a work that is not there any more."""
+        """Raises SupersededError if the work no longer exists."""
         self._database = database
         self._kind = kind
         self._work = work
@@ -106,7 +106,7 @@ class Fence:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """All of it, or nothing. Raises SupersededError where a later process has begun, or the work is gone."""
+        """A transaction. Raises SupersededError if a later process has begun, or the work no longer exists."""
         with self._database.transaction():
             if not self._database.execute(_STAY[self._kind], self._work, self._epoch):
                 raise SupersededError

@@ -1,4 +1,4 @@
-"""Applies plans: selective re-execution over a ground, all of it or nothing."""
+"""Applies plans: selective re-execution on a runtime, all of it or nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cenote_worker.execution.trace import key_of, kind_of
 from cenote_worker.history.step import START, StepRecord
 
 ApplyStatus = Literal["applied", "failed", "blocked", "cancelled"]
-"""failed: a step that had ended well raises now. blocked: an effect outside would have been repeated."""
+"""failed: a step that succeeded before raises now. blocked: an external effect would have been repeated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Before each step. position, total: in the patched history. rerun: it is run, for this reason."""
+    """Reported before each step. position, total: in the patched history. rerun: the step is run, for `reason`."""
 
     position: int
     total: int
@@ -38,16 +38,16 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApplyResult:
-    """What came of applying a plan. Unless it was applied, the state and the head are what they were before.
+    """The result of applying a plan. Unless it was applied, the state and the head are unchanged.
 
     head: the newest step of the patched history, or the head as it was. steps_rerun, steps_reused: numbers of the
     steps they stand for; of new steps, their own. changed: names that are different now. cut_offs: steps that were
-    run and gave what they had given, so that nothing that follows from them had to be run.
-    seconds_saved: what the reused steps behind the change took when they were recorded.
+    run with the same result as before, so that their dependents need not be run.
+    seconds_saved: what the reused steps after the change took when they were recorded.
     records: the new steps. failure: the step that failed. blocked: the call that was not made.
-    aside: the step whose state was kept of what had been done, if that was asked for; 0 for none.
-    notes: what went otherwise than planned, in sentences, such as that a checkpoint could not be read.
-    audit: what came of running the patched history in full; None where that was not done, see `audit_patches`.
+    aside: the step whose state was kept when a step failed, if `ApplyOptions.aside` was set; 0 for none.
+    notes: deviations from the plan, in sentences, such as that a checkpoint could not be read.
+    audit: the result of running the patched history in full; None where that was not done, see `audit_patches`.
     """
 
     status: ApplyStatus
@@ -69,12 +69,12 @@ class ApplyResult:
 class ApplyOptions:
     """How a plan is applied.
 
-    atomic: refuse to begin where a failure could not be undone. stop_on_failure: a step that ended well and raises
-    now ends it; else the history goes on behind it, as a notebook's cells do when they are run one by one.
-    aside: keep what was done before a failure as a branch with a state. progress: is told before each step.
-    cancelled: is asked before each step. timeout: seconds that each step may take which is run again and had no limit
-    of its own; by default the policy's `cell_timeout`, else ten minutes, or ten times what the step took before. A
-    step that takes longer fails.
+    atomic: refuse to begin where a failure could not be undone. stop_on_failure: a step that succeeded before and
+    raises now ends it; else the next steps are run, as a notebook's cells are when they are run one by one.
+    aside: keep what was done before a failure as a branch with a state. progress: called before each step.
+    cancelled: called before each step. timeout: seconds for each step that is run again and had no limit of its own;
+    by default the policy's `cell_timeout`, else ten minutes, or ten times what the step took before. A step that
+    takes longer fails.
     """
 
     atomic: bool = True
@@ -99,7 +99,7 @@ class _Cancelled(Exception):
 
 
 class _Watch:
-    """Tells of the walk's progress, and ends it."""
+    """Reports the walk's progress, and ends it."""
 
     def __init__(self, total: int, options: ApplyOptions) -> None:
         self._total = total
@@ -158,8 +158,8 @@ def _applied_or_undone(
 
 
 def _with_kept(plan: Plan, ground: Ground) -> Course:
-    """The plan's course with the states that there are by now. Another one if its beginning is none of these, or if
-    the present state waits to lend what it has, which nobody knew when the plan was made."""
+    """The plan's course with the states that exist by now. Another course if its beginning is none of these, or if
+    the present state can lend what it has, which was not known when the plan was made."""
     kept, stored, lent = ground.kept(), ground.stored(), ground.lent()
     if not lent and (plan.base in kept or plan.base in stored):
         return replace(plan.course, kept=kept, stored=stored)

@@ -325,7 +325,7 @@ class _Comparison:
         ends = min(len(one.records), len(other.records))
         self.early = len(one.records) != len(other.records)
         found = set(self._steps())
-        if self.early:  # behind its end nothing can be said of the shorter one
+        if self.early:  # nothing is known of the shorter one after its end
             found.add(("step", ends))
         else:
             found.update(self._names(), self._files())

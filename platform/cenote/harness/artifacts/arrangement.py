@@ -1,9 +1,9 @@
 """How a history has to be arranged for everything in it to be up to date. Pure.
 
-Artifacts that were changed after they had been used: the history in which their newest content is there before that
-first use has nothing out of date. So what changed them is moved up, and applying that as a patch runs again what is
+Some artifacts were changed after they had been used. A history in which their newest content is there before the
+first use has nothing out of date. So the changes are moved up, and applying that as a patch runs again what is
 affected, and nothing else. A change that cannot be moved, since it needs or touches what came in between, stays where
-it is, and the final content is written before the first use, and behind each such change: an edit finds it edited.
+it is; the final content is written before the first use, and after each such change: an edit finds it edited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HARMLESS = frozenset((Location("file:."), name_of("_")))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rearrange:
     """Steps come before others (moved: number of the step, of the one it comes before, why), some never were
-    (removed), new ones are there (inserted: code, before which step, why; added: code, behind which step, why), some
+    (removed), new ones are there (inserted: code, before which step, why; added: code, after which step, why), some
     run in any case (again: why).
     """
 
@@ -41,13 +41,13 @@ class Rearrange:
     def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
         steps = {step.number: step for step in line}
         arranged: dict[int, LineStep] = {}
-        """By number; those that are new by negative ones."""
+        """By number; new steps have negative numbers."""
         for step in line:
             self._place(step.number, steps, arranged)
         return tuple(step for number, step in arranged.items() if number not in self.removed)
 
     def _place(self, number: int, steps: Mapping[int, LineStep], arranged: dict[int, LineStep]) -> None:
-        """Behind all that has to come before it."""
+        """Places a step after all that has to come before it."""
         if number in arranged:
             return
         _insert(self.inserted, number, arranged)
@@ -215,7 +215,7 @@ def _along(
 
 
 def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving: frozenset[int]) -> bool:
-    """Whether the step does the same there, with the others that move, and nobody in between notices."""
+    """Whether the step does the same there, with the others that move, and no step in between is affected."""
     record = survey.line[index]
     trace = record.trace
     if record.kind not in ("cell", "upload") or not record.repeatable or trace is None:

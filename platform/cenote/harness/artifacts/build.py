@@ -54,7 +54,7 @@ class BuildOptions:
 
 
 class Builder:
-    """Of one runtime, for one build."""
+    """Builds the artifacts of one runtime, once."""
 
     def __init__(self, history: History, ground: Ground, bench: BuildSandbox, options: BuildOptions) -> None:
         self._history = history

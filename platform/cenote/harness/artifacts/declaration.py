@@ -54,7 +54,7 @@ ArtifactKind = Literal["function", "module", "tests", "document", "dataset"]
 KINDS: Final = get_args(ArtifactKind)
 
 SOURCES: Final = frozenset(("function", "module", "tests"))
-"""Kinds of which each other content is another version. Of the others only one that is made anew is: what a step
+"""Kinds of which each new content is a new version. Of other kinds only an object made anew is: what a step
 makes of a table that is there (a column more) is the next state of that table."""
 
 MAX_NAME: Final = 200
@@ -129,7 +129,7 @@ def with_declared(known: Mapping[str, Artifact], new: Iterable[Artifact]) -> dic
 
 
 def depending_last(artifacts: Mapping[str, Artifact]) -> Sequence[str]:
-    """All names, each behind those that it depends on. Raises ArtifactCycleError."""
+    """All names, each after those that it depends on. Raises ArtifactCycleError."""
     try:
         return tuple(
             TopologicalSorter({name: one.depends_on for name, one in artifacts.items()}).static_order()

@@ -38,7 +38,7 @@ class ArtifactVersion(NamedTuple):
 
 
 class Sightings:
-    """Steps are told by their index in the line of those that stay.
+    """Steps are named by their index in the line of those that stay.
 
     places: of artifacts, with their names. sources: of each step, those that it may have taken something from; None
     for any of them. read: the artifacts that it read, with their versions. wrote: the same of what it wrote, for
@@ -119,7 +119,7 @@ class Outdated:
     late: int
 
     def reason(self, number: int) -> str:
-        """Of the step with this number, in a sentence."""
+        """A sentence about the step with this number."""
         first = f"step {self.late} used `{self.artifact}` as it was before step {self.change}"
         return first if number == self.late else f"{first}, and step {number} depends on that"
 
@@ -143,7 +143,7 @@ class Survey:
     """Of one line, and the artifacts that are watched over in it.
 
     writes, versions, final: see Sightings. feeding: of each, indices of steps that only read its text for a step
-    behind them that changes it: such an edit in two steps is one edit. late: artifacts that a step took too early,
+    after them that changes it: such an edit in two steps is one edit. late: artifacts that a step took too early,
     with the first change since, by the step's index. outdated: by index. uses: artifacts that a step depends on,
     directly or through others, by index.
     """
@@ -151,7 +151,7 @@ class Survey:
     def __init__(
         self, line: Iterable[StepRecord], artifacts: Mapping[str, Artifact], seen: Sightings | None = None
     ) -> None:
-        """seen: what somebody who has gone along the line with these artifacts has seen there."""
+        """seen: what an earlier walk along the line has seen of these artifacts; by default it is walked now."""
         if seen is None:
             seen = Sightings(artifacts)
             seen.grow(line)
@@ -287,7 +287,7 @@ class Survey:
         return found
 
     def _changed(self, name: str, index: int) -> int:
-        """The first step that has changed an artifact behind one; 0 for none."""
+        """The first step after a given one that has changed an artifact; 0 for none."""
         counting = self._sightings.counting[name]
         if not counting or counting[-1] <= index:
             return 0

@@ -1,6 +1,6 @@
-"""Test suites on their way into a jail, and what it says came of them. Pure.
+"""Requests to run test suites in a jail, and their results. Pure.
 
-What comes out of a jail is the word of the code that runs there: it is read into plain records, or refused.
+Results come from code in the jail and are not trusted: they are parsed into plain records, or refused.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class ReplaceArtifact:
         return _with_code(line, index, code or line[index].code, f"the patch replaces `{self.name}` in it")
 
     def _rewritten(self, line: Sequence[LineStep], index: int) -> tuple[LineStep, ...]:
-        """A step that only writes the file writes this; behind any other one such a step follows."""
+        """A step that only writes the file writes this; after any other one such a step follows."""
         step, code = line[index], writing(self.name, self.source)
         why = f"the patch replaces `{self.name}`"
         if _only_writes(step, self.name):

@@ -48,7 +48,7 @@ class TakeBack:
     def _with(
         self, steps: Mapping[int, LineStep], gone: Iterable[StepRecord], order: Sequence[int]
     ) -> dict[int, LineStep]:
-        """Those that the patch has taken out come behind whatever stood before them and is still there."""
+        """Steps that the patch has taken out come after the last of their predecessors that is still there."""
         keys = [*steps]
         back = {self.first(record.number): record for record in gone}
         for key in back:
@@ -114,7 +114,7 @@ def _in_old_order(
 
 
 def _marked(restored: Iterable[LineStep], line: Sequence[LineStep]) -> tuple[LineStep, ...]:
-    """Those that come behind a step which they came before so far are said to be changed, as the walk wants it."""
+    """Steps that now come after a step which they came before are marked as changed, as the walk needs it."""
     places = {step.number: place for place, step in enumerate(line)}
     marked, last = list[LineStep](), -1
     for step in restored:

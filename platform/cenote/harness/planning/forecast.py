@@ -1,4 +1,4 @@
-"""Makes plans: walks along the patched history over a ground that only guesses what steps would do."""
+"""Makes plans: walks along the patched history on a `Ground` that only guesses what steps would do."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _CARRYING = 0.005
 """Seconds that bringing over a group is taken to cost: what it weighs is not known here."""
 
 _FILLING = 0.05
-"""The same of another process that begins with a stored state."""
+"""Seconds that starting another process with a stored state is taken to cost."""
 
 
 class PlanGivenUp(Exception):
-    """Nobody waits for the plan any more."""
+    """The caller does not wait for the plan any more."""
 
 
 def _never() -> bool:
@@ -50,10 +50,10 @@ def _never() -> bool:
 
 
 class Forecast:
-    """A ground without a state. Of a step it expects that all it has written comes out different."""
+    """A `Ground` without a state. It expects that everything a step has written comes out different."""
 
     def __init__(self, head: int, cancelled: Callable[[], bool] = _never) -> None:
-        """cancelled: is asked before each step; then PlanGivenUp is raised."""
+        """cancelled: called before each step; if true, PlanGivenUp is raised."""
         self._head = head
         self._cancelled = cancelled
         self._number = 0
@@ -62,7 +62,7 @@ class Forecast:
         self.notes: Sequence[str] = ()
 
     def expect(self, forced: Mapping[int, str]) -> None:
-        """Steps that are run for their results only, which will be what they were."""
+        """Takes steps that are run for their results only: those will be what they were."""
         self._forced = forced
 
     def before(self, position: int, step: LineStep, reason: str) -> None:  # noqa: ARG002  (of a ReplayObserver)
@@ -156,7 +156,7 @@ def find_way(course: Course, walk: Callable[[Course], ReplayResult]) -> tuple[Co
 
 
 def learned(course: Course, again: RestartReplay) -> Course:
-    """The course with what a walk has found out."""
+    """The course with what a walk has learned."""
     needs = dict(course.needs)
     for position, locations in again.needs.items():
         needs[position] = needs.get(position, frozenset()) | locations
@@ -180,9 +180,9 @@ def make_plan(
     """What applying the patch to this line would do, from the cheapest state to begin with.
 
     records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
-    taken to be one of them. stored: see Ground. cancelled: see Forecast; what jails have told of their steps may take
-    minutes. begun: names that were there before the first step, in their order. Raises PatchConflictError if the
-    patch does not fit the line; NoWayError if what it would take is kept no more; PlanGivenUp. Nothing is executed.
+    taken to be one of them. stored: see Ground. cancelled: see Forecast; traces come from jails, and may take minutes
+    to read. begun: names that were there before the first step, in their order. Raises PatchConflictError if the
+    patch does not fit the line; NoWayError if a needed state is not kept any more; PlanGivenUp. Nothing is executed.
     """
     return cheapest(
         patch, records, frozenset({_head(records), *kept}), stored, cancelled=cancelled, begun=begun

@@ -1,4 +1,4 @@
-"""What a patch would have run again, what stays, and why: a plan. Nothing has happened yet."""
+"""Plans: which steps a patch would run again, which stay, and why. Nothing has happened yet."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cenote.harness.planning.replay_state import Carried, Course
 from cenote_worker.execution.trace import Location
 
 Strategy = Literal["continue", "snapshot", "checkpoint", "start"]
-"""From the present state; from a kept one before the change; from a stored one; from the very start."""
+"""Where the replay begins: the present state; a kept one before the change; a stored one; the very start."""
 
 Action = Literal["rerun", "reuse", "restore"]
-"""Run again; its result is in place; its result is carried over from a kept state."""
+"""The step is run again; its result is in place; its result is carried over from a kept state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def moved(self) -> frozenset[Location]:
-        """All that is brought over."""
+        """All locations that are brought over."""
         return frozenset[Location]().union(*(one.locations for one in self.carried))
 
     def explain(self) -> str:

@@ -1,4 +1,4 @@
-"""What a walk along a patched history begins with, is told, and ends in."""
+"""What a walk along a patched history begins with, reports to, and ends in."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Course:
 
     def from_older(self) -> Iterator[Course]:
         """From states that both lines share, the newest one left out: what lies outside the working directory is not
-        brought back with any, so the steps that wrote it have to be behind; nor is all state with a stored one."""
+        brought back with any, so the steps that wrote it must come later; nor is all state with a stored one."""
         for base in self.beginnings[1:]:
             yield replace(self, base=base, forced={}, needs={})
 
@@ -101,7 +101,7 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepDecision:
-    """What became of one step. reason: one sentence. record: the new step. equal: it wrote what it had written."""
+    """The decision on one step. reason: one sentence. record: the new step. equal: it wrote what it had written."""
 
     step: LineStep
     rerun: bool
@@ -146,7 +146,7 @@ class NoWayOn(Exception):
 
 
 class ReplayObserver(Protocol):
-    """Is told how the walk goes. May raise to stop it."""
+    """Receives the progress of the walk. May raise to stop it."""
 
     def before(self, position: int, step: LineStep, reason: str) -> None:
         """reason: why the step is run; empty when it is not."""

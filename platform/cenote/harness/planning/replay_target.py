@@ -40,7 +40,7 @@ class EffectNotRepeatedError(CenoteError):
 
 
 class Ground(Protocol):
-    """One runtime, as the applier of patches sees it. It is used by one caller at a time."""
+    """One runtime, as `apply_plan` sees it. It is used by one caller at a time."""
 
     def head(self) -> int:
         """The step whose child the next one will be; 0 for the start."""
@@ -52,19 +52,19 @@ class Ground(Protocol):
         """Steps whose end state another process can begin in, beside the live one: from that no other former state
         can be reached. START is one where the history can be begun again; of others there are checkpoints.
 
-        Each with the last step up to it behind which a live state itself began with a stored one, or START: what no
+        Each with the last step up to it after which a live state itself began with a stored one, or START: what no
         trace tells of earlier steps was lost then, if it was not stored.
         """
 
     @property
     def notes(self) -> Sequence[str]:
-        """What did not go as planned, in sentences."""
+        """Deviations from the plan, in sentences."""
 
     def lent(self) -> frozenset[int]:
         """Steps whose end state can be carried from, though not gone back to."""
 
     def holding(self) -> AbstractContextManager[None]:
-        """What is kept now is not given up before the end of this, unless memory is short."""
+        """States that are kept now are not given up before the end of the block, unless memory is short."""
 
     def keep(self, *, partial: bool = False) -> bool:
         """Keeps the live state as that of the head. False when it cannot be, such as for running threads.
@@ -73,9 +73,9 @@ class Ground(Protocol):
         """
 
     def rollback(self, step: int) -> Collection[str]:
-        """The live state becomes that after a kept step, and that step the head. Raises NotKeptError: as it was.
+        """The live state becomes that after a kept step, and that step the head. Raises NotKeptError, unchanged.
 
-        Gives the names that were connections, pipes or processes, which no kept state has.
+        Returns the names that were connections, pipes or processes, which no kept state has.
         """
 
     def branch(self, step: int) -> None:
@@ -94,20 +94,20 @@ class Ground(Protocol):
         """A new step, which becomes the head, with the result of this one. The live state stays what it is."""
 
     def versions(self, locations: Iterable[Location], author: str = "") -> Mapping[Location, Version]:
-        """Of the live state; a location that is left out is not known. author: whose directory, environment and
-        import path are meant, since each author has their own.
+        """Versions in the live state; a location that is left out is not known. author: whose directory, environment
+        and import path are meant, since each author has their own.
         """
 
     def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
-        """Those of which the live state, which has just begun with the stored one after this step, has another
-        version. What had to be made again for it is taken to be right.
+        """Locations that have another version in the live state, which has just begun with the stored state after
+        this step. What had to be made again for it is taken to be right.
         """
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
         """Brings these over from the state after a kept or lent step, as one group. Raises NotCarriedError.
 
         Files come over by themselves, any number at once: what they hold, who may read them, when they were changed.
-        One that has several names, or that somebody has open, does not, since others could tell the difference.
+        A file that has several names, or that a process has open, does not, since others could tell the difference.
 
         What is not there in that state is not there afterwards. What shared objects with these before, and is not
         among them, keeps what it has.
@@ -117,8 +117,8 @@ class Ground(Protocol):
         """Removes names and files from the live state."""
 
     def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
-        """Puts the names of the live state that are among these into this order; each other one stays behind the name
-        that it stands behind. whole: that makes it the state of the head."""
+        """Puts the names of the live state that are among these into this order; each other one stays after the name
+        that it follows now. whole: that makes it the state of the head."""
 
     def load(self, modules: tuple[str, ...]) -> None:
         """Imports what a step that is not run again had imported. What cannot be imported is left out."""

@@ -1,9 +1,9 @@
-"""Goes along a patched history, once, over a ground: decides for each step, and has done what follows from that.
+"""Replays a patched history once, on a `Ground`: decides for each step whether it runs, and carries that out.
 
-The same walk makes a plan, over a ground that only forecasts, and applies it, over a real one. What holds at every
-moment: where the live state differs from what the new history has at this point is known (`_stale`). A step is run
-only if nothing that it touches is stale; its trace tells afterwards whether that was so, and if not, the walk is
-to be started again with what was learned. At the end nothing is stale. So by induction the live state is that of
+The same walk makes a plan, on a `Forecast`, and applies it, on a real runtime. The invariant at every moment:
+`_stale` has all locations where the live state differs from the new history at this point. A step is run
+only if nothing that it touches is stale; its trace shows afterwards whether that was so, and if not, the walk is
+started again with what was learned. At the end nothing is stale. So by induction the live state is that of
 a full run, provided that traces are complete and versions tell apart what a program can (the shape of the proofs
 for build systems by verifying traces: "Forward build systems, formally", CPP 2022).
 """
@@ -65,7 +65,7 @@ from cenote_worker.history.step import StepRecord
 
 
 class Replayer:
-    """One walk. Raises StartAgain or NoWayOn; the ground is then anywhere on the way."""
+    """One walk. Raises RestartReplay or NoWayOn; the live state is then anywhere on the way."""
 
     def __init__(self, course: Course, ground: Ground, watcher: ReplayObserver) -> None:
         self._course = course
@@ -94,15 +94,15 @@ class Replayer:
             default=-1,
         )
         """Position of the last step that asks when files were changed: which of two was later, it finds only if all
-        files behind the beginning are made anew, one step after the other."""
+        files after the beginning are made anew, one step after the other."""
         self._blind = ""
         self._verdicts: list[StepDecision] = []
         self._carried: list[Carried] = []
         self._is_disordered = course.begins_beside
-        """Whether names may stand in another order than the live state tells."""
+        """Whether names may be in another order than the live state says."""
 
     def _leave(self, files: Mapping[Location, Version], made: Set[Location]) -> None:
-        """These are as the old line left them. What was there before its first step is nobody's to bring back.
+        """These are as the old line left them. What was there before its first step is not brought back.
 
         made: what was not there until a step of the old line had made it, which a state that is older than a step
         of which too little is known does not tell by itself.
@@ -257,9 +257,9 @@ class Replayer:
             raise
 
     def _surroundings(self) -> set[Location]:
-        """What programs reach without a name: stale files and hidden state are put right before anything runs. Nobody
-        meets a module that is imported and that he does not speak of; databases and locks only who asks, and what a
-        library keeps for itself only who uses it."""
+        """What programs reach without a name: stale files and hidden state are put right before anything runs. A step
+        does not reach an imported module that it does not name; it reaches databases and locks only when it asks for
+        them, and the inner state of a library only when it uses the library."""
         asked = {DATABASES, LOCKS, RESULTS}
         return {
             each
@@ -277,15 +277,15 @@ class Replayer:
         return needs | {name(variable) for variable in mentioned_names(step.code)} - looked_at
 
     def _looked_at(self, step: LineStep) -> set[Location]:
-        """What it has read before, and changed nothing of: whoever shares objects with that need not be right for it,
-        unless it does otherwise now, which its trace tells."""
+        """What the step has read before, and not changed: names that share objects with that need not be right for
+        it, unless it does otherwise now, which its trace shows."""
         trace = step.origin.trace if step.origin else None
         if trace is None or reads_anything(trace) or writes_anything(trace):
             return set()
         return trace.reads.keys() - trace.writes.keys() - frozenset[Location]().union(*trace.groups)
 
     def _verify(self, position: int, record: StepRecord) -> None:
-        """Nothing that the step touched may have been stale, but for what it only replaced. Raises StartAgain."""
+        """Nothing that the step touched may have been stale, but for what it only replaced. Raises RestartReplay."""
         trace = record.trace
         if trace is None or reads_anything(trace) or writes_anything(trace):
             touched = set(self._stale)
@@ -314,7 +314,7 @@ class Replayer:
         return any(self._want.company(location) is None for location in trace.mutated | found)
 
     def _is_untold(self, location: Location) -> bool:
-        """Whether it is a name that is there, of which nobody knows what shares objects with it."""
+        """Whether it is a name that is there, and what shares objects with it is not known."""
         return self._want.company(location) is None and is_known(self._want.version(location))
 
     # -- what is stale is put right --
@@ -403,7 +403,7 @@ class Replayer:
         return None
 
     def _has(self, source: Contents, group: frozenset[Location]) -> bool:
-        """Whether all of it is there as it should be. Others may share its objects there: they stay behind. When a
+        """Whether all of it is there as it should be. Others may share its objects there: they are left out. When a
         file was changed, and how, no version says: so it has to be the one that the same step has left.
         """
         for location in group:
@@ -449,7 +449,7 @@ class Replayer:
         return writer, f"{spoken(location)} is needed, and {reason}"
 
     def _may_be_absent(self, location: Location) -> bool:
-        """Whether no step has told of a name. One that is there nevertheless may share objects with any other."""
+        """Whether no step has recorded a name. One that is there nevertheless may share objects with any other."""
         return self._want.company(location) is None and not is_known(self._want.version(location))
 
     def _why_lost(self, group: frozenset[Location]) -> str:

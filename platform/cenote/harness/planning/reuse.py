@@ -73,7 +73,7 @@ def why_unsteady(record: StepRecord, was: Contents, now: Contents) -> str:
 
 
 def _fails_again(record: StepRecord, was: Contents, now: Contents) -> bool:
-    """Whether it raises the same, with the same words. Those about a name tell of the nearest that there are."""
+    """Whether it raises the same, with the same words. Errors about a name list the nearest existing names."""
     error = record.error
     if error is None or error.reason != "exception" or error.type not in _OF_VALUES:
         return False
@@ -81,7 +81,7 @@ def _fails_again(record: StepRecord, was: Contents, now: Contents) -> bool:
 
 
 def tells_names(record: StepRecord) -> bool:
-    """Whether its error tells of names that are near to one that is not there."""
+    """Whether its error lists names that are near to one that is not there."""
     return record.error is not None and record.error.type in ("NameError", "UnboundLocalError")
 
 
@@ -101,7 +101,7 @@ _PLACE: Final = re.compile(r"<cell (\d+)>|\bcell (\d+), line ")
 
 
 def why_misplaced(record: StepRecord, standing: Set[int]) -> str:
-    """Why what the step told of lines of code may be wrong now. standing: the steps whose code is as it was."""
+    """Why what the step recorded of lines of code may be wrong now. standing: the steps whose code is as it was."""
     texts = (record.stdout, record.stderr, record.value or "", str(record.error or ""))
     told = {int(place[1] or place[2]) for text in texts if "cell " in text for place in _PLACE.finditer(text)}
     if moved := told - standing:

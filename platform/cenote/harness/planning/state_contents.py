@@ -1,4 +1,4 @@
-"""What a state holds, as far as the records of its steps tell."""
+"""What a state holds, as far as the records of its steps show."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cenote_worker.history.step import START, StepRecord
 _UNKNOWN: Final = "?"
 
 _OF_FILES: Final = Version(f"{_UNKNOWN}files")
-"""Of the working directory as a whole, when it is not known otherwise than by its files."""
+"""Version of the working directory as a whole, when only its files are known."""
 
 
 def writes_anything(trace: StepTrace | None) -> bool:
-    """Whether a step may have changed more than is listed. That nobody watched counts as such."""
+    """Whether a step may have changed more than is listed. An unwatched step counts as such."""
     return trace is None or bool(trace.opaque) or ANYTHING in trace.writes
 
 
@@ -36,7 +36,7 @@ def reads_anything(trace: StepTrace | None) -> bool:
 
 
 def effects(record: StepRecord) -> StepTrace | None:
-    """What the step did to the state; None when nobody knows. A step that was refused or undone did nothing."""
+    """What the step did to the state; None when it is not known. A step that was refused or undone did nothing."""
     return StepTrace() if record.status in ("refused", "rolled_back") else record.trace
 
 
@@ -66,9 +66,9 @@ class Contents:
     """Names that are there, as the namespace has them; of those that were there before the first step, the ones that
     clients have put in."""
     _files: set[Location] = field(default_factory=set)
-    """Those whose versions are known."""
+    """Files whose versions are known."""
     _unlisted: Version = ABSENT
-    """Stands for what a step did that wrote files nobody knows which."""
+    """Stands for what a step did that wrote unknown files."""
 
     def copy(self) -> Contents:
         """Independent, but for what is learned of the same eras, which holds for both."""
@@ -89,7 +89,7 @@ class Contents:
 
     @property
     def order(self) -> list[Location]:
-        """Of the names that clients and steps have bound."""
+        """Order of the names that clients and steps have bound."""
         return list(self._order)
 
     def arrange(self, other: Contents) -> None:
@@ -113,13 +113,13 @@ class Contents:
         return self._groups.get(location, frozenset((location,)))
 
     def company(self, location: Location) -> frozenset[Location] | None:
-        """As `group`; None of a name if nobody knows: it was there when the era began, and no step has told since."""
+        """As `group`; None if not known: the name was there when the era began, and no step has recorded it since."""
         if kind_of(location) != "name" or self.version(location) == ABSENT:
             return self.group(location)
         return self._groups.get(location)
 
     def tells_alike(self, other: Contents) -> bool:
-        """Whether nobody knows the company of the same names in both: any of these may be with any other."""
+        """Whether the company of the same names is unknown in both: any of these may be with any other."""
         told = (one for one in self._groups.keys() ^ other._groups.keys() if kind_of(one) == "name")
         return all((other if one in self._groups else self).version(one) == ABSENT for one in told)
 
@@ -144,7 +144,7 @@ class Contents:
         return self.same_unlisted(other) and all(self.version(each) == other.version(each) for each in files)
 
     def same_unlisted(self, other: Contents) -> bool:
-        """Whether the same step, if any, was the last that wrote files nobody knows which."""
+        """Whether the same step, if any, was the last that wrote unknown files."""
         return (self._era, self._unlisted) == (other._era, other._unlisted)
 
     def agrees(self, other: Contents, location: Location) -> bool:
@@ -251,10 +251,10 @@ def made_by(records: Iterable[StepRecord]) -> frozenset[Location]:
 
 
 class Timeline:
-    """The contents after each step of a line that was run, told once from its start.
+    """The contents after each step of a line that was run, worked out once from its start.
 
     A version found by a later step is known to have been there before, so the records are read twice: once to
-    learn, once to tell.
+    learn versions, once to fold the steps.
     """
 
     def __init__(self, records: Sequence[StepRecord], begun: Iterable[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What a stored state does not hold of a former one: whoever begins with it has to know."""
+"""What a stored state lacks of the state that was stored: a replay that begins with it has to know."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cenote_worker.execution.trace import (
 from cenote_worker.history.step import START, StepRecord
 
 LOST: Final = Version("?lost")
-"""Of what is in a stored state otherwise than it was."""
+"""Version of what differs in a stored state from what it was."""
 
 
 def why_not_begun_with(course: Course, contents: Contents) -> str:
-    """Why the stored state that the course begins with may lack what nobody can look for; empty if it does not.
+    """Why the stored state that the course begins with may lack what cannot be looked for; empty if it does not.
 
     contents: what its records tell of it.
     """
@@ -50,7 +50,7 @@ def _why_other_modules(records: Iterable[StepRecord], contents: Contents) -> str
 
 
 def _why_other_authors(records: Iterable[StepRecord]) -> str:
-    """Of what surrounds authors, a checkpoint has what its runtime's owner has."""
+    """A checkpoint has the surroundings of its runtime's owner only, not those of other authors."""
     for record in records:
         trace = effects(record)
         if record.author and trace is not None and any(kind_of(each) == "hidden" for each in trace.writes):
@@ -96,7 +96,7 @@ def beyond_storing(versions: Mapping[Location, Version]) -> frozenset[Location]:
 
 
 def newest_first(stored: Mapping[int, int], shared: Iterable[int], *, behind: Sequence[int]) -> list[int]:
-    """Stored states that both lines share, of steps behind all of these."""
+    """Stored states that both lines share, of steps after all of `behind`."""
     return sorted(
         (step for step in shared if step in stored and step > max(behind, default=-1)), reverse=True
     )

@@ -1,4 +1,4 @@
-"""Why a step failed, as data: the exception, its place, and where the values came from that it met."""
+"""Why a step failed, as data: the exception, its place, and the origins of the values that it met."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _origins(before: Sequence[StepRecord], record: StepRecord, source: str, dept
 
 
 def _reads(record: StepRecord) -> list[str]:
-    """Names, as many as anybody follows."""
+    """Names that the step read, at most MAX_FOLLOWED."""
     reads = record.trace.reads if record.trace is not None else ()
     return sorted(key_of(one) for one in reads if kind_of(one) == "name")[:MAX_FOLLOWED]
 
@@ -105,7 +105,7 @@ def _is_of_no_step(variable: str, record: StepRecord) -> bool:
 
 
 def _looks_built_in(variable: str, record: StepRecord) -> bool:
-    """No step wrote it, and it was not missed: so it is no variable of the user's."""
+    """Whether no step wrote it and it was found all the same: then it is not a variable of the user's."""
     if hasattr(builtins, variable) or variable == MAGIC:
         return True
     return record.trace is not None and record.trace.reads.get(name(variable), "there") != ""

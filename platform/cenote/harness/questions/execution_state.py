@@ -27,16 +27,16 @@ from cenote_worker.history.tree import located, written
 
 
 class KnownSightings:
-    """Of the line that goes on, kept beside its history: who asks for artifacts asks again behind further steps."""
+    """Sightings of the current line, kept beside its history: clients ask for artifacts again after further steps."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """Held by whoever asks. Nobody who adds to the history waits for it."""
+        """Held by the thread that asks. Threads that add to the history do not wait for it."""
         self._of: tuple[Mapping[str, ArtifactDeclared], int] = ({}, START)
         self._seen = Sightings({})
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """See HistoryObserver. Another line, as behind a rollback, waits for a question."""
+        """See HistoryObserver. Another line, as after a rollback, waits for a question."""
         if history.units and self.lock.acquire(blocking=False):
             try:
                 units, known = self._of
@@ -47,7 +47,7 @@ class KnownSightings:
                 self.lock.release()
 
     def along(self, history: History, end: int) -> Sightings:
-        """Of the line to a step, for what is declared now."""
+        """Sightings along the line to a step, for what is declared now."""
         units, known = self._of
         if units is not history.units or history.tree.ancestor(known, end) != known:
             known, self._seen = START, Sightings(declared(history.units))
@@ -57,12 +57,12 @@ class KnownSightings:
 
 
 def keep_ready(history: History) -> None:
-    """From now on. Reads what has happened so far: calling it again costs nothing."""
+    """Keeps answers up to date from now on. Reads the history so far; calling it again costs nothing."""
     history.accompany(ShownSteps, SlicedLines, KnownSightings)
 
 
 class ExecutionState:
-    """What has happened in a runtime, for everybody who holds it.
+    """What has happened in a runtime, for every client that holds it.
 
     An embedded runtime's is always current. A remote one's is what this client has read: getting `runtime.state`
     reads the news, and so does `refresh`. Questions are answered from memory and don't wait. Where a runtime has not
@@ -228,11 +228,11 @@ class ExecutionState:
 
 
 class _LastArtifacts:
-    """What was said of them last. Kept beside their history: who asks for one asks for others."""
+    """The latest description of the artifacts, kept beside their history: clients that ask for one ask for others."""
 
     def __init__(self) -> None:
         self.told: tuple[int, tuple[TrackedArtifact, ...]] = (-1, ())
-        """After so many events. Replaced as a whole."""
+        """Number of events so far, and the artifacts then. Replaced as a whole."""
 
 
 def _touched(record: StepRecord) -> set[str]:

@@ -16,7 +16,7 @@ from cenote_worker.history.tree import Inputs, located, looked_at, written
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVariable:
-    """step: who wrote it last, as far as is known; 0 for what was there at the start, None when nobody knows.
+    """step: the one that wrote it last, as far as is known; 0 for what was there at the start, None if not known.
 
     type, shape: as the step left it, as far as that is known. size, description: as in VariableInfo; empty unless the
     namespace has been described since.
@@ -175,7 +175,7 @@ class Dependents:
 
 
 def of_step(past: HistoryIndex, number: int, end: int) -> Dependents:
-    """Of a step, on the line to `end`."""
+    """Dependents of a step, on the line to `end`."""
     past.check(number)
     search = _Search(past, end)
     search.seed(number)
@@ -183,7 +183,7 @@ def of_step(past: HistoryIndex, number: int, end: int) -> Dependents:
 
 
 def of_symbol(past: HistoryIndex, symbol: str, end: int) -> Dependents:
-    """Of what a symbol holds at the end of the line. Raises UnknownNameError, see HistoryIndex.writer."""
+    """Dependents of what a symbol holds at the end of the line. Raises UnknownNameError, see HistoryIndex.writer."""
     location = location_of(symbol)
     record, doubtful = past.writer(location, end)
     search = _Search(past, end, location, record.number if record is not None else START)
@@ -193,7 +193,7 @@ def of_symbol(past: HistoryIndex, symbol: str, end: int) -> Dependents:
 
 
 class _Search:
-    """Along one line, from its beginning: whoever is reached was added before."""
+    """Goes along one line, from its beginning: a step that depends on another one comes after it."""
 
     def __init__(
         self, past: HistoryIndex, end: int, location: Location | None = None, writer: int = START
@@ -262,7 +262,7 @@ class StateDiff:
     """From the state after step `a` to that after step `b`.
 
     added, removed, changed: names of variables, and locations such as `file:report.md`. ancestor: the last step that
-    both have behind them. left, right: the steps from there to `a`, and to `b`: how the programs differ. unknown:
+    both have in common. left, right: the steps from there to `a`, and to `b`: how the programs differ. unknown:
     steps among these of which not everything is known: there may be more differences.
     """
 

@@ -7,7 +7,7 @@ from typing import Final
 
 MAX_CODE: Final = 50_000
 """Characters of a cell that is read. Python parses while all other threads wait, half a second for so much, and
-takes a thousand times its size. Of a longer one the trace has to tell what it does."""
+takes a thousand times its size. For a longer one only the trace shows what it does."""
 
 
 class UnreadCode(Exception):

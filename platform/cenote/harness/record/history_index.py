@@ -97,7 +97,7 @@ class HistoryIndex:
         return lambda number: present.get(first(number), number)
 
     def fork(self, one: int, other: int) -> tuple[int, list[StepRecord], list[StepRecord]]:
-        """Where the lines to two steps part, and what each has behind that."""
+        """Where the lines to two steps part, and what each has after that."""
         self.check(one)
         self.check(other)
         tree = self._history.tree

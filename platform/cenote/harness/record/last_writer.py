@@ -39,7 +39,7 @@ def _position(code: str, offset: int) -> tuple[int, int]:
 
 
 def _statements(tree: ast.AST | None) -> Iterator[ast.stmt]:
-    """In the order of the text, those inside others behind them; not those of functions and classes."""
+    """In the order of the text, those inside others after them; not those of functions and classes."""
     for node in ast.iter_child_nodes(tree) if tree is not None else ():
         if isinstance(node, ast.stmt):
             yield node

@@ -19,7 +19,7 @@ MAX_LISTED: Final = 20
 
 
 def shown(name: str) -> str:
-    """On one line, and not longer than anybody reads."""
+    """The text on one line, cut to a readable length."""
     return printable(name if len(name) <= MAX_SPOKEN else f"{name[: MAX_SPOKEN - 1]}…")
 
 

@@ -11,9 +11,9 @@ from cenote_worker.history.tree import located, looked_at
 
 
 class Step:
-    """One step of a runtime: a view of its record, made in no time, since questions give thousands of them.
+    """One step of a runtime: a view of its record, cheap to make, since questions return thousands of them.
 
-    Names of variables are sorted; those of a private namespace stand behind its author's, as `ana/x`. `*` among them:
+    Names of variables are sorted; those of a private namespace stand after its author's, as `ana/x`. `*` among them:
     there may be more, and `unknown` says why.
     """
 
@@ -145,7 +145,7 @@ class Step:
 
     @property
     def shed(self) -> bool:
-        """Whether its results were dropped for want of room."""
+        """Whether its results were dropped to save memory."""
         return self.record.shed
 
     def _names(self, kind: str, places: Iterable[Location], *, doubt: bool = False) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def with_heading(record: StepRecord, statements: Sequence[Statement] | None) -> 
 
 
 def _whole(record: StepRecord) -> str:
-    """A magic that stands for the rest of its cell is written as a call, lest it stand for the steps behind it."""
+    """A magic that stands for the rest of its cell is written as a call, lest it stand for the steps after it."""
     text = _text(record)
     return to_python(text).rstrip() if "%%" in text else text
 
@@ -76,11 +76,11 @@ MAX_PARTS: Final = 100
 """Of one step: there are as many as sets of what it has written."""
 
 MAX_AHEAD: Final = 10
-"""Of these, that are worked out before anybody asks."""
+"""Of these, those that are worked out before a question."""
 
 MAX_CODE_AHEAD: Final = 10_000
 MAX_TOUCHED_AHEAD: Final = 300
-"""Characters of a cell, and locations that it has read or written, which is taken apart before anybody asks."""
+"""Characters of a cell, and locations that it has read or written, which is taken apart before a question."""
 
 _NOTHING: Final[frozenset[Location]] = frozenset()
 
@@ -178,7 +178,7 @@ class SliceParts:
     def part(
         self, record: StepRecord, depth: int, made: frozenset[Location], wanted: Collection[Location]
     ) -> SlicePart:
-        """Of the step there, whose trace is known. made: what it has written of what is wanted behind it."""
+        """The part of the step there, whose trace is known. made: what it has written of what later steps want."""
         while True:
             taken = self._taken.get(depth)
             if taken is None or made not in taken.parts:
@@ -247,7 +247,7 @@ def _chosen(
     part = part_of(record, choice.statements, reads)
     wider = chooser.choose(words | choice.changed) if choice.changed else choice
     if wider is not None and wider.statements == choice.statements:
-        return part, _NOTHING  # whoever wants some of it has asked for that already
+        return part, _NOTHING  # a caller that wants some of it has asked for that already
     return part, frozenset([each for each, word in others.items() if word in choice.changed])
 
 
@@ -271,7 +271,7 @@ def part_of(
 
 
 def _begun(record: StepRecord, statements: Sequence[Statement] | None) -> Sequence[Statement] | None:
-    """Statements of a cell that were run, the last of them in part if the cell failed; None where nobody can tell."""
+    """Statements of a cell that were run, the last of them in part if the cell failed; None if not known."""
     if statements is None or record.status == "ok":
         return statements
     span = record.error.span if record.error is not None else None

@@ -25,16 +25,16 @@ from cenote_worker.history.step import START, StepRecord
 from cenote_worker.history.tree import StepTree, written
 
 MAX_LINES: Final = 3
-"""Of which parts are kept: the live one, and others that somebody compares it with."""
+"""Lines whose parts are kept: the live one, and others that a client compares it with."""
 
 MAX_BEHIND: Final = 100
-"""Steps that are made up for behind a further one: there was a question when they ended."""
+"""Steps to catch up on after a further one: a question was being answered when they ended."""
 
 MAX_CODE: Final = 20_000
 """Characters of each of them, on average: to see what functions speak of takes half a microsecond for one."""
 
 MAX_SOURCES: Final = 20
-"""Steps that a step has taken something from, of which parts are worked out behind it."""
+"""Steps that a step has taken something from, whose parts are worked out after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class SlicedLines:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """Held by whoever asks. Nobody who adds to the history waits for it."""
+        """Held by the thread that asks. Threads that add to the history do not wait for it."""
         self.whole = WholeSteps()
         self._cells = ReadCells()
         self._lines: dict[int, SliceParts] = {}

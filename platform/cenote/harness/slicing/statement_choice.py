@@ -1,4 +1,4 @@
-"""Which statements of a line's cells a value can have come from. Statements that cannot be told apart stay
+"""Which statements of a line's cells a value can have come from. Statements that cannot be separated stay
 together.
 
 What a line of steps tells of the names of its cells is worked out once, as the line gets longer.

@@ -47,7 +47,7 @@ if sys.version_info >= (3, 12):  # Any: not each version has the type
     ALIASES: Final[tuple[type[Any], ...]] = (ast.TypeAlias,)
 else:
     ALIASES: Final[tuple[type[Any], ...]] = ()
-"""Statements that bind a type whose value is worked out when somebody asks for it."""
+"""Statements that bind a type whose value is worked out on first use."""
 
 _GRAMMAR: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
@@ -210,7 +210,7 @@ def _is_member(node: ast.stmt) -> bool:
 
 
 MAX_READ: Final = 500_000
-"""Characters of cells whose statements are kept: what is told of them takes up to a hundred times as much."""
+"""Characters of cells whose statements are kept: what is known of them takes up to a hundred times as much."""
 
 _INNER: Final = frozenset(
     (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp, *ALIASES)

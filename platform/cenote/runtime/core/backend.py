@@ -38,7 +38,7 @@ class HarnessClient(PatchClient, BuildClient, SliceRunClient, FullRunClient, Pro
 
 
 Withdraw = Callable[[], None]
-"""Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
+"""Says that the caller does not wait for a cell any more: it is dropped when it waits, interrupted when it runs."""
 
 
 class Backend(Protocol):
@@ -151,7 +151,7 @@ class Backend(Protocol):
         """Goes back to the state after a step, or to that of a label: a Rollback."""
 
     def rerunning(self) -> Reruns | HarnessClient:
-        """What changes of the history need, or the way to whoever makes them. Of a namespace that was started.
+        """What changes of the history need, or the client of the platform that makes them. The namespace was started.
 
         Raises UsageError where it cannot be changed.
         """
@@ -181,8 +181,8 @@ class ForkingBackend(Protocol):
 
         names: of each, if they are to outlive this client.
 
-        Raises UsageError for whoever is not the owner, UnavailableError, IncompleteForkError, NotKeptError and what
-        a platform refuses with.
+        Raises UsageError for an author who is not the owner, UnavailableError, IncompleteForkError, NotKeptError and
+        what a platform refuses with.
         """
 
     def fork_point(self) -> ForkPoint | None:
@@ -204,7 +204,7 @@ class CheckpointClient(Protocol):
 
 @runtime_checkable
 class StoringBackend(Protocol):
-    """A Backend whose states are stored by whoever hosts it."""
+    """A Backend whose states are stored by its host."""
 
     @property
     def checkpoints(self) -> CheckpointClient: ...

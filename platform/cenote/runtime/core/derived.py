@@ -91,7 +91,7 @@ def _held(core: RuntimeCore, there: ServedBranch) -> RuntimeCore:
 
 
 def _wait_for_cells(core: RuntimeCore) -> None:
-    """Those that were sent before are over; whoever forks is not to wait for them, with a machine's turn in hand."""
+    """Waits until earlier cells are over. The fork itself must not wait for them: it holds a machine's turn."""
     described = BlockingListener()
     core.describe(described)
     variables(described.wait(core.resume))

@@ -43,7 +43,7 @@ BACKLOG: Final = 1 << 20
 
 
 def _checked(on_output: OnOutput | None) -> OnOutput | None:
-    """Raises UsageError for what cannot be called, and for coroutine functions, which nobody would await."""
+    """Raises UsageError for what cannot be called, and for coroutine functions, which would not be awaited."""
     if on_output is not None and (not callable(on_output) or inspect.iscoroutinefunction(on_output)):
         raise UsageError(
             "on_output is a plain function of (stream, text); an async one could fall behind its cell"
@@ -107,7 +107,7 @@ class AsyncListener:
         self._post(self._settle, outcome)
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed; nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _deliver(self, stream: StreamName, text: str) -> None:
@@ -124,7 +124,7 @@ class AsyncListener:
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
-        elif isinstance(outcome, ValueReply | FileReply):  # its caller was cancelled: nobody else closes it
+        elif isinstance(outcome, ValueReply | FileReply):  # its caller was cancelled and cannot close it
             outcome.content.close()
         elif isinstance(outcome, SharedReply):
             outcome.holding.release()

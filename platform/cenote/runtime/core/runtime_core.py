@@ -226,7 +226,7 @@ class RuntimeCore:
         return where.begins_otherwise if isinstance(where, HostedRuntime) else where.begins_otherwise()
 
     def _rerunning(self) -> HostedRuntime | HarnessClient:
-        """The runtime where it is in this process, else the way to whoever has it.
+        """The runtime where it is in this process, else the client of the platform that has it.
 
         Raises UsageError where the history cannot be changed.
         """

@@ -177,7 +177,7 @@ class AsyncPythonRuntime(RuntimeFace):
         try:
             return await asyncio.shield(queuing)
         except asyncio.CancelledError:
-            # The thread cannot be stopped, and what it queues would run with nobody waiting.
+            # The thread cannot be stopped, and what it queues would run with no caller waiting.
             queuing.add_done_callback(_withdraw)
             raise
 

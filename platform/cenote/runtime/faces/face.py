@@ -111,20 +111,20 @@ class RuntimePort:
 
 
 class RuntimeFace:
-    """A runtime in somebody's hands."""
+    """A runtime as its user holds it."""
 
     core: RuntimeCore
 
     @classmethod
     def holding(cls, core: RuntimeCore) -> Self:
-        """The face of a core that nobody else holds."""
+        """The face of a core, which it owns alone."""
         runtime = cls.over(core)
         weakref.finalize(runtime, core.close)
         return runtime
 
     @classmethod
     def over(cls, core: RuntimeCore) -> Self:
-        """A second face over a runtime that somebody else owns."""
+        """A second face over a runtime that has another owner."""
         runtime = cls.__new__(cls)
         runtime.core = core
         return runtime

@@ -352,8 +352,8 @@ class PythonRuntime(RuntimeFace):
         end when they are closed. name: they stay instead until they are deleted, under this name, of several
         NAME-1, NAME-2 and so on, and are durable if this runtime is.
 
-        Raises IncompleteForkError naming what that is, with the reasons: threads, sockets, what draws random
-        numbers that nobody has seeded; before anything starts, or where a step does something else this time;
+        Raises IncompleteForkError naming what that is, with the reasons: threads, sockets, what draws
+        unseeded random numbers; before anything starts, or where a step does something else this time;
         NotKeptError and UnavailableError for `step`; UsageError for an author who is attached. What a platform
         refuses, such as NameExistsError and QuotaExceededError, it refuses for all branches.
         """
@@ -412,7 +412,7 @@ class PythonRuntime(RuntimeFace):
         """A copy of a variable, rebuilt safely: nothing that a jail sends is unpickled.
 
         classes: dataclasses, pydantic models, Enums and plain classes that may be rebuilt; those that were
-        injected are known already. trusted: unpickle instead; whoever wrote the cell then runs code here.
+        injected are known already. trusted: unpickle instead; the author of the cell then runs code here.
 
         Raises UnknownNameError, UnsafeValueError naming the class that was refused, JailLostError.
         """

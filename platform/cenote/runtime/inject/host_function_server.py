@@ -1,7 +1,7 @@
 """Carries out a jail's calls to functions, objects and sub-agents that live in this process.
 
 Arguments are decoded safely, results are pickled for the jail as data, exceptions travel as a name and a text.
-A plain function runs on a thread of its runtime's pool, an async one on the event loop of whoever is awaiting the
+A plain function runs on a thread of its runtime's pool, an async one on the event loop that is awaiting the
 cell, else on a loop of its own thread.
 """
 
@@ -169,7 +169,7 @@ class HostFunctionServer:
             self._begin(call)
 
     def cancel(self, call_id: int) -> None:
-        """Nobody waits for this call any more."""
+        """The jail does not wait for this call any more."""
         with self._lock:
             future = self._running.pop(call_id, None)
             waiting = [call for call in self._large if call.asked.id == call_id]
@@ -181,7 +181,7 @@ class HostFunctionServer:
             call.cancel()
 
     def ended(self) -> None:
-        """Nobody waits for any call any more."""
+        """The jail does not wait for any call any more."""
         with self._lock:
             running, self._running = list(self._running.values()), {}
             waiting = list(self._large)

@@ -38,7 +38,7 @@ class HostTurns:
         return self._waiting >= MAX_WAITING
 
     def on_thread(self, work: Callable[[], _Result]) -> Future[_Result]:
-        """Whoever cancels it before its turn gives back all that it holds."""
+        """Runs the work on a thread. Cancelling it before its turn releases all that it holds."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-host")
         future: Future[_Result] = Future()
@@ -80,7 +80,7 @@ class _Turn(Generic[_Result]):
         work, future = held
         try:
             result = work()
-        except BaseException as error:  # noqa: BLE001  (it is told to whoever waits)
+        except BaseException as error:  # noqa: BLE001  (the future passes it on)
             future.set_exception(error)
         else:
             future.set_result(result)

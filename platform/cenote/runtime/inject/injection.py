@@ -49,7 +49,7 @@ def sub_agent_targets(agent: Any) -> dict[str, Target]:
         runtime = _blocking(agent)
         try:
             runtime.update_variable(name, value.reference)
-        # Whoever hands over data need not have been foreseen by whoever made the agent.
+        # A caller may hand over data that the maker of the agent did not foresee.
         except UnknownNameError:
             runtime.inject(Variable(name, value.reference))
 
@@ -88,7 +88,7 @@ DEPTH = 4
 """Containers in containers that are looked into."""
 
 MAX_CLASSES = 200
-"""More than that is a framework, not somebody's data model."""
+"""More classes than that are a framework, not a user's data model."""
 
 
 def types_along(items: Iterable[Injectable]) -> dict[str, type]:
@@ -311,7 +311,7 @@ def _dump(
     except NotTransferableError:
         for name, value in values.items():
             dump(name, value).content.close()
-        # The values can go, so a class cannot: nobody asked for it by name, and what can go does.
+        # The values can go, so a class cannot: the user did not name it, and the others go.
         classes: dict[str, type | AsData] = {**along, **as_data}
         return dump(names, (dict(values), {name: cls for name, cls in classes.items() if _can_go(name, cls)}))
 

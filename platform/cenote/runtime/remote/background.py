@@ -95,7 +95,7 @@ class Background:
     # -- on the loop --
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts work that nobody has to wait for. A failure is kept for those who do; a fault is logged."""
+        """Starts work that need not be awaited. A failure is kept for callers who do await it; a fault is logged."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
@@ -145,7 +145,7 @@ async def _say_goodbye(last: list[Callable[[], Awaitable[None]]]) -> None:
 async def _load_grpc() -> None:
     """Loads gRPC and starts it on this loop. It writes nothing to stderr unless the environment asks for it.
 
-    What goes wrong is raised to whoever asked; its log knows no loggers. It reads the environment once.
+    What goes wrong is raised to the caller; its log knows no loggers. It reads the environment once.
     """
     settings = {**ENVIRONMENT, "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
     ours = [name for name in settings if name not in os.environ]

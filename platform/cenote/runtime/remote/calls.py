@@ -48,8 +48,8 @@ class PendingCall:
 
     settle: called once, must not raise. limit: bytes of content in the answer. changes: repeating it without its key
     could do something twice. content: what follows the frame; the call owns it. output, progress: hear what comes
-    before the answer. position: characters of output that were heard. sent: the server may have had it. slow: whoever
-    hears the output cannot keep up.
+    before the answer. position: characters of output that were heard. sent: the server may have had it. slow: the
+    listener of the output cannot keep up.
     """
 
     frame: runtime_pb2.ClientFrame
@@ -119,7 +119,7 @@ class PendingCall:
         return runtime_pb2.ClientFrame(call=self.number, heard=runtime_pb2.Heard(position=self.position))
 
     def end(self, answer: Answer) -> None:
-        """Gives the answer to whoever waits."""
+        """Gives the answer to the caller."""
         self._drop_answer()
         self.close()
         self.settle(answer)
@@ -170,12 +170,12 @@ class PendingCall:
 
 
 def new_key() -> str:
-    """For a call that changes something: known to nobody else."""
+    """A key for a call that changes something: no other client can guess it."""
     return secrets.token_hex(16)
 
 
 Request = tuple[runtime_pb2.ClientFrame, Content | None]
-"""A frame, and what follows it; whoever takes it owns that."""
+"""A frame, and the content that follows it; the receiver owns the content."""
 
 
 def cell(code: str, timeout: float | None, cause: str = "", *, atomic: bool = False) -> Request:

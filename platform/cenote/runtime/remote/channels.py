@@ -191,7 +191,7 @@ def meaning(
 
 
 def _remedy(detail: str, *, known: bool) -> str:
-    """gRPC has one status for a port at which nobody listens and for one at which somebody speaks otherwise."""
+    """gRPC has one status for a port without a listener and for one whose listener speaks another protocol."""
     if "failed to connect" in detail:
         for sign, remedy in _TLS_REMEDIES:
             if sign in detail:

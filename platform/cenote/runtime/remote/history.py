@@ -231,7 +231,7 @@ class RemoteHarness:
             watch.progress(item)
 
     def _give_up(self, call: PendingCall, news: SimpleQueue[_News]) -> None:
-        """Whoever waits is leaving: the step that runs is stopped, and all is put back first."""
+        """The caller is leaving: the step that runs is stopped, and all is put back first."""
         self._say(call, runtime_pb2.ClientFrame(cancel=runtime_pb2.Cancel(now=True)))
         while isinstance(news.get(), runtime_pb2.ApplyProgress):
             pass

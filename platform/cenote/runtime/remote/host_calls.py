@@ -114,7 +114,7 @@ class RemoteCalls:
             self._line.say(answered.frame, answered.content)
 
     def ended(self) -> None:
-        """Nobody waits for an answer any more."""
+        """The jail does not wait for an answer any more."""
         for number in list(self._running):  # the desk is the other authors' too
             self._cancelled(number)
         for number in list(self._arriving):
@@ -275,7 +275,7 @@ class RemoteCalls:
 
 
 def _close(result: HostResult | _Upload) -> None:
-    """Nobody takes it."""
+    """Closes a result that has no taker."""
     if isinstance(result, Content):
         result.close()
     elif isinstance(result, _Upload):

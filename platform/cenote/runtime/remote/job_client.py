@@ -102,7 +102,7 @@ class JobClient:
         await self._ask(self._stub().DeleteJob(make(job_pb2.JobName, name=name), **self._terms()))
 
     async def described(self, name: str, patience: RetrySchedule) -> job_pb2.JobDescription:
-        """As `get`, asked for a while when nobody answers."""
+        """As `get`, but retries for a while when no platform answers."""
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Values that a platform keeps for this client: held for as long as somebody here refers to them."""
+"""Values that a platform keeps for this client: held for as long as code here refers to them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class References:
         return RemoteHolding(self, right)
 
     async def hold(self, reference: str, holder: str) -> RemoteHolding:
-        """A right to what somebody else holds until now. Raises UnknownReferenceError and its kind."""
+        """A right to a value that another client holds so far. Raises UnknownReferenceError or a subclass."""
         right = ReferenceRight(reference, holder)
         await self._ask_for(right)
         return self._keep(right)
@@ -142,7 +142,7 @@ class References:
     async def _renew_one(self, right: ReferenceRight) -> None:
         try:
             await self._ask_for(right)
-        except UnknownReferenceError:  # it is gone; whoever uses the value is told
+        except UnknownReferenceError:  # it is gone; using the value raises this
             self._held.pop(right, None)
         except CenoteError:  # another try comes before its end
             return

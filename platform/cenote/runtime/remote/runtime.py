@@ -71,7 +71,7 @@ class RemoteRuntime:
     """See Backend. name: of a runtime that outlives its clients; empty for one that ends with this one.
 
     attach: join a runtime of that name, if there is one. author, private: see Hello.
-    client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
+    client_name: of one that goes on where another process of that name has stopped; by default a new name.
     cell_key: gives the key of the next cell, where another process may have sent that before.
     lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted.
     kept: see RetentionOptions.
@@ -225,7 +225,7 @@ class RemoteRuntime:
         for declared in self._declared:
             declared.injection.close()
         with contextlib.suppress(CenoteError):  # whatever keeps it from being told: its lease ends it
-            if background().is_here:  # a garbage collector's visit; nobody can wait here
+            if background().is_here:  # a garbage collector's visit: waiting here would deadlock
                 background().spawn(self._leave())
             else:
                 background().wait(self._leave(), LEAVING, "end the runtime")

@@ -195,10 +195,10 @@ class HostCalls(Protocol):
         """Whether the frame was one of its own."""
 
     def returned(self) -> None:
-        """The line was taken up again: answers that nobody acknowledged have to be sent once more."""
+        """The line was taken up again: answers that were not acknowledged must be sent once more."""
 
     def ended(self) -> None:
-        """Nobody waits for answers any more."""
+        """The server does not wait for answers any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class RuntimeSession:
             self._line.put(frame, content)
 
     def withdraw(self, call: PendingCall) -> None:
-        """Nobody waits for the answer any more."""
+        """The caller does not wait for the answer any more."""
         if self._drop(call.number) is not None:
             call.close()
             self.say(runtime_pb2.ClientFrame(call=call.number, withdraw=runtime_pb2.Withdraw()))
@@ -328,7 +328,7 @@ class RuntimeSession:
         patience = RetrySchedule(self._wait)
         while self.ended is None:
             end = await self._attempt(patience)
-            if self.ended is not None:  # whoever has closed it waits for the end of this
+            if self.ended is not None:  # the caller of `close` waits for the end of this
                 return
             pause = None if end.final else patience.broke(self._loop.time())
             if pause is None:
@@ -342,7 +342,7 @@ class RuntimeSession:
             place = await self._locate()
         except CenoteError as error:
             return _Break(error, final=not isinstance(error, UnavailableError))
-        except Exception as error:  # noqa: BLE001  (nobody may wait for ever, whatever it is)
+        except Exception as error:  # noqa: BLE001  (no caller may wait for ever, whatever it is)
             return _fault(error)
         try:
             with self._connect(place.address, place.authority) as channel:
@@ -431,7 +431,7 @@ def _fault(error: Exception) -> _Break:
 
 
 def _settle(call: PendingCall, answer: Answer) -> None:
-    """Whoever waits has an event loop that may be closed, or a listener that fails: the other calls go on."""
+    """The caller's event loop may be closed, or its listener may fail: the other calls go on."""
     try:
         call.end(answer)
     except Exception:  # noqa: BLE001
@@ -481,7 +481,7 @@ async def answer(
 
 
 def _settling(future: asyncio.Future[Answer]) -> Callable[[Answer], None]:
-    """Gives the answer to whoever waits, if anybody still does."""
+    """Gives the answer to the caller, if it still waits."""
 
     def settle(answer: Answer) -> None:
         if not future.done():

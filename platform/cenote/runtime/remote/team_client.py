@@ -66,7 +66,7 @@ class TeamClient:
         return await self._ask(self._stub().CancelRun(name, **self._terms()))
 
     async def ended(self, name: team_pb2.RunName) -> team_pb2.TeamRun:
-        """A run, once it is over. Goes on asking for a while when nobody answers."""
+        """A run, once it is over. Retries for a while when no platform answers."""
         patience, loop = RetrySchedule(self._destination.wait), asyncio.get_running_loop()
         while True:
             try:

@@ -23,7 +23,7 @@ from cenote_worker.runtime.patch_jobs import BuildRequest, PatchRequest, PatchWa
 
 
 class PatchClient(Protocol):
-    """The way to whoever has the runtime."""
+    """Applies patches on the platform that has the runtime."""
 
     def apply(self, request: PatchRequest, watch: PatchWatch) -> Patched:
         """Blocks. Whatever ends it early, an interrupt included, the patch is undone first, if anybody still can.
@@ -109,7 +109,7 @@ def _heard(progress: runtime_pb2.ApplyProgress) -> Progress:
 
 
 class BuildClient(Protocol):
-    """The way to whoever has the runtime."""
+    """Builds artifacts on the platform that has the runtime."""
 
     def build(self, request: BuildRequest, watch: PatchWatch) -> Built:
         """As PatchClient.apply."""

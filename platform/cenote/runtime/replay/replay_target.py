@@ -253,8 +253,8 @@ class RuntimeReplayTarget:
         return snapshots(answers.get())
 
     def _check_start(self) -> None:
-        """Raises NoWayError where the first steps have found other values than they would now: whoever restores a
-        runtime gives what it began with once more, which may be something else.
+        """Raises NoWayError where the first steps have found other values than they would now: a client that
+        restores a runtime gives its initial state once more, which may be another one.
         """
         if not self._reruns.began_elsewhere:
             return

@@ -88,7 +88,7 @@ def lift(result: Any) -> Value:
 
 
 def binary(operation: ast.operator, left: Value, right: Value) -> Value:
-    """The value of `left <operation> right`, None when it cannot be told."""
+    """The value of `left <operation> right`, None when it is not known."""
     compute = _BINARY.get(type(operation))
     if compute is None:
         return None
@@ -130,7 +130,7 @@ def _check_product(left: Any, right: Any) -> None:
 
 
 def method(owner: Value, name: str, arguments: Sequence[Value]) -> Value:
-    """What a method call on a constant gives, None when it cannot be told."""
+    """The result of a method call on a constant, None when it is not known."""
     try:
         return lift(_method(plain(owner), name, [plain(argument) for argument in arguments]))
     except Exception:  # noqa: BLE001  (as in `binary`)
@@ -246,11 +246,11 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "operator.add": operator.add,
     "sys.intern": _text,
 }
-"""Functions whose result is told when all of their arguments are constants."""
+"""Functions whose result is computed when all of their arguments are constants."""
 
 
 def call(path: str, arguments: Sequence[Value]) -> Value:
-    """What a call of the named function with constant arguments gives, None when it cannot be told."""
+    """The result of a call of the named function with constant arguments, None when it is not known."""
     function = FUNCTIONS.get(path)
     if function is None or not arguments:
         return None
@@ -261,7 +261,7 @@ def call(path: str, arguments: Sequence[Value]) -> Value:
 
 
 def subscript(owner: Value, index: Any) -> Value:
-    """An element or slice of a constant or a list, None when it cannot be told."""
+    """An element or slice of a constant or a list, None when it is not known."""
     try:
         if type(owner) is Items:
             found = owner.values[index]

@@ -240,7 +240,7 @@ def _namespace(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value
 
 
 def _import(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
-    """`__import__("a.b")` gives a, unless it is told what it is wanted for."""
+    """`__import__("a.b")` gives a, unless `fromlist` is given."""
     whole = arguments.has(3, "fromlist")
     return merge_all(
         tuple(path if whole else path.partition(".")[0] for path in _imported(reader, node, arguments))

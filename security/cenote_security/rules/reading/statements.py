@@ -278,7 +278,7 @@ def read_type_parameter(reader: CodeReader, node: ast.AST) -> None:
 
 
 def _evaluated_later(reader: CodeReader, value: ast.expr) -> None:
-    """As the body of a function without parameters: by names that may be bound behind it."""
+    """As the body of a function without parameters: by names that may be bound after it."""
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     closure(reader, ast.copy_location(ast.Lambda(args=nothing, body=value), value))
 

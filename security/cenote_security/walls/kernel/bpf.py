@@ -45,7 +45,7 @@ def give(verdict: int) -> Code:
 
 
 def when(test: int, value: int, then: Code) -> Code:
-    """Run `then` if the accumulator passes `test` against `value`, else go on behind it.
+    """Run `then` if the accumulator passes `test` against `value`, else go on after it.
 
     `then` must end in a return: it is the only way that both ways stay apart.
     """
@@ -55,7 +55,7 @@ def when(test: int, value: int, then: Code) -> Code:
 
 
 def among(values: Sequence[int], then: Code) -> Code:
-    """Run `then` if the accumulator equals one of `values`, else go on behind it."""
+    """Run `then` if the accumulator equals one of `values`, else go on after it."""
     return tuple(step for value in values for step in when(JUMP_IF_EQUAL, value, then))
 
 

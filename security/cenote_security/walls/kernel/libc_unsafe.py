@@ -289,7 +289,7 @@ def allocate(size: int) -> int:
 
 
 def resize(address: int, size: int) -> int:
-    """Of what was allocated: its new address; 0 where there is no memory, and it is what it was."""
+    """The new address of an allocation; 0 when there is no memory, and the allocation is unchanged."""
     return _libc.realloc(ctypes.c_void_p(address), ctypes.c_size_t(size)) or 0
 
 
@@ -304,7 +304,7 @@ def word_at(address: int) -> int:
 
 
 def heap_end() -> int:
-    """The address behind the memory that the C library makes smaller allocations in."""
+    """The end address of the memory that the C library makes smaller allocations in."""
     return _libc.sbrk(ctypes.c_ssize_t(0)) or 0
 
 
@@ -396,7 +396,7 @@ def landlock_query(flag: int) -> int:
 
 
 def landlock_create_ruleset(filesystem: int, network: int, scoped: int) -> int:
-    """A ruleset descriptor. Sets that the kernel does not know must be 0: it is told of no more than needed."""
+    """A ruleset descriptor. Sets that the kernel does not know must be 0: only those needed are passed."""
     attr = _LandlockRulesetAttr(filesystem, network, scoped)
     size = 24 if scoped else 16 if network else 8
     return _syscall(

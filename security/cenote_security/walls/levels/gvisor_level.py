@@ -2,7 +2,7 @@
 
 What runs in the jail talks to gVisor's kernel, a program (`runsc`, which makes two processes: the sandbox and the
 gofer, its way to files), and only that program talks to the host's. So a hole in the host's kernel is out of reach
-until one in gVisor's is found; and whoever found that still sits in the namespaces and on the private root of
+until one in gVisor's is found; and an attacker who has one is still in the namespaces and on the private root of
 `strict`, as an unprivileged user. Landlock and the seccomp filter of the other levels are not around it: runsc must
 mount, and has a filter of its own.
 
@@ -35,7 +35,7 @@ _OVERLAY_CAME: Final = 20230301
 """From about then on runsc lays a writable file over the root unless told not to; before, it knows no such flag."""
 
 _USER: Final = 0
-"""Who the jail's processes are to gVisor. runsc shows the files of whoever runs it, an unprivileged user, as user
+"""Who the jail's processes are to gVisor. runsc shows the files of the unprivileged user that runs it as user
 0's, and can make none for another. User 0 has no capability there and can get none.
 """
 
@@ -65,7 +65,7 @@ def runsc_command(runsc: str, version: int, bundle: str) -> list[str]:
 def bundle_config(
     policy: SandboxPolicy, arguments: Sequence[str], environment: Mapping[str, str], mounts: Sequence[Mount]
 ) -> dict[str, object]:
-    """The `bundle_config.json` of a sandbox that runs `arguments`, on the root of whoever starts it.
+    """The `bundle_config.json` of a sandbox that runs `arguments`, on the root of the process that starts it.
 
     The root is not declared read-only, because it is: it was mounted so, and runsc would fail to do it once more.
     mounts: those that the zygote has made.

@@ -62,7 +62,7 @@ def sweep() -> None:
 
 
 def _made_locked() -> tuple[Path, int]:
-    """Between the two steps a sweep may take it for a killed zygote's: then another one is made."""
+    """Before it is locked, another process may sweep it as a killed zygote's: then another one is made."""
     while True:
         base = Path(tempfile.mkdtemp(prefix=_PREFIX))
         lock = os.open(base / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -73,7 +73,7 @@ def _made_locked() -> tuple[Path, int]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """Holds the lock until all is gone: whoever waits for it finds that. Raises OSError when somebody has it."""
+    """Holds the lock until all is removed, as a waiting process then sees. Raises OSError when the lock is taken."""
     lock = os.open(base / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,13 +1,13 @@
-"""Looks at a cell before it runs, and lets one that is certain to fail run nothing but the expression that fails.
+"""Looks at a cell before it runs. For a cell that is certain to fail, only the failing expression runs.
 
-What fails by its syntax, `certain_failures` says. Here is the rest of the certainty: whether anything could give the
-name a value without saying so, by `exec`, `globals()`, a star import, a library that is not known, or a function that
-lies somewhere. That is asked only where a cell would be refused, so it may take some milliseconds. What is not known
-counts as if it bound every name, and then the cell runs.
+`certain_failures` finds what fails by its syntax. This module supplies the rest of the certainty: whether anything
+could bind the name in a hidden way, by `exec`, `globals()`, a star import, an unknown library, or a function
+somewhere in the namespace. That is only checked if a cell would be refused, so it may take some milliseconds. Unknown
+code counts as if it bound every name, and then the cell runs.
 
-What is known: the libraries in `_QUIET` bind no names of their callers nor in `builtins`, and end no process, unless
-they are asked to by what is `_LOUD_...`. Code of users is read: the cell, all cells before it, and all functions that
-can be reached from the namespace.
+Known code: the libraries in `_QUIET` bind no names of their callers nor in `builtins`, and end no process, unless a
+name in `_LOUD_...` makes them do so. User code is read: the cell, all cells before it, and all functions that can be
+reached from the namespace.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __builtins__ = BUILTINS
 NOTHING_RAN: Final = "nothing of this cell has run: it was checked first"
 
 _MOST_OBJECTS: Final = 300_000
-"""Looked at. In a namespace of more, nothing is certain."""
+"""Objects looked at. In a namespace with more, nothing is certain."""
 
 _QUIET: Final = frozenset((
     "PIL", "_cffi_backend", "_cyutility", "_distutils_hack", "_duckdb", "_plotly_utils", "_polars_runtime_32",
@@ -57,7 +57,7 @@ _OWN: Final = ("__main__", "__mp_main__", "cenote_proto", "cenote_security", "ce
 """Loaded before any cell runs."""
 
 _BUILD_TOOLS: Final = re.compile(r"_cython_\d|_sysconfigdata_|__editable__|\w+__mypyc$")
-"""What they leave among the modules."""
+"""Names of modules that they create."""
 
 _LOUD_MODULES: Final = frozenset((
     "__main__", "_ctypes", "antigravity", "argparse", "bdb", "builtins", "cProfile", "cffi", "cloudpickle",
@@ -66,7 +66,8 @@ _LOUD_MODULES: Final = frozenset((
     "profile", "pydoc", "rlcompleter", "runpy", "shelve", "site", "test", "this", "timeit", "tkinter", "trace",
     "turtle", "turtledemo", "unittest", "venv", "zipapp", "zipimport",
 ))  # fmt: skip
-"""Called by a user, they can bind names anywhere, run any code, or end a cell well. Being loaded they do nothing."""
+"""If user code calls them, they can bind names anywhere, run any code, or end a cell without an error. Just being
+loaded they do nothing."""
 
 _LOUD_NAMES: Final = frozenset((
     "SystemExit", "__builtins__", "__import__", "breakpoint", "compile", "delattr", "eval", "exec", "exit",
@@ -86,13 +87,13 @@ _LOUD_ATTRIBUTES: Final = frozenset((
     "setattr", "setprofile", "settrace", "tb_frame", "unsafe_load", "unsafe_load_all", "user_global_ns",
     "user_ns",
 ))  # fmt: skip
-"""By these a value can be given to any name, the code of a function be replaced, or a cell be ended well."""
+"""Names that can give a value to any name, replace the code of a function, or end a cell without an error."""
 
 _LOUD_TEXT: Final = re.compile(
     r"__main__.|.__main__|builtins|__globals__|__import__|__dict__|_getframe|f_globals|globals\(|exec\(|eval\(|setattr"
     r"|SystemExit"
 )
-"""In a text, which may be code. `__main__` alone is what `__name__` is compared with."""
+"""These in a text, which may be code. `__main__` alone is what `__name__` is compared with."""
 
 _LOUD_OBJECTS: Final = frozenset(
     id(each)
@@ -116,14 +117,14 @@ _owners: dict[str, str] = {}
 
 
 class CellCheck:
-    """Of the cells of one compiler."""
+    """The check for the cells of one compiler."""
 
     def __init__(self, compiler: CellCompiler) -> None:
         self._compiler = compiler
         self._read: dict[str, _Reading] = {}
 
     def checked(self, cell: Cell, namespace: Mapping[str, object], shared: Mapping[str, object]) -> Cell:
-        """The cell; or, where it is certain to fail, one that only fails. shared: names that it may reach, too."""
+        """The cell; or a stand-in that only fails, if it is certain to fail. shared: names that it may reach, too."""
         try:
             failure = self._failure(cell, namespace, shared)
         except (RecursionError, MemoryError, ValueError):  # a cell too deep to be looked at
@@ -148,7 +149,7 @@ class CellCheck:
         return None if _others_at_work() or hidden.is_reached(namespace, shared) else first
 
     def _earlier(self, filename: str) -> Iterator[_Reading]:
-        """Of all other cells of which there is a source."""
+        """All other cells whose source is available."""
         sources = self._compiler.sources
         self._read = {name: reading for name, reading in self._read.items() if name in sources}
         for name, (source, _) in sources.items():
@@ -162,7 +163,7 @@ class CellCheck:
 
 
 def _is_watched(function: FunctionType) -> bool:
-    """Whether its calls are looked at: a user's function, or what stands for one of the client."""
+    """Whether its calls are checked: a user's function, or the stub of one of the client."""
     return EXACT in vars(function) or _is_of_user(function)
 
 
@@ -171,7 +172,7 @@ def _is_watched(function: FunctionType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """What code may bind. is_loud: any name. stored: attributes of objects."""
+    """The names that code may bind. is_loud: any name. stored: attributes of objects."""
 
     is_loud: bool = False
     names: frozenset[str] = frozenset()
@@ -204,7 +205,7 @@ def _read(statement: ast.stmt) -> _Reading:
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
-    """What is to be looked at of it: `getattr` of an attribute that is written there is as good as a dot."""
+    """The parts of a node to look at: `getattr` with a literal attribute name is equivalent to a dot."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
         asked = node.args[1] if len(node.args) > 1 else None
         word = asked.value if isinstance(asked, ast.Constant) else None
@@ -250,8 +251,8 @@ def _is_quiet(module: str) -> bool:
 
 
 def _is_of_files(top: str) -> bool:
-    """Whether a module that is not loaded yet is a file of the user's, whatever its name. Those that are loaded are
-    looked at in any case."""
+    """Whether a module that is not loaded yet is a file of the user's, whatever its name. Loaded modules are looked
+    at in any case."""
     if top in _modules:
         return False
     for finder in _FINDERS:
@@ -271,7 +272,7 @@ def _is_library(file: str) -> bool:
 
 
 def _is_foreign_code_loaded() -> bool:
-    """Whether there is a module that is not known: of another library, or of a user's file."""
+    """Whether there is an unknown module: of another library, or of a user's file."""
     return any(map(_is_foreign, list(_modules), list(_modules.values())))
 
 
@@ -285,7 +286,7 @@ def _is_foreign(name: str, module: ModuleType | None) -> bool:
 
 
 def _others_at_work() -> bool:
-    """Whether another thread runs code of a user's."""
+    """Whether another thread runs user code."""
     own = threading.get_ident()
     return any(
         ident != own and not all(_is_library(each.f_code.co_filename) for each in _stack(frame))
@@ -300,7 +301,7 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_of_user(function: FunctionType) -> bool:
-    """Whether it is no known library's: of a cell, of a user's module, or brought in."""
+    """Whether it belongs to no known library: it is of a cell, of a user's module, or injected."""
     home = function.__globals__
     module = _modules.get(str(home.get("__name__")))
     return module is None or vars(module) is not home or not _is_quiet(module.__name__)
@@ -310,7 +311,7 @@ def _is_of_user(function: FunctionType) -> bool:
 
 
 class _Hidden:
-    """What could give one of these names a value or another one, or an object another attribute."""
+    """Code that could give one of these names a value, or an object another attribute."""
 
     def __init__(self, names: frozenset[str], attribute: str) -> None:
         self._names = names
@@ -322,7 +323,7 @@ class _Hidden:
         )
 
     def is_reached(self, *namespaces: Mapping[str, object]) -> bool:
-        """Whether a value that can be reached could do it, or there are too many to be looked at."""
+        """Whether a reachable value could do it, or there are too many to look at."""
         seen = set(map(id, namespaces))
         kept: list[object] = []
         waiting = [value for each in namespaces for key, value in list(each.items()) if key != "__builtins__"]
@@ -379,7 +380,7 @@ class _Hidden:
 
 
 def _leads_to(value: object, seen: set[int]) -> Iterable[object]:
-    """What code can get at from a value without a loud word."""
+    """Objects that code can reach from a value without a loud word."""
     if isinstance(value, ModuleType) or type(value) in (BuiltinFunctionType, CodeType, FrameType):
         return ()
     if isinstance(value, type) and _is_quiet(module_name(value)):
@@ -388,7 +389,7 @@ def _leads_to(value: object, seen: set[int]) -> Iterable[object]:
 
 
 def _held_by(function: FunctionType, seen: set[int]) -> Iterator[object]:
-    """A library's function may stand for a user's: then it has that in its closure or among its attributes."""
+    """A library's function may wrap a user's function, which is then in its closure or among its attributes."""
     yield from function.__closure__ or ()
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()

@@ -1,6 +1,6 @@
 """The outcome of a cell, and the kernel's side of tracking what a cell reads and writes.
 
-A failure of the tracker never reaches the cell: the cell runs as if nothing watched it, and its trace says less.
+A failure of the tracker never reaches the cell: the cell runs as if it were not tracked, and its trace says less.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cenote_worker.process.pristine import BUILTINS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellUses:
-    """libraries: that a cell has imported, or has had objects of. words: names and attributes in its code."""
+    """libraries: those that a cell has imported, or has had objects of. words: names and attributes in its code."""
 
     libraries: frozenset[str]
     words: frozenset[str]
@@ -39,10 +39,10 @@ class CellOutcome:
     error: set exactly when success is False.
     reply: the last text given to `reply(...)`, None unless the cell succeeded.
     duration: seconds of wall time.
-    notices: what other authors did to names that this one relies on.
-    trace: what it read and wrote; None where nothing watches.
-    uses: what its code uses; None where it may do something else when it runs again.
-    bound_only: names that it has written, if it has certainly done nothing else but to files of the working
+    notices: other authors' changes to names that this author relies on.
+    trace: what it read and wrote; None without tracking.
+    uses: what its code uses; None if it may behave differently when it runs again.
+    bound_only: names that it has written, if it has certainly changed nothing else but files of the working
     directory; None if it may have.
     """
 
@@ -63,7 +63,7 @@ _FAILED = "watching it failed"
 
 
 class CellTracking:
-    """Watches the cells of the common namespace. Names of an author's own are not watched."""
+    """Tracks the cells of the common namespace. An author's own names are not tracked."""
 
     def __init__(self, namespace: dict[str, object], is_collecting: Callable[[], bool]) -> None:
         """is_collecting: whether the cells have the garbage collector on."""
@@ -72,29 +72,29 @@ class CellTracking:
         self._watch: StepTracer | None = None
         self._begun = self._awaits = False
         self.bound_only: frozenset[str] | None = None
-        """Of the cell that ended last. See `CellOutcome`."""
+        """Names bound by the last cell. See `CellOutcome`."""
         self.uses: CellUses | None = None
         """Likewise."""
 
     def look_ahead(self) -> None:
-        """Takes from the next cell what it would have to do first, after `forget`. Never raises."""
+        """Does in advance what the next cell would have to do first, after `forget`. Never raises."""
         with suppress(Exception, MemoryError):
             self.tracker.look_ahead()
 
     def begin(self, cell: Cell, namespace: dict[str, object]) -> None:
-        """A cell has been compiled and is about to run. An interrupt may come out of this, and nothing else."""
+        """Called when a compiled cell is about to run. Raises nothing but an interrupt."""
         if namespace is not self._namespace:
             self.tracker.forget()  # objects may be reached from either namespace
             return
-        self._begun, self._awaits = True, cell.awaits  # an event loop is nothing that a name leads to
+        self._begun, self._awaits = True, cell.awaits  # no name leads to an event loop
         try:
             self._watch = self.tracker.begin(cell.body, cell.last, displays=cell.last is not None)
         except Exception:
             self.tracker.forget()
 
     def end(self, error: ErrorInfo | None) -> StepTrace | None:
-        """The cell is over; None for one in a namespace that is not watched. Never raises."""
-        python_threads.end_waiting_threads()  # they are none of a user's
+        """Called after the cell; None for one in a namespace that is not tracked. Never raises."""
+        python_threads.end_waiting_threads()  # they are not the user's
         watch, self._watch = self._watch, None
         begun, self._begun = self._begun, False
         self.bound_only = self.uses = None
@@ -124,6 +124,6 @@ class CellTracking:
         return replace(trace, kinds=kinds)
 
     def forget(self) -> None:
-        """Values were brought in or taken away from outside."""
+        """Called when values were brought in or taken away from outside."""
         with suppress(Exception):
             self.tracker.forget()

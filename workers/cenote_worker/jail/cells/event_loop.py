@@ -1,8 +1,8 @@
 """The event loop that `await` in a cell runs on: one for the life of a namespace, in the main thread.
 
-A forked copy of the process shares the kernel's list of awaited descriptors (epoll) with the original, and the pair
-of sockets by which a loop is woken. What the original registers afterwards would wake the copy for ever, and a
-wake-up could be taken by the wrong process. So a copy gives the loop a list and a wake-up of its own.
+A forked copy of the process shares two things with the original: the kernel's list of awaited descriptors (epoll),
+and the pair of sockets by which a loop is woken. Descriptors that the original registers later would wake the copy
+forever, and a wake-up could reach the wrong process. So a copy gives the loop its own list and wake-up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __builtins__ = BUILTINS
 
 
 class _Loop(Protocol):
-    """What `asyncio.BaseSelectorEventLoop` is made of, the same since Python 3.4."""
+    """The interface of `asyncio.BaseSelectorEventLoop`, the same since Python 3.4."""
 
     _selector: selectors.BaseSelector
 
@@ -35,7 +35,7 @@ class _Loop(Protocol):
 
 
 def make_own(loop: asyncio.AbstractEventLoop) -> None:
-    """Give the loop a list and a wake-up of its own; what it waits for stays. Loops of other kinds are left alone."""
+    """Give the loop its own list and wake-up; what it waits for stays. Loops of other kinds are left alone."""
     if not isinstance(loop, asyncio.SelectorEventLoop) or loop.is_closed() or loop.is_running():
         return
     inner = cast(_Loop, loop)
@@ -43,7 +43,7 @@ def make_own(loop: asyncio.AbstractEventLoop) -> None:
     for key in list(shared.get_map().values()):
         with suppress(OSError):  # closed meanwhile: there is nothing to wait for
             own.register(key.fileobj, key.events, key.data)
-    inner._selector = own  # from here on nothing of the loop's reaches the original's list
+    inner._selector = own  # from here on the loop does not touch the original's list
     inner._close_self_pipe()
     inner._make_self_pipe()
     shared.close()
@@ -59,14 +59,14 @@ Awaitable = Coroutine[object, object, object]
 
 
 class CellLoop:
-    """Runs a cell's coroutine to its end. Tasks that it leaves behind go on in later cells that await."""
+    """Runs a cell's coroutine to its end. Tasks that it leaves continue in later cells that await."""
 
     def __init__(self, interrupts: InterruptHandler) -> None:
         self._interrupts = interrupts
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Awaitable, context: contextvars.Context) -> object:
-        """The coroutine's result. An interrupt cancels it and comes out as KeyboardInterrupt."""
+        """The coroutine's result. An interrupt cancels it and is raised as KeyboardInterrupt."""
         loop = self._open()
         task = loop.create_task(coroutine, context=context)
         attempt = _Attempt(loop, task)
@@ -83,7 +83,7 @@ class CellLoop:
             self._interrupts.cancel = None
 
     def renew(self) -> None:
-        """This process is another than the one whose loop it was."""
+        """Called in a process other than the one whose loop it was."""
         if self._loop is not None:
             make_own(self._loop)
 
@@ -119,11 +119,11 @@ class _Attempt:
 
 
 def _wake_up() -> None:
-    """Nothing to do: being called has ended the loop's wait."""
+    """Does nothing: the call itself has ended the loop's wait."""
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
-    """Lets a task that the loop was torn away from clean up, for a moment."""
+    """Gives an abandoned task a moment to clean up."""
     if not task.done() and not loop.is_closed():
         task.cancel()
         loop.run_until_complete(asyncio.wait([task], timeout=_PATIENCE))
@@ -155,7 +155,7 @@ class _Beside:
         self._future: Future[object] = Future()
         self._runner = asyncio.Runner()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Set by its thread, before that looks whether it is still to run."""
+        """Set by its thread, before the thread checks whether it still has to run."""
         self._is_stopped = False
         self._thread = Thread(target=contextvars.copy_context().run, args=(self._work,), daemon=True)
 
@@ -172,7 +172,7 @@ class _Beside:
         if self._loop is not None:
             with suppress(RuntimeError):  # it has been closed
                 self._loop.call_soon_threadsafe(self._cancel_all, self._loop)
-        if self._thread.is_alive():  # as it is not when the interrupt came in the middle of its start
+        if self._thread.is_alive():  # false when the interrupt came during its start
             self._thread.join(_PATIENCE)
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs the compiled code of a cell. This is the place where model-written code gets control."""
+"""Runs the compiled code of a cell. This is where model-written code gets control."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _eval = eval
 
 
 class CellExecutor:
-    """Runs cells in one namespace and one context, so that context variables set in a cell last.
+    """Runs cells in one namespace and one context, so that context variables set in a cell persist.
 
-    The context carries more than users' own ContextVars: decimal precision and numpy's error and print settings
-    live there too, and a task that had a copy of it would lose what it sets. Each author has one of both; the
-    event loop is one for all, so that what one author awaits another can have made.
+    The context contains more than users' own ContextVars: decimal precision and numpy's error and print settings are
+    in it too, and a task with a copy of it would lose its changes. Each author has one namespace and one context; the
+    event loop is shared, so that an author can await what another has made.
     """
 
     def __init__(self, namespace: dict[str, object], interrupts: InterruptHandler) -> None:
@@ -36,7 +36,7 @@ class CellExecutor:
         self._loop: CellLoop | None = None
 
     def move(self, namespace: dict[str, object], context: contextvars.Context) -> None:
-        """The next cells are another author's."""
+        """Switches to another author."""
         self._namespace, self.context = namespace, context
 
     def run(self, cell: Cell) -> object:
@@ -50,7 +50,7 @@ class CellExecutor:
         return value
 
     async def _run_in_loop(self, parts: list[CodeType]) -> object:
-        """All of the cell in one task: what comes before the first `await` may need the running loop too."""
+        """Runs all of the cell in one task: code before the first `await` may need the running loop too."""
         value = None
         for part in parts:
             value = _eval(part, self._namespace)
@@ -59,7 +59,7 @@ class CellExecutor:
         return value
 
     def renew(self) -> None:
-        """This process is another than the one whose loop it was."""
+        """Called in a process other than the one whose loop it was."""
         if self._loop is not None:
             self._loop.renew()
 
@@ -73,7 +73,7 @@ class CellExecutor:
 
 
 def _starts_tasks(code: CodeType) -> bool:
-    """Whether code without an `await` needs a running loop, as it finds one in any notebook."""
+    """Whether code without an `await` needs a running loop, which any notebook has."""
     names = code.co_names
     return ("create_task" in names or "ensure_future" in names) and "run_until_complete" not in names
 
@@ -87,7 +87,7 @@ def run_file(path: str, arguments: list[str], namespace: dict[str, object]) -> N
 
 
 def run_module(name: str, arguments: list[str]) -> dict[str, object]:
-    """Runs a module as a program, as `python -m` does. Gives its names."""
+    """Runs a module as a program, as `python -m` does. Returns its names."""
     import runpy
 
     with _given(arguments):

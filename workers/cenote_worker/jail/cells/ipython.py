@@ -1,7 +1,7 @@
-"""What `import IPython` gives where it is not installed: its names for displaying, and a shell for magics.
+"""The substitute for `import IPython` where it is not installed: its names for displaying, and a shell for magics.
 
-The classes have IPython's names and behaviour, so that code which displays runs as in a notebook. What IPython
-has beside that (its terminal, its kernel, extensions) is not here, and importing it fails as usual.
+The classes have IPython's names and behaviour, so that code which displays runs as in a notebook. The rest of IPython
+(its terminal, its kernel, extensions) is missing, and importing it fails as usual.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 VERSION: Final = "9.0.0"
-"""Whose names these are: libraries ask for it."""
+"""The IPython version that these names follow: libraries ask for it."""
 
 _PICTURES: Final = ((b"\x89PNG", "png"), (b"\xff\xd8", "jpeg"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 
 
 class Shell:
-    """What `get_ipython()` gives. user_ns: the namespace."""
+    """The result of `get_ipython()`. user_ns: the namespace."""
 
     def __init__(self, displays: Displays, magics: Magics) -> None:
         self._displays = displays
@@ -73,10 +73,10 @@ class Shell:
 
 
 class _Events:
-    """Libraries register with it what IPython calls around its cells. There is nothing to call here."""
+    """Libraries register functions that IPython calls around its cells. None of them is called here."""
 
     def register(self, event: str, function: object) -> None:
-        """Takes it, and never calls it."""
+        """Accepts it, and never calls it."""
 
     unregister = register
 
@@ -107,7 +107,7 @@ def display(*objs: object, **options: Any) -> DisplayHandle | None:
 
 
 def clear_output(wait: bool = False) -> None:
-    """Drops what the cell has printed and displayed so far. wait: as soon as it puts out something else."""
+    """Drops what the cell has printed and displayed so far. wait: when it next prints or displays something."""
     _shell_here().clear(wait)
 
 
@@ -165,7 +165,7 @@ class capture_output:
 class DisplayObject:
     """Data of one MIME type: given, or read from a file or an address.
 
-    data: may be the path of a file that exists, or an address with http.
+    data: may be the path of an existing file, or an http address.
     """
 
     _binary = False
@@ -194,7 +194,7 @@ class DisplayObject:
         return f"<{type(self).__module__}.{type(self).__name__} object>"
 
     def reload(self) -> None:
-        """Reads the data again from where it comes."""
+        """Reads the data again from its source."""
         if self.filename is not None:
             with open(self.filename, "rb") as file:
                 self.data = self._decoded(file.read())
@@ -456,7 +456,7 @@ def _attribute(name: str, value: object) -> str:
 
 
 def _wave(samples: Any, rate: int) -> bytes:
-    """16-bit sound of one or more channels, as loud as it gets without being cut."""
+    """16-bit sound of one or more channels, as loud as possible without clipping."""
     import io
     import wave
     from array import array
@@ -519,17 +519,17 @@ MODULES: Final[Mapping[str, Mapping[str, Any]]] = {
         "capture_output": capture_output, "CapturedIO": Capture, "RichOutput": RichOutput,
     },
 }  # fmt: skip
-"""The modules that there are, and the names in each."""
+"""The modules, and the names in each."""
 
 for _name, _module in (
     *((name, "IPython.core.display") for name in _CLASSES),
     *((name, "IPython.lib.display") for name in _MEDIA),
 ):
-    globals()[_name].__module__ = _module  # where IPython has them: their names tell it, and pickle
+    globals()[_name].__module__ = _module  # IPython's modules, which their names and pickle show
 
 
 def fill(module: ModuleType) -> None:
-    """Gives an empty module the names that it has."""
+    """Fills an empty module with its names."""
     names = MODULES[module.__name__]
     module.__dict__.update(names)
     module.__dict__["__all__"] = [name for name in names if name[:1] != "_"]

@@ -1,8 +1,8 @@
 """IPython's additions to the language, as plain Python.
 
-Pure text to text. Code that parses as Python comes back as it is, so a `%` at the start of a line of a string is
-never touched. The result is what security rules check and what runs: code in `%time` and `%%timeit` stays code,
-only commands of a shell and files' contents become strings.
+Text in, text out. Code that parses as Python is returned unchanged, so a `%` at the start of a line of a string is
+never touched. Security rules check the result, which is also what runs: code in `%time` and `%%timeit` stays code,
+only shell commands and files' contents become strings.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def to_python(code: str) -> str:
     """The same code with magics, `!commands` and `name?` written as calls; line numbers stay. Code that is indented
     as a whole, such as from within a function, loses the indentation, as in IPython.
 
-    Code that is not valid after that comes back with what could be rewritten, so that the compiler's complaint is
-    about the line that is really wrong. Never raises.
+    Code that is still invalid is returned with what could be rewritten, so that the compiler's error is about the
+    line that is really wrong. Never raises.
     """
     if code[:1].isspace():
         code = _unindented(code)
@@ -68,7 +68,7 @@ def _unindented(code: str) -> str:
 
 
 def without_mark(code: str) -> str:
-    """The code without a byte-order mark in front, as Python reads a file that an editor on Windows has saved."""
+    """The code without a leading byte-order mark, as Python reads a file from an editor on Windows."""
     return code.removeprefix("\ufeff")
 
 
@@ -80,7 +80,7 @@ def split_lines(source: str) -> list[str]:
 
 
 def _failing_line(lines: list[str]) -> int | None:
-    """Index of the line that is not Python; None when there is none, or no telling which."""
+    """Index of the line that is not Python; None when there is none, or it is unknown."""
     try:
         _parse("\n".join(lines))
     except SyntaxError as error:
@@ -97,7 +97,7 @@ def _parse(source: str) -> ast.AST:
 
 
 def _rewrite(lines: list[str], number: int) -> bool:
-    """Rewrites the cell magic that the cell begins with, else the line at fault. Says whether it did."""
+    """Rewrites the cell magic that the cell begins with, else the failing line. Returns whether it did."""
     first = _first_code(lines)
     if first <= number and (cell := _CELL_MAGIC.fullmatch(lines[first])):
         _rewrite_cell(lines, first, cell[1], cell[2].strip())
@@ -118,7 +118,7 @@ def _first_code(lines: list[str]) -> int:
 
 
 def _join_continued(lines: list[str], number: int) -> None:
-    """Takes the lines that a command goes on to after a backslash into its first one."""
+    """Joins lines that continue a command after a backslash to its first line."""
     if not lines[number].lstrip().startswith(("!", "%")):
         return
     following = number
@@ -139,14 +139,14 @@ def _rewrite_cell(lines: list[str], first: int, name: str, arguments: str) -> No
         lines[first:] = timed
     else:
         text = "\n".join(body)
-        # By a name of its own: of this magic it is known what it does, see code/unbounded_effects.py.
+        # A name of its own, since the effects of this magic are known, see code/unbounded_effects.py.
         called = f"write_file({arguments!r}" if name in _WRITES_BODY else f"cell({name!r}, {arguments!r}"
         lines[first] = f"{MAGIC}.{called}, {text!r})"
         lines[first + 1 :] = [""] * len(body)
 
 
 def _timed_cell(arguments: str, body: list[str]) -> list[str] | None:
-    """None for what is no `%%timeit`: other set-up than expressions and plain assignments has no place on a line."""
+    """None for what is no `%%timeit`: only set-up by expressions and plain assignments fits on a line."""
     code, options = _code_of(arguments + " ")
     setup, indented = _as_arguments(code.strip()), _indented(body)
     if setup is None or indented is None:

@@ -1,4 +1,4 @@
-"""What rewritten IPython syntax calls: magics, shell commands, `name?`, stopwatches for `%time` and `%timeit`."""
+"""Functions for rewritten IPython syntax: magics, shell commands, `name?`, stopwatches for `%time` and `%timeit`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _SOURCE_CHARS = 20_000
 
 
 def explain(obj: object, name: str, *, with_source: bool) -> str:
-    """Name, type, signature and documentation of an object; its source instead when asked and known."""
+    """Name, type, signature and documentation of an object; its source instead if `with_source` and the source is
+    known."""
     if with_source and (source := _source(obj)):
         return source
     info = describe_variable(name, obj)
@@ -59,7 +60,7 @@ def _source(obj: object) -> str:
 
 
 _BUDGET = 1.0
-"""Seconds that `%timeit` goes on for when nobody says how often."""
+"""Seconds that `%timeit` runs for when no number of loops is given."""
 
 _MOST_LOOPS = 100_000
 
@@ -87,7 +88,7 @@ class Stopwatch:
 
 
 class TimeitResult:
-    """What `%timeit -o` gives. timings: seconds of each loop. The names are IPython's."""
+    """The result of `%timeit -o`. timings: seconds of each loop. The names are IPython's."""
 
     def __init__(self) -> None:
         self.timings: list[float] = []
@@ -208,7 +209,7 @@ class Magics:
             "script": self._script,
         }
         self._directory = ""
-        """The one before the last `%cd`."""
+        """The directory before the last `%cd`."""
 
     def end_cell(self) -> None:
         """Ends what `%%time` and `%%capture` began, the latest first."""
@@ -254,13 +255,13 @@ class Magics:
         return Stopwatch()
 
     def repeat(self, options: str, *_setup: object) -> Iterator[TimeitResult]:
-        """setup: has run by now, as arguments do."""
+        """setup: already evaluated, as arguments are."""
         numbers = {letter: int(number) for letter, number in _NUMBERED.findall(options)}
         loops, rounds = numbers.get("n"), numbers.get("r", 1)
         return repeat(None if loops is None else max(loops, 1) * max(rounds, 1), quiet=_has(options, "q"))
 
     def repeated(self, options: str, action: Callable[[], object]) -> TimeitResult | None:
-        """What `%timeit` gives where it is assigned."""
+        """The result of `%timeit` where it is assigned."""
         result = None
         for result in self.repeat(options):  # noqa: B007  (the last one is all of them)
             action()

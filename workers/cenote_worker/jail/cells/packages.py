@@ -1,7 +1,4 @@
-"""What a jail can say about its network, and the answer to a request to install packages.
-
-Without a network, the answer lists which of the requested packages are installed already.
-"""
+"""A jail's network status, and the answer to a request to install packages."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ _PROXIED = (
 
 
 def has_way_out() -> bool:
-    """Whether programs here are told of a proxy."""
+    """Whether programs here have a proxy."""
     return "HTTPS_PROXY" in os.environ
 
 
 def network_hint() -> str:
-    """What to say to code that tried to connect by itself."""
+    """The message for code that tried to connect by itself."""
     return _PROXIED if has_way_out() else _NONE
 
 
@@ -38,7 +35,7 @@ _TAKES_VALUE = {"-r", "-c", "-i", "-e", "-f", "-t", "-n", "--requirement", "--in
 
 
 class NoNetworkError(RuntimeError):
-    """A package cannot be had: nothing can be downloaded here."""
+    """A package is not installed, and nothing can be downloaded here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +46,7 @@ class Availability:
     missing: tuple[str, ...]
 
     def report(self) -> str:
-        """One line for those that are here. Raises NoNetworkError if any is not."""
+        """One line for the installed ones. Raises NoNetworkError if any is missing."""
         here = f"already installed: {', '.join(self.installed)}" if self.installed else ""
         if not self.missing:
             return here or "nothing to install"
@@ -61,7 +58,7 @@ class Availability:
 
 
 def install_request(command: str) -> Availability | None:
-    """What `pip install a b` and its kin ask for; None when the command is something else."""
+    """The packages that `pip install a b` and similar commands ask for; None for another command."""
     match = _INSTALL.match(command)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""A cell's source as something that can be run: parsed, split before its last expression, known to linecache."""
+"""A cell's source as code that can run: parsed, split before its last expression, known to linecache."""
 
 from __future__ import annotations
 import __future__
@@ -30,7 +30,7 @@ _TREE = ast.PyCF_ONLY_AST | _AWAIT
 class Cell:
     """Compiled code of one cell. body: all but a last bare expression, which is `last`. statements: of both.
 
-    is_stand_in: it is what runs instead of one that is certain to fail.
+    is_stand_in: it runs instead of a cell that is certain to fail.
     """
 
     filename: str
@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def awaits(self) -> bool:
-        """Whether any part is to be run by an event loop."""
+        """Whether an event loop has to run any part."""
         parts = (self.body, self.last)
         return any(part is not None and part.co_flags & CO_COROUTINE for part in parts)
 
@@ -59,8 +59,8 @@ class _Source:
 class CellCompiler:
     """Compiles cells and keeps the sources of the latest ones.
 
-    `from __future__` imports hold for all later cells, as in any interactive Python. futures: their flags, which
-    are an author's own.
+    `from __future__` imports hold for all later cells, as in any interactive Python. futures: their flags, one set
+    per author.
     """
 
     def __init__(self, keep: int) -> None:
@@ -68,12 +68,12 @@ class CellCompiler:
         self.futures = 0
         self._sources: OrderedDict[str, _Source] = OrderedDict()
         self.has_forgotten = False
-        """Whether there was a cell whose source is not kept any more."""
+        """Whether there was a cell whose source is no longer kept."""
         # From Python 3.13 on this is the source given with `-c`: how this process was started is not the user's text.
         _known_lines.pop("<string>", None)
 
     def compile(self, source: str, step: int) -> Cell:
-        """Raises whatever the builtin `compile` raises, about the source as it was written."""
+        """Raises any error of the builtin `compile`, about the source as it was written."""
         filename = f"<cell {step}>"
         self._register(filename, source)
         tree, source = self._parse_any(source, filename)
@@ -85,7 +85,7 @@ class CellCompiler:
         return Cell(filename=filename, body=body, last=last, statements=statements)
 
     def statements(self, source: str) -> Sequence[ast.stmt]:
-        """Of a cell that may be compiled later; none if it is no Python."""
+        """The statements of a cell that may be compiled later; empty if it is not Python."""
         try:
             return self._parse(source, "<cell>").body
         except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -99,16 +99,16 @@ class CellCompiler:
 
     @property
     def sources(self) -> dict[str, tuple[str, list[int]]]:
-        """Of the latest cells, as they were written, with the lines that were no Python; from the oldest on."""
+        """The latest cells, as they were written, with the lines that were not Python; oldest first."""
         return {filename: source.told for filename, source in self._sources.items()}
 
     def told(self, filename: str) -> tuple[str, list[int]] | None:
-        """What `sources` says of one of them; None for what is none."""
+        """The entry of `sources` for one cell; None for any other name."""
         source = self._sources.get(filename)
         return None if source is None else source.told
 
     def take_over(self, sources: Mapping[str, tuple[str, list[int]]]) -> None:
-        """Cells of another process, of which functions may be here: as `sources` tells of them."""
+        """Adds cells of another process, whose functions may be here. sources: as `sources` gives them."""
         for filename, (source, rewritten) in sources.items():
             self._register(filename, source)
             self._sources[filename] = _Source(
@@ -127,12 +127,12 @@ class CellCompiler:
         return source.lines[number - 1]
 
     def source(self, filename: str) -> str:
-        """A cell as it was written; empty for what is no cell, or one too old."""
+        """A cell as it was written; empty for another name, or a cell that is too old."""
         source = self._sources.get(filename)
         return "" if source is None else "\n".join(source.lines)
 
     def definition(self, function: FunctionType) -> ast.FunctionDef | None:
-        """What a cell has defined a function by; None where its source was too old, or more than Python."""
+        """The definition of a function in a cell; None if its source is too old, or not plain Python."""
         code = function.__code__
         try:
             tree = self._parse(self.source(code.co_filename), code.co_filename)
@@ -148,7 +148,7 @@ class CellCompiler:
         return source is not None and number in source.rewritten
 
     def _parse_any(self, source: str, filename: str) -> tuple[ast.Module, str]:
-        """The tree of Python or of what IPython adds to it, and the Python source that it is of."""
+        """The tree of Python or of IPython's additions, and the Python source that it belongs to."""
         try:
             return self._parse(source, filename), source
         except SyntaxError:
@@ -191,7 +191,7 @@ class CellCompiler:
 
 
 COMPILER = CellCompiler.compile.__code__.co_filename
-"""The file that errors of the compiler come from."""
+"""The file name in tracebacks of compiler errors."""
 
 
 def _is_silenced(last: ast.Expr, source: str) -> bool:

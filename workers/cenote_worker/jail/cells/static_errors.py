@@ -1,10 +1,10 @@
-"""What of a cell is certain to fail, seen in its syntax before any of it runs: names without a value, and calls whose
-arguments do not fit. Pure: what there is outside of the cell is given.
+"""Parts of a cell that are certain to fail, found in its syntax before any of it runs: names without a value, and
+calls whose arguments do not fit. Pure: everything outside of the cell is passed in.
 
-The rule is certainty. An expression counts only if the cell cannot come past it: it stands at the top level, outside
-of every branch, loop, function and class body, and outside of all that could catch what it raises. A name counts only
-if nothing before it in the cell binds it, in whatever scope. Whether something that the cell calls could bind it is
-for `cell_check` to say.
+The rule is certainty. An expression counts only if the cell cannot get past it: it is at the top level, outside of
+every branch, loop, function and class body, and outside of all that could catch its error. A name counts only if
+nothing before it in the cell binds it, in any scope. Whether code that the cell calls could bind it is decided by
+`cell_check`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 EXACT: Final = "__exact__"
-"""Attribute of what stands for a host function that binds its arguments exactly by its signature: its qualified name,
-and whether a first argument comes of itself, which the signature does not have."""
+"""Attribute of a host function's stub that binds its arguments exactly by its signature: its qualified name, and
+whether an implicit first argument is missing in the signature."""
 
 _class_dict = type.__dict__["__dict__"].__get__
 _get = object.__getattribute__
@@ -32,15 +32,15 @@ _open = open
 _OPEN: Final = "open"
 
 _Event = ast.Name | ast.Call | ast.Await
-"""A name is read, a call is made with all its arguments there, or what a call gave is awaited."""
+"""A name is read, a call is made with all its arguments known, or the result of a call is awaited."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertainFailure:
-    """An expression that raises, unless something gives one of the names a value, or another one.
+    """An expression that raises, unless one of the names gets a value, or another one.
 
-    statement: the index of the one that it stands in. attribute: of a call of a method, its name.
-    stand_in: an expression that raises the same at the same place, and does nothing else.
+    statement: the index of its statement. attribute: for a method call, its name. stand_in: an expression that raises
+    the same at the same place, and does nothing else.
     """
 
     names: frozenset[str]
@@ -56,10 +56,10 @@ def certain_failures(
     filename: str,
     is_watched: Callable[[FunctionType], bool],
 ) -> Iterator[CertainFailure]:
-    """Those of a cell, in the order in which it would come to them.
+    """The failures of a cell, in the order of its execution.
 
-    names: the cell's namespace. is_watched: whether a function is a user's or an injected one; calls of all others
-    are not looked at.
+    names: the cell's namespace. is_watched: whether a function is a user's or an injected one; calls of others are
+    not checked.
     """
     opens = names.get(_OPEN, builtins.get(_OPEN)) is _open
     bound: set[str] = set()
@@ -90,7 +90,7 @@ def _is_special(name: str) -> bool:
 
 
 def _never_ends_well(node: ast.stmt) -> bool:
-    """Whether nothing after it is come to."""
+    """Whether nothing after it is reached."""
     if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value:
         return not any(isinstance(each, ast.Break) for each in ast.walk(node))
     return isinstance(node, ast.Raise)
@@ -118,7 +118,7 @@ def _call_in(event: ast.Call | ast.Await) -> ast.Call:
 
 
 def bound_names(code: Iterable[ast.AST]) -> set[str]:
-    """All names that any part of the code binds or deletes, in whatever scope."""
+    """All names that any part of the code binds or deletes, in any scope."""
     bound: set[str] = set()
     waiting: list[ast.AST] = list(code)
     while waiting:
@@ -175,7 +175,7 @@ _NAMING: Final[Mapping[type[ast.AST], Callable[..., Sequence[str]]]] = {
 
 
 def _statement(node: ast.stmt, opens: bool) -> Iterator[tuple[_Event, Sequence[ast.AST]]]:
-    """With each, what of the statement may have bound names by then.
+    """Each event, with the parts of the statement that may have bound names before it.
 
     opens: whether `open` is the builtin, whose files let every exception pass.
     """
@@ -183,7 +183,7 @@ def _statement(node: ast.stmt, opens: bool) -> Iterator[tuple[_Event, Sequence[a
     if kind in (ast.With, ast.AsyncWith):
         yield from ((event, (node,)) for event in _with(node, opens))  # type: ignore[arg-type]
     elif kind in _TRIES:
-        # What its other parts raise is caught, or gives way to what the end raises.
+        # Errors in its other parts are caught, or replaced by those in the end.
         yield from ((event, (node,)) for event in _block(node.finalbody, opens))  # type: ignore[attr-defined]
     elif (parts := _STATEMENTS.get(kind)) is not None:
         done: list[ast.AST] = []
@@ -198,7 +198,7 @@ def _statement(node: ast.stmt, opens: bool) -> Iterator[tuple[_Event, Sequence[a
 
 
 _READING_TARGETS: Final = (ast.AugAssign, ast.Delete)
-"""What they bind or delete has to have a value."""
+"""Targets that need a value before they are bound or deleted."""
 
 
 def _block(statements: Sequence[ast.stmt], opens: bool) -> Iterator[_Event]:
@@ -216,7 +216,7 @@ def _with(node: ast.With, opens: bool) -> Iterator[_Event]:
         yield from _expression(item.context_expr)
         called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
         if not (opens and isinstance(node, ast.With) and isinstance(called, ast.Name) and called.id == _OPEN):
-            return  # it may swallow whatever is raised from here on
+            return  # it may swallow any later error
         if item.optional_vars is not None:
             yield from _expression(item.optional_vars)
     yield from _block(node.body, opens)
@@ -259,7 +259,7 @@ _STATEMENTS: Final[Mapping[type[ast.AST], Callable[..., Iterator[ast.expr]]]] = 
     ast.AsyncFunctionDef: _definition,
     ast.ClassDef: _class,
 }
-"""Parts that are evaluated as soon as the statement is come to. No annotations: some versions never look at them."""
+"""Parts that are evaluated as soon as the statement is reached. No annotations: some versions never evaluate them."""
 
 
 def _expression(node: ast.expr) -> Iterator[_Event]:
@@ -311,7 +311,7 @@ _EXPRESSIONS: Final[Mapping[type[ast.AST], Callable[..., Iterator[ast.expr | Non
         lambda node: iter((node.generators[0].iter,)),
     ),
 }
-"""Parts that are always evaluated, in their order: of `a and b` that is `a`."""
+"""Parts that are always evaluated, in order: of `a and b` that is `a`."""
 
 
 # -- whether arguments fit --
@@ -319,10 +319,10 @@ _EXPRESSIONS: Final[Mapping[type[ast.AST], Callable[..., Iterator[ast.expr | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parameters:
-    """Of a function. positional: names, the first `positional_only` of which no keyword can give.
+    """Parameters of a function. positional: names, the first `positional_only` of which cannot be given by keyword.
 
-    optional: names with a default. bound: whether a first argument comes of itself. raises_late: what it gives has to
-    be awaited before it raises.
+    optional: names with a default. bound: whether the first argument is implicit. raises_late: its result has to be
+    awaited before it raises.
     """
 
     qualname: str
@@ -339,7 +339,7 @@ class _Parameters:
 def _misfit(
     event: ast.Call | ast.Await, names: Mapping[str, object], is_watched: Callable[[FunctionType], bool]
 ) -> _Parameters | None:
-    """What a call does not fit; None where it does, or may."""
+    """The parameters that a call does not fit; None if it fits, or may."""
     call = _call_in(event)
     if any(type(each) is ast.Starred for each in call.args) or any(
         each.arg is None for each in call.keywords
@@ -370,7 +370,7 @@ def _fits(parameters: _Parameters, given: int, keywords: set[str]) -> bool:
 def _called(
     function: ast.expr, names: Mapping[str, object], is_watched: Callable[[FunctionType], bool]
 ) -> _Parameters | None:
-    """Of a function that is called by its name, or as a method of an object that is called by its own."""
+    """Parameters of a function that is called by its name, or as a method of a named object."""
     value: object
     is_bound = False
     if type(function) is ast.Name:
@@ -387,7 +387,7 @@ def _called(
 
 
 def _method(owner: object, name: str) -> tuple[object, bool]:
-    """What an attribute is, where no code of the user's says so, and whether its first argument is the object."""
+    """The value of an attribute, unless user code determines it, and whether its first argument is the object."""
     kind = type(owner)
     if type(kind) not in (type, ABCMeta):
         return None, False
@@ -408,7 +408,7 @@ def _method(owner: object, name: str) -> tuple[object, bool]:
 
 
 def _own_attributes(owner: object, classes: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
-    """None where a class has its own idea of them."""
+    """None if a class customizes them."""
     found = next((each["__dict__"] for each in classes if "__dict__" in each), None)
     if found is None:
         return {}
@@ -424,8 +424,8 @@ _COROUTINE: Final = 0x80
 
 
 def parameters_of(function: FunctionType, is_bound: bool = False) -> _Parameters | None:
-    """As Python itself will bind them: by the function's code, whatever signature it claims to have. Of what stands
-    for a function of the client that is the signature there, where it is known exactly."""
+    """The parameters as Python will bind them: by the function's code, not its claimed signature. For a stub of a
+    client's function, those of its signature, if that is exactly known."""
     if EXACT in vars(function):
         return _of_client(function)
     code = function.__code__
@@ -474,7 +474,7 @@ def _of_client(function: FunctionType) -> _Parameters | None:
 
 
 def _stand_in(event: _Event, wrong: _Parameters | None, filename: str) -> CodeType | None:
-    """None where no such expression is to be had after all."""
+    """None if there is no such expression after all."""
     if isinstance(event, ast.Name):
         name = ast.copy_location(ast.Name(event.id, ast.Load()), event)
         return _compiled(name, filename)
@@ -490,8 +490,8 @@ def _compiled(node: ast.expr, filename: str) -> CodeType:
 
 
 def _call_of_nothing(call: ast.Call, wrong: _Parameters) -> ast.expr:
-    """The same call of a function with these parameters that does nothing, with None for each argument. What the call
-    is of is looked up as in the call itself: that is what it depends on."""
+    """The same call of a function with these parameters that does nothing, with None for each argument. The call's
+    function is looked up as in the call itself, since it depends on that."""
     root = call.func.value if isinstance(call.func, ast.Attribute) else call.func
     nothing = ast.Constant(None)
     names = [ast.arg(each) for each in wrong.positional]
@@ -519,7 +519,7 @@ def _call_of_nothing(call: ast.Call, wrong: _Parameters) -> ast.expr:
 
 
 def _named_alike(code: CodeType, qualname: str) -> CodeType | None:
-    """With that name for the function in it, which Python's message has."""
+    """The code, with that name for its function, which Python's message contains."""
     constants = [
         each.replace(co_name=qualname.rpartition(".")[2], co_qualname=qualname)
         if type(each) is CodeType
@@ -530,7 +530,7 @@ def _named_alike(code: CodeType, qualname: str) -> CodeType | None:
 
 
 def _raises(code: CodeType, call: ast.Call) -> bool:
-    """Whether it does, now that nothing has run. What has a value is not called."""
+    """Whether it raises, with nothing else running. A call of an existing value is not made."""
     root = call.func.value if isinstance(call.func, ast.Attribute) else call.func
     assert isinstance(root, ast.Name), "of no other call the function is known"
     try:

@@ -1,8 +1,8 @@
 """Processes that cells start: commands of a shell (`!ls`, `%%bash`) and `multiprocessing`.
 
-A process of the start methods spawn and forkserver imports what it is sent. Functions and classes of cells are in no
-file that it could import, so they are sent by value. A pool whose worker has died waits in plain Python for ever for
-what that worker had taken; here its calls fail.
+A process of the start methods spawn and forkserver imports what it receives. Functions and classes of cells are in no
+file that it could import, so they are sent by value. A pool whose worker has died waits forever in plain Python for
+that worker's tasks; here its calls fail.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REFERENCE = re.compile(r"(?<![\\$])\{([A-Za-z_]\w*)\}|(?<!\\)\$([A-Za-z_]\w*)")
 
 
 def expand(command: str, namespace: Mapping[str, object]) -> str:
-    """Puts values in for `{name}` and `$name` where the namespace has that name; the rest is the shell's."""
+    """Substitutes values for `{name}` and `$name` if the namespace has that name; the shell handles the rest."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
@@ -55,7 +55,7 @@ def run_shell(command: str, shell: str = "sh") -> int:
 
 
 def run_program(program: str, arguments: list[str], source: str) -> tuple[int, str, str]:
-    """Runs a program that reads its source from stdin. Gives the exit status and what it wrote, both streams."""
+    """Runs a program that reads its source from stdin. Returns the exit status and both output streams."""
     import subprocess
 
     done = subprocess.run(
@@ -110,12 +110,12 @@ _modules = sys.modules
 
 
 def send_definitions(reduction: Any) -> None:
-    """Sets `multiprocessing.reduction`."""
+    """Changes the module `multiprocessing.reduction`."""
     reduction.ForkingPickler.reducer_override = _reduced
 
 
 def fail_with_workers(pools: Any) -> None:
-    """Sets `multiprocessing.pool`."""
+    """Changes the module `multiprocessing.pool`."""
     handle = pools.Pool.__dict__["_handle_workers"].__func__
     join = pools.Pool._join_exited_workers
     waiting: dict[int, MutableMapping[int, Any]] = {}
@@ -149,15 +149,16 @@ def _told(exitcode: int) -> str:
 
 
 def _fail(results: Iterable[Any], error: Exception) -> None:
-    """Of every call that waits: which of them the worker had taken is not known."""
+    """Fails every waiting call: which of them the worker had taken is not known."""
     for result in list(results):
         if hasattr(result, "_number_left"):
-            result._number_left = 1  # it is over with this, not when all its parts are
+            result._number_left = 1  # the call ends now, not when all its parts are done
         result._set(getattr(result, "_index", 0), (False, error))
 
 
 def restored(data: bytes) -> object:
-    """In the other process: a definition. Classes get their names there, by which what is sent back is found."""
+    """Rebuilds a definition in the other process. Classes get their names there, so that returned values find
+    them."""
     found: Any = cloudpickle.loads(data)
     names = vars(_modules[_MAIN])
     for each in [found, *getattr(found, "__globals__", {}).values()]:
@@ -176,7 +177,7 @@ def _reduced(_pickler: object, obj: Any) -> Any:
 
 
 def _goes_to_a_fresh_process() -> bool:
-    """What is sent may go to any process that this one has started."""
+    """Whether data may be sent to a fresh process: it may go to any process that this one has started."""
     being_started = _modules["multiprocessing.context"].get_spawning_popen()
     if being_started is not None:
         return getattr(being_started, "method", None) in _FRESH

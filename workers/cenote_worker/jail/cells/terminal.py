@@ -1,4 +1,4 @@
-"""What habit expects of a terminal, in a place that has none."""
+"""Substitutes for terminal functions, in a place without a terminal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _fstat = os.fstat
 
 
 class Input:
-    """Stands for `input`: reads what a program has put in the place of stdin since this was made.
+    """Replaces `input`: reads from a stream that a program has put in place of stdin since this was made.
 
-    Without that it fails at once, instead of waiting for a person who is not there.
+    Otherwise it fails at once, instead of waiting for input that cannot come.
     """
 
     def __init__(self) -> None:
@@ -47,21 +47,21 @@ def _file_of(descriptor: int) -> tuple[int, int] | None:
 
 
 def refuse_debugger(*_args: object, **_options: object) -> Never:
-    """Stands for `breakpoint`."""
+    """Replaces `breakpoint`."""
     raise RuntimeError("no breakpoint(): there is no terminal to debug from; print what you want to see")
 
 
 def leave_cell(code: object = None, /) -> Never:
-    """Stands for `exit` and `quit`, which would close stdin too. Ends the cell, not the runtime."""
+    """Replaces `exit` and `quit`, which would close stdin too. Ends the cell, not the runtime."""
     raise SystemExit(code)
 
 
 def print_help(subject: object = _NO_SUBJECT, /) -> None:
-    """Stands for `help`: plain, bounded, never interactive."""
+    """Replaces `help`: plain, bounded, never interactive."""
     if subject is _NO_SUBJECT:
         _print("help(x) prints the documentation of x")
         return
-    if isinstance(subject, type) and is_record_class(subject):  # of a model pydoc tells 6,000 characters
+    if isinstance(subject, type) and is_record_class(subject):  # pydoc needs 6,000 characters
         _print(class_text(subject))
         return
     import pydoc  # 20 ms, and few cells ask for help

@@ -32,7 +32,7 @@ _MOST_DEPTH = 3
 _MOST_NOTES = 5
 _MEMBER_CHARS = 300
 _HEAD, _TAIL = 4, 8
-"""Frames shown of a deep stack: where it begins and where it ends."""
+"""Frames shown of a deep stack: at its beginning and at its end."""
 
 _LINE_CHARS = 160
 
@@ -66,7 +66,7 @@ class Tracebacks:
         return _bounded(lines, self._limits.traceback_chars)
 
     def message(self, error: BaseException) -> str:
-        """What the exception says of itself, bounded."""
+        """The exception's own message, bounded."""
         if isinstance(error, SyntaxError):
             return bounded_str(_FACTS["msg"](error), self._limits.message_chars)
         if isinstance(error, BaseExceptionGroup):
@@ -74,7 +74,7 @@ class Tracebacks:
         return bounded_str(error, self._limits.message_chars)
 
     def inside(self, error: BaseException) -> str:
-        """What a group is made of, in short: its message alone says how many exceptions there are."""
+        """The members of a group, in short: its message alone only says how many there are."""
         if not isinstance(error, BaseExceptionGroup):
             return ""
         texts = [
@@ -200,7 +200,7 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
 def _adds_nothing(earlier: BaseException, error: BaseException) -> bool:
     """Whether a library only raised its own inner exception again: none of its frames is the user's.
 
-    The chain ends there: what is below it is the library's business too.
+    The chain ends there: what is below it concerns only the library.
     """
     if type(earlier) is not type(error):
         return False
@@ -243,7 +243,7 @@ def _bounded(lines: list[str], limit: int) -> str:
 
 
 def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
-    """What the groups in a group are made of, to a depth; then a group stands for what is in it."""
+    """The members of nested groups, to a depth; below that a group stands for its members."""
     if not isinstance(error, BaseExceptionGroup) or depth > _MOST_DEPTH:
         yield error
         return
@@ -297,7 +297,7 @@ class Failures:
 
 
 def brief(error: BaseException) -> ErrorInfo:
-    """The error without anything that could fail again: for when explaining it did."""
+    """The error without anything that could fail again: for use when explaining it failed."""
     return ErrorInfo(type=utf8_text(type_name(type(error))), message="", reason=reason_of(error))
 
 

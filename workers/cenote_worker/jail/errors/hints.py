@@ -32,10 +32,11 @@ __builtins__ = BUILTINS
 
 _MIB: Final = 2**20
 _COMPILED: Final = 500
-"""Bytes that the syntax tree of a long list of small numbers has for one character of it."""
+"""Bytes of syntax tree per character of source, for a long list of small numbers."""
 _WARDEN: Final = 1
 _STARTERS: Final = frozenset({"fork", "forkpty", "_fork_exec", "posix_spawn", "posix_spawnp"})
-"""Names in the code of whoever starts a process: the error itself is that of any call that would have to wait."""
+"""Names in the code of a function that starts a process: the error itself could come from any call that would
+wait."""
 
 _NO_THREAD: Final = "can't start new thread"
 
@@ -43,7 +44,7 @@ _errno_of = OSError.__dict__["errno"].__get__
 
 
 def limit_reached(error: BaseException) -> str:
-    """`memory`, `disk` or `processes`; empty for an error that says nothing of a limit."""
+    """`memory`, `disk` or `processes`; empty for an error that names no limit."""
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, OSError):
@@ -57,7 +58,7 @@ def limit_reached(error: BaseException) -> str:
 
 
 def limit_hint(error: BaseException, reason: str) -> str:
-    """The limit in words; empty when there is none to name."""
+    """A sentence about the limit; empty when there is none to name."""
     if reason == "memory":
         most = resource.getrlimit(resource.RLIMIT_DATA)[0]
         return f"the memory limit is {most // _MIB} MiB, what the runtime began with included"
@@ -121,7 +122,7 @@ def file_hint(error: BaseException) -> str:
 
 
 def program_hint(error: BaseException) -> str:
-    """For a program without a folder that nothing on the path is called; empty for any other error."""
+    """For a program name without a folder that is not found on the path; empty for any other error."""
     name = _filename_of(error)
     if _errno_of(error) != errno.ENOENT or type(name) is not str or os.sep in name or not name:
         return ""
@@ -196,7 +197,7 @@ _find_spec = importlib.util.find_spec
 
 
 def known_import(name: str) -> str:
-    """The import statement that a name most likely lacks; empty when it is no well-known one."""
+    """The import statement that most likely defines this name; empty when the name is not a well-known one."""
     if statement := _ALIASES.get(name):
         module = statement.split()[1]
         missing = "" if _exists(module) else f", but {module} is not installed here{_without_network('')}"
@@ -367,7 +368,7 @@ class Hints:
 
     def _end_of_input(self, error: BaseException, _steps: list[ErrorFrame]) -> str:
         text = bounded_str(error, 500)
-        # What a library says of a file that ends too soon has nothing to do with a terminal.
+        # A library's error about a file that ends too soon has nothing to do with a terminal.
         return f"there is no terminal: {NOBODY}" if not text or "reading a line" in text else ""
 
     def _system(self, error: BaseException, steps: list[ErrorFrame]) -> str:
@@ -383,7 +384,7 @@ class Hints:
         return file_hint(error)
 
     def _asked_of_socket(self, error: BaseException, steps: list[ErrorFrame]) -> str:
-        """`bind` or `connect`, if that was refused: by the cell's own call, or that of a library."""
+        """`bind` or `connect`, if the cell's own call or that of a library was refused."""
         if "bind on address" in bounded_str(error, 300):  # asyncio, after its own frames
             return "bind"
         if not steps:

@@ -43,15 +43,15 @@ class FailedExpression:
         )
 
     def called(self) -> object | None:
-        """The function of a failed call, None when it is not a call or cannot be told."""
+        """The function of a failed call, None when it is not a call or is unknown."""
         return self.resolve(self.tree.func) if isinstance(self.tree, ast.Call) else None
 
     def indexed(self) -> object | None:
-        """What `[...]` was applied to in a failed subscription, None when that is not what failed."""
+        """The object that `[...]` was applied to in a failed subscription, None when something else failed."""
         return self.resolve(self.tree.value) if isinstance(self.tree, ast.Subscript) else None
 
     def values(self) -> Iterator[object]:
-        """Whatever the names and attributes in the expression stand for, outermost first."""
+        """The values of the names and attributes in the expression, outermost first."""
         if self.tree is None:
             return
         for node in ast.walk(self.tree):
@@ -75,9 +75,9 @@ class FailedExpression:
         return _UNKNOWN
 
     def _element(self, name: str) -> object:
-        """What a variable of a comprehension may stand for: the first element of what it runs over.
+        """A possible value of a comprehension's variable: the first element of the iterable.
 
-        From Python 3.12 on a comprehension has no frame of its own, and its variables are gone when it fails.
+        Since Python 3.12 a comprehension has no frame of its own, and its variables are gone when it fails.
         """
         if name in self._open:
             return _UNKNOWN
@@ -105,7 +105,7 @@ class FailedExpression:
 
 
 def _attribute(obj: object, name: str) -> object:
-    """An attribute that lies in a dictionary: of the instance, or of a class or module. Descriptors are not run."""
+    """An attribute stored in a dictionary: of the instance, or of a class or module. Descriptors are not run."""
     if obj is _UNKNOWN:
         return _UNKNOWN
     if type(obj) is ModuleType:
@@ -158,7 +158,7 @@ def _parse(source: str) -> ast.expr | None:
 
 
 _FEW = 12
-"""So many keys are all listed; of more, only those that resemble what was asked for."""
+"""Up to this many keys are all listed; of more, only those that resemble the missing one."""
 
 _MOST_KEYS = 5_000
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
@@ -170,7 +170,7 @@ _modules = sys.modules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Keys:
-    """What could have been asked for. kind: `columns`, `keys` or `labels`."""
+    """Keys that could have been meant. kind: `columns`, `keys` or `labels`."""
 
     kind: str
     keys: list[object]
@@ -178,7 +178,7 @@ class _Keys:
 
 
 def key_hint(error: BaseException, steps: list[ErrorFrame], compiler: CellCompiler) -> str:
-    """Keys like the one that is missing, or all of them when there are few; empty when nothing is known."""
+    """Keys like the missing one, or all of them when there are few; empty when nothing is known."""
     asked = _asked(error)
     keys = next(_candidates(steps, compiler), None) if asked else None
     if keys is None:
@@ -204,7 +204,7 @@ def _asked(error: BaseException) -> list[object]:
 
 
 def _candidates(steps: list[ErrorFrame], compiler: CellCompiler) -> Iterator[_Keys]:
-    """What holds keys, the likeliest first: what was indexed, then the frame that a library worked on."""
+    """Objects with keys, the likeliest first: the indexed one, then those in the frame of a library's caller."""
     users = [step for step in steps if step.owner != "library"]
     failed = FailedExpression(compiler, users[-1]) if users else None
     by_label = failed is not None and failed.tree is not None and _asks_for_labels(failed.tree)
@@ -250,7 +250,7 @@ def _first(kind: str, keys: Iterable[object], count: int) -> _Keys:
 
 
 def _alike(asked: list[object], keys: _Keys) -> list[object]:
-    """Keys that read like the ones asked for, whatever their types: the number 1 for the text "1" too."""
+    """Keys that read like the missing ones, whatever their types: the number 1 for the text "1" too."""
     texts = {_text(key): key for key in keys.keys}
     found: list[object] = []
     for key in asked[:5]:

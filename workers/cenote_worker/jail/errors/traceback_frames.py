@@ -24,10 +24,10 @@ __builtins__ = BUILTINS
 Owner = Literal["cell", "user", "library", "cenote"]
 
 _MOST_FRAMES = 100_000
-"""Frames looked at; a higher recursion limit than this is somebody's mistake or attack."""
+"""Frames looked at. A higher recursion limit than this is a mistake or an attack."""
 
 _MOST_FILE_BYTES = 2_000_000
-"""Size of a user's module whose source lines are shown: a hostile file name may lead anywhere."""
+"""Size of a user's module whose source lines are shown. A hostile file name may refer to any file."""
 
 _STANDARD = f"{Path(os.__file__).parent}/"
 _OURS = tuple(f"{Path(package.__file__ or '').parent}/" for package in (cenote_worker, cenote_security))
@@ -69,7 +69,7 @@ class ErrorFrame:
 
     @property
     def position(self) -> SourcePosition | None:
-        """The failing expression; None where the code does not know it."""
+        """The failing expression; None if the code has no position for it."""
         return _position(self.frame.f_code, self.instruction)
 
 
@@ -90,7 +90,7 @@ def steps_of(error: BaseException) -> list[ErrorFrame]:
 
 
 def raised_in(error: BaseException) -> str:
-    """The file of the code that raised it, Cenote's own included; empty where nobody knows."""
+    """The file of the code that raised it, Cenote's own included; empty if unknown."""
     frames = [link.tb_frame for link in _links(error)]
     return frames[-1].f_code.co_filename if frames else ""
 
@@ -127,7 +127,7 @@ def short_path(filename: str) -> str:
 
 
 def source_line(compiler: CellCompiler, filename: str, number: int) -> str:
-    """A line of a cell or of a user's file; empty when it cannot be had safely."""
+    """A line of a cell or of a user's file; empty when it cannot be read safely."""
     if compiler.is_cell(filename):
         return compiler.line(filename, number)
     if not _is_readable(filename):

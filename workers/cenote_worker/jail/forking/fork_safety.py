@@ -46,14 +46,14 @@ __builtins__ = BUILTINS
 
 _LOOKS = 10
 _PAUSE = 0.0005
-"""Seconds between two looks at threads that finish what they were doing when the cell ended, until they are seen
-waiting. So many looks, and not so many seconds: where they wait for a processor, so does who looks at them."""
+"""Seconds between two looks at threads that finish their work after the cell, until they are seen waiting. The number
+of looks is limited, not the time: when the threads wait for a processor, so does this one."""
 
 _SURVIVORS = ("openblas", "libarrow", "workqueue", "tokenizers")
-"""Parts of names of libraries with fork handlers of their own that were seen to work."""
+"""Parts of names of libraries whose own fork handlers were seen to work."""
 
 _SURVIVING_NAME = "jemalloc_bg_thd"
-"""jemalloc is linked into other libraries, so the thread's name is the only thing to know it by."""
+"""jemalloc is linked into other libraries, so only the thread's name identifies it."""
 
 _LIBRARIES = {
     "polars": "Polars",
@@ -66,7 +66,7 @@ _LIBRARIES = {
 }
 
 _LASTING: Final = frozenset(("polars", "jax"))
-"""Libraries whose threads go on from their first use, and forbid a copy."""
+"""Libraries whose threads stay from their first use on, and prevent a copy."""
 
 _modules = sys.modules
 _alive: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
@@ -77,8 +77,8 @@ _sleep = time.sleep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkObstacle:
-    """What stands in the way of a fork. owner: what people call the library, or the name of a Python thread. kind
-    `library`: one that has a copy end, whose threads are not counted."""
+    """What prevents a fork. owner: the usual name of the library, or the name of a Python thread. kind `library`: one
+    that ends a copy, whose threads are not counted."""
 
     kind: Literal["python", "native", "library"]
     owner: str
@@ -93,20 +93,20 @@ class ForkObstacle:
 
 
 class ForkSafety:
-    """The threads of one process. One whose library was found out is not looked at again for as long as it lives."""
+    """The threads of one process. A thread whose library is known is not looked at again while it lives."""
 
     def __init__(self) -> None:
         self._seen: dict[int, NativeThread] = {}
         self._told: frozenset[int | str] = frozenset()
         self.idle = NONE
-        """Pools whose threads a copy is made beside, as of the last look."""
+        """Pools whose threads a copy will lack, according to the last look."""
 
     def make_quiet(self, ours: Collection[threading.Thread] = ()) -> tuple[ForkObstacle, ...]:
-        """End the threads that can be ended; tell which others forbid a fork. An empty answer: fork now.
+        """End the threads that can be ended; return those that prevent a fork. If empty, fork now.
 
-        ours: threads whose loss in a copy is the caller's own business. Called by the main thread, between cells.
-        Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
-        DuckDB's do (`THREADS.begin_again`), before anything of the user's runs in any of these.
+        ours: threads whose loss in a copy the caller handles. Called by the main thread, between cells. Paused pools
+        need no waking: the next computation starts them, in the process and in its copies. DuckDB's do
+        (`THREADS.begin_again`), before any user code runs in any of these.
         """
         self.idle = NONE
         if library := python_threads.unforkable():
@@ -130,8 +130,8 @@ class ForkSafety:
         return _reasons(left)
 
     def lasting(self) -> tuple[ForkObstacle, ...]:
-        """Threads that a cell has left, and that will not be done soon: of a user's code, and of libraries that have
-        them for good. Each is given once. Called at the end of a cell."""
+        """Threads that a cell has left, and that will not end soon: those that run user code, and permanent ones of
+        libraries. Each is returned once. Called at the end of a cell."""
         if proc_info.is_single_threaded():
             self._told = frozenset()
             return ()
@@ -173,7 +173,7 @@ class ForkSafety:
         return tuple(ForkObstacle(kind="python", owner=name, threads=1) for _, name in busy)
 
     def _left(self, known: Collection[int]) -> list[NativeThread]:
-        """Those that forbid a fork, behind what can be done about them."""
+        """Threads that still prevent a fork after all that could be ended."""
         self._seen = {id: self._seen[id] for id in proc_info.other_threads() if id in self._seen}
         running: list[NativeThread] = []
         if self._unseen(known):
@@ -186,7 +186,7 @@ class ForkSafety:
         return [id for id in proc_info.other_threads(known) if id not in self._seen]
 
     def _look(self, known: Collection[int]) -> list[NativeThread]:
-        """Find out about each thread as soon as it waits. Gives those that went on running."""
+        """Identifies each thread as soon as it waits. Returns those that kept running."""
         mapped = None
         running: list[NativeThread] = []
         for _ in range(_LOOKS):
@@ -203,8 +203,7 @@ class ForkSafety:
 
 
 def _python_threads(ours: Collection[threading.Thread], idle: Collection[int]) -> list[tuple[int, str]]:
-    """Numbers and names, also of those that `threading` has not heard of. The interpreter's own list cannot be talked
-    out of any."""
+    """Ids and names, also of threads that `threading` does not know. The interpreter's own list is complete."""
     idents = set(_current_frames()) - {thread.ident for thread in ours} - {_main.ident} - set(idle)
     names = {thread.ident: thread.name for thread in _enumerate()}
     return [(ident, str(names.get(ident, "without a name"))[:100]) for ident in sorted(idents)]

@@ -19,7 +19,7 @@ __builtins__ = BUILTINS
 _enumerate, _main = threading.enumerate, threading.main_thread()
 
 LONGEST = 600
-"""Seconds that a copy may take. One that hangs on a lock of a thread that was not copied is ended by then."""
+"""Seconds that a copy may take. A copy that hangs on a lock of a thread that was not copied is killed after that."""
 
 
 class FrozenCopies:
@@ -30,9 +30,11 @@ class FrozenCopies:
         self._safety = ForkSafety()
 
     def run(self, work: Callable[[Callable[[], None]], None]) -> None:
-        """Does the work in a copy, or right here where a copy would hang; it is given what lets the caller go on.
+        """Does the work in a copy, or in this process if a copy would hang. `work` gets a function that lets the
+        caller go on.
 
-        Returns once the work has called that, or is over: until then it may read what is not copied: files.
+        Returns once `work` has called that function, or has ended. Until then the work may read what is not copied:
+        files.
         """
         self.reap(kill=True)
         if self._safety.make_quiet(ours=_threads()):
@@ -50,7 +52,7 @@ class FrozenCopies:
             os.close(waiting)
 
     def reap(self, *, kill: bool = False) -> None:
-        """Takes note of a copy that has ended. kill: ends it."""
+        """Reaps a copy that has ended. kill: kills it first."""
         if not self._copy:
             return
         with suppress(ChildProcessError):  # a cell has waited for it
@@ -64,12 +66,12 @@ class FrozenCopies:
 
 
 def _threads() -> list[threading.Thread]:
-    """Python's, which this copy does without: unlike a snapshot's, nobody goes on computing in it."""
+    """Python threads, which this copy lacks: unlike a snapshot, it doesn't continue their computations."""
     return [thread for thread in _enumerate() if thread is not _main]
 
 
 def _live_as_copy(work: Callable[[Callable[[], None]], None], telling: int) -> NoReturn:
-    """Does the work and ends the process, whatever happens."""
+    """Does the work and ends the process in all cases."""
 
     def tell() -> None:
         os.write(telling, b"\1")
@@ -78,9 +80,9 @@ def _live_as_copy(work: Callable[[Callable[[], None]], None], telling: int) -> N
 
 
 def live_briefly(work: Callable[[], None]) -> NoReturn:
-    """Does the work in a process that was forked for it, and ends that, whatever happens."""
+    """Does the work in a process that was forked for it, and ends that process in all cases."""
     try:
-        gc.disable()  # a look at all objects would write to the pages of all
+        gc.disable()  # gc would write to the pages of all objects
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))  # between cells they wait
@@ -96,10 +98,10 @@ def live_briefly(work: Callable[[], None]) -> NoReturn:
 
 
 def _die_first() -> None:
-    """When memory gets short, the copy is what the kernel ends, not the namespace."""
+    """When memory runs short, the kernel kills the copy, not the namespace's process."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
 
 
 def _nothing() -> None:
-    """Nobody waits: the work is done in the process itself."""
+    """No caller waits: the work is done in the process itself."""

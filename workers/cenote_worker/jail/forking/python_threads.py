@@ -1,12 +1,12 @@
-"""Threads of Python code that wait, and pools of threads and processes that wait for work, around a fork.
+"""Idle threads of Python code, and idle pools of threads and processes, around a fork.
 
-Libraries have threads waiting that end when asked, to begin them again when they are needed. Nobody who runs a
-progress bar has asked for a thread. For as long as one is alive no copy of the process can be made, and a step is not
-alone, so that nothing of what it does is known for sure.
+Some libraries have waiting threads that end on request and start again when they are needed. A user who shows a
+progress bar did not ask for a thread. While one is alive, no copy of the process can be made, and a step is not the
+only thread that runs, so its effects are not known for sure.
 
-Pools are kept for minutes: `n_jobs` of scikit-learn and joblib, executors, `asyncio.to_thread`. While a pool has
-nothing to do, nothing but the pool knows of its threads. Each waits at a known place of a library's code, where it
-holds no lock, so that a copy without them is the same program with pools that have not begun yet.
+Pools live for minutes: `n_jobs` of scikit-learn and joblib, executors, `asyncio.to_thread`. While a pool is idle,
+only the pool itself refers to its threads. Each waits at a known place in a library's code, where it holds no lock.
+So a copy without them is the same program with pools that have not started yet.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _modules = sys.modules
 _putenv, _unsetenv = os.putenv, os.unsetenv
 _variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
 _TOKENIZERS: Final = b"TOKENIZERS_PARALLELISM"
-"""What they ask the C library for, each time."""
+"""The variable that tokenizers read from the C library each time."""
 
 
 def end_waiting_threads() -> None:
-    """Called by the main thread, between cells. Others than those of such libraries are left alone; never raises."""
+    """Called by the main thread, between cells. Ends threads of these libraries only; never raises."""
     if len(_alive) < 2:
         return
     for thread in list(_alive.values()):
@@ -47,22 +47,23 @@ def end_waiting_threads() -> None:
 
 
 def pause_library_threads() -> None:
-    """Has libraries end threads of their own code which no function of C is known for; never raises."""
+    """Has libraries end threads of their own for which no C function is known; never raises."""
     cv2: Any = _modules.get("cv2")
     with suppress(Exception):
         if cv2 is not None and (count := cv2.getNumThreads()) > 1:
-            cv2.setNumThreads(1)  # ends them at once
-            cv2.setNumThreads(count)  # begins them when they are needed
+            cv2.setNumThreads(1)  # ends the threads at once
+            cv2.setNumThreads(count)  # starts them when they are needed
 
 
 def begin_fork() -> None:
-    """Tokenizers turn their threads off in a copy, unless the user has asked for some, and say so on stderr."""
+    """Tokenizers turn their threads off in a copy, with a warning on stderr, unless the user has set the variable."""
     if "tokenizers" in _modules:
         _putenv(_TOKENIZERS, b"false")
 
 
 def end_fork(*, is_copy: bool) -> None:
-    """In the process that was forked. is_copy: it is a copy itself, in which they stay off: it has no threads."""
+    """In the process that was forked. is_copy: it is a copy itself, in which the threads stay off because it has
+    none."""
     if "tokenizers" in _modules and not is_copy:
         if (wanted := _variables.get(_TOKENIZERS)) is None:
             _unsetenv(_TOKENIZERS)
@@ -71,12 +72,12 @@ def end_fork(*, is_copy: bool) -> None:
 
 
 def _exit(monitor: Any) -> None:
-    """Of tqdm, which looks at bars that have not moved for long. The next bar has one again."""
+    """Ends tqdm's monitor of bars that have not moved for long. The next bar starts it again."""
     monitor.exit()
 
 
 def _clean_up(_loop: threading.Thread) -> None:
-    """Of Zarr, with the threads of its event loop. The next call that needs them has them again."""
+    """Ends Zarr's event loop with its threads. The next call that needs them starts them again."""
     _modules["zarr.core.sync"].cleanup_resources()
 
 
@@ -84,14 +85,14 @@ _ENDED_BY: Final[Mapping[str, Callable[[threading.Thread], None]]] = {
     "tqdm._monitor": _exit,
     "zarr_io": _clean_up,
 }
-"""By the module that the class of a thread is of, or by its name."""
+"""Keys are the module of a thread's class, or the thread's name."""
 
 
 def unforkable() -> str:
-    """Which library ends a copy by itself, if one does.
+    """The library that makes a copy end itself, if there is one.
 
-    Numba's layer over GNU's OpenMP remembers its process, and has another one terminated in its next parallel loop,
-    though its threads are paused.
+    Numba's layer over GNU OpenMP remembers its process. In another process it terminates that process at the next
+    parallel loop, although its threads are paused.
     """
     layer: Any = _modules.get("numba.np.ufunc.omppool")
     parallel: Any = _modules.get("numba.np.ufunc.parallel")
@@ -110,23 +111,23 @@ _MANAGERS: Final = (
     "joblib.externals.loky.process_executor",
     "loky.process_executor",
 )
-"""Modules of process executors: each has a thread that hands out the work."""
+"""Modules of process executors. Each executor has a thread that hands out the work."""
 
 _TRACKERS: Final = (
     "multiprocessing.resource_tracker",
     "joblib.externals.loky.backend.resource_tracker",
     "loky.backend.resource_tracker",
 )
-"""Modules with a pipe to a process that clears up; in a copy its other end is closed."""
+"""Modules with a pipe to a process that cleans up; in a copy the other end of the pipe is closed."""
 
 _REUSED: Final = ("joblib.externals.loky.reusable_executor", "loky.reusable_executor")
-"""Where the one is that all calls share."""
+"""Modules with the executor that all calls share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePools:
-    """Those of one process at one moment. threads: all of theirs, by `threading.get_ident`. natives: the same, as the
-    kernel numbers them. renewals: what makes each of them anew.
+    """Idle pools of one process at one moment. threads: all their threads, by `threading.get_ident`. natives: the
+    same threads by kernel id. renewals: functions that make each pool anew.
     """
 
     threads: frozenset[int] = frozenset()
@@ -153,12 +154,12 @@ class IdlePools:
         return cls(threads=frozenset(threads), natives=known, renewals=tuple(renewals))
 
     def part(self) -> None:
-        """In a copy, which has none of these threads: Python is not to wait for them."""
+        """In a copy, which has none of these threads: stops Python from waiting for them."""
         if self.threads:
             _after_fork()
 
     def renew(self) -> tuple[str, ...]:
-        """In a copy that goes on. Gives what could not be made anew, a line each."""
+        """In a copy that becomes the worker. Returns what could not be made anew, a line each."""
         failed = []
         for name in _TRACKERS:
             with suppress(Exception):
@@ -180,7 +181,7 @@ Frames = Mapping[int, FrameType]
 
 
 def is_of_a_library(frame: FrameType | None) -> bool:
-    """Whether a thread runs no code of a user's: then it may be about to wait, or to end."""
+    """Whether a thread runs no user code. Then it may be about to wait, or to end."""
     while frame is not None:
         if not is_of_library(frame.f_code.co_filename):
             return False
@@ -192,7 +193,7 @@ def is_of_a_library(frame: FrameType | None) -> bool:
 
 
 def _executors(frames: Frames) -> Found:
-    """Of `ThreadPoolExecutor`, as asyncio has one too."""
+    """`ThreadPoolExecutor`; asyncio has one too."""
     module: Any = _modules.get("concurrent.futures.thread")
     if module is None:
         return
@@ -218,7 +219,7 @@ def _renew_executor(executor: Any) -> None:
 
 
 def _pools(frames: Frames) -> Found:
-    """Of `multiprocessing.Pool` and `ThreadPool`."""
+    """`multiprocessing.Pool` and `ThreadPool`."""
     module: Any = _modules.get("multiprocessing.pool")
     util: Any = _modules.get("multiprocessing.util")
     if module is None or util is None:
@@ -249,7 +250,7 @@ def _renew_pool(pool: Any) -> None:
 
 
 def _process_executors(frames: Frames) -> Found:
-    """Of `ProcessPoolExecutor`, and loky's, which joblib and scikit-learn use."""
+    """`ProcessPoolExecutor`, and loky's executor, which joblib and scikit-learn use."""
     for ident in frames:
         thread: Any = _alive_threads.get(ident)
         if type(thread).__module__ not in _MANAGERS:
@@ -262,7 +263,7 @@ def _process_executors(frames: Frames) -> Found:
 def _renew_process_executor(executor: Any, home: str) -> None:
     _end(executor._processes or ())
     executor._executor_manager_thread_wakeup._closed = True  # the other end of its pipe is closed
-    for name in _REUSED:  # the next call makes another one, and knows more of what for
+    for name in _REUSED:  # the next call makes a new one, for its own needs
         if getattr(_modules.get(name), "_executor", None) is executor:
             setattr(_modules[name], "_executor", None)  # noqa: B010  (a module has no attribute that is known)
     kept = {"max_workers": executor._max_workers, "initializer": executor._initializer}
@@ -275,7 +276,7 @@ def _renew_process_executor(executor: Any, home: str) -> None:
 
 
 def _queues(frames: Frames) -> Found:
-    """Threads that put into a pipe what was put into a queue."""
+    """Threads that move items from a queue into a pipe."""
     module: Any = _modules.get("multiprocessing.queues")
     util: Any = _modules.get("multiprocessing.util")
     if module is None or util is None:
@@ -288,7 +289,7 @@ def _queues(frames: Frames) -> Found:
 
 
 class _Renewal:
-    """A call that is made in a copy."""
+    """A call to be made in a copy."""
 
     def __init__(self, call: Callable[..., object], *arguments: object, **named: object) -> None:
         self._call, self._arguments, self._named = call, arguments, named
@@ -298,7 +299,8 @@ class _Renewal:
 
 
 def _forget_tracker(module: Any) -> None:
-    """Another one is begun when it is needed. Else a warning says first that it has died unexpectedly."""
+    """A new tracker starts when it is needed. Without this, a warning would say that the old one died
+    unexpectedly."""
     tracker = getattr(module, "_resource_tracker", None)
     if tracker is not None and tracker._fd is not None:
         os.close(tracker._fd)
@@ -306,7 +308,7 @@ def _forget_tracker(module: Any) -> None:
 
 
 def _end(processes: Iterable[int | None]) -> None:
-    """Those of the former process, which has ended: they wait for work that never comes."""
+    """Kills processes of the former process, which has ended: they wait for work that never comes."""
     warden = _getppid()
     for pid in processes:
         with suppress(OSError, ValueError):

@@ -1,9 +1,9 @@
-"""Random numbers after a fork: the same ones again for a state that is gone back to, others for a branch.
+"""Random numbers after a fork: the same ones again for a restored state, others for a branch.
 
-What a copy has by itself: `random` draws anew, by a handler of Python's, where Python's fork is used; numpy and
-PyTorch go on as the original does, and so would give each branch the same numbers. `secrets`, `uuid4` and
-`os.urandom` ask the kernel each time. OpenSSL mixes the process in and never repeats itself. Generators that a cell
-has made, such as `numpy.random.default_rng(7)`, are values of the namespace: a branch has its copy, where they were.
+The default in a copy: `random` draws anew, through a handler of Python's fork; numpy and PyTorch continue as in the
+original, which would give each branch the same numbers. `secrets`, `uuid4` and `os.urandom` ask the kernel each time.
+OpenSSL mixes the process in and never repeats itself. Generators that a cell has made, such as
+`numpy.random.default_rng(7)`, are values of the namespace: a branch has its own copy, at the same position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 PythonState = tuple[Any, ...]
-"""What `random.getstate` gives: opaque, for `random.setstate`."""
+"""The result of `random.getstate`: opaque, for `random.setstate`."""
 
 _getstate, _setstate, _seed = random.getstate, random.setstate, random.seed
 _modules = sys.modules
@@ -38,7 +38,7 @@ class _Stirred(Protocol):
 
 
 def remember() -> PythonState:
-    """What a fork changes. To be called right before."""
+    """The state that a fork changes. Call it right before the fork."""
     return _getstate()
 
 
@@ -48,9 +48,9 @@ def put_back(state: PythonState) -> None:
 
 
 def stir() -> None:
-    """In a process that has become an image, as others may have: nothing that is to be secret may repeat.
+    """In a process made from an image, as others may be: prevents that secret numbers repeat.
 
-    OpenSSL mixes the number of the process in, which is the same in each of them.
+    OpenSSL mixes the process id in, which is the same in each of them.
     """
     if (ssl := _modules.get("_ssl")) is not None:
         cast(_Stirred, ssl).RAND_add(_urandom(48), 48.0)

@@ -1,11 +1,12 @@
-"""Threads and forks by functions of C: pausing pools of native libraries, and forking beside other threads of Python.
+"""Threads and forks through C functions: pausing pools of native libraries, and forking while other Python threads
+run.
 
-Pools of OpenMP and OpenBLAS end their threads when asked, and start them again when they are next needed.
+Pools of OpenMP and OpenBLAS end their threads on request, and start them again when they are next needed.
 
-In the child of a process that has other threads of Python the interpreter's lock has to be a new one. A thread that
-waits for the lock asks its holder to hand it over. A child that was forked meanwhile would hand it over to a thread
-that it does not have, and wait for ever. `os.fork` renews the lock, and runs the hooks of `os.register_at_fork`,
-which are a user's, and may do anything.
+In the child of a process with other Python threads, the interpreter's lock must be a new one. A thread that waits for
+the lock asks its holder to hand it over. A child forked at that time would hand the lock to a thread that it does not
+have, and wait forever. `os.fork` renews the lock, but runs the hooks of `os.register_at_fork`, which are user code
+and may do anything.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ _OPENBLAS_CALLS = ("blas_thread_shutdown_", "blas_thread_shutdown_64_")
 def pause_native_pools() -> None:
     """End the idle threads of the OpenMP runtimes and OpenBLAS that are loaded.
 
-    Only the pools of the calling thread, outside of any parallel region. GNU's OpenMP needs it before a fork: a child
-    of a process with such a pool waits for ever in its first parallel region. OpenBLAS does not need it, but its
-    threads spin for some 25 ms after each product, in which nobody could tell whose they are.
+    Ends only the pools of the calling thread, outside of any parallel region. GNU OpenMP needs this before a fork: a
+    child of a process with such a pool waits forever in its first parallel region. OpenBLAS does not need it, but its
+    threads spin for about 25 ms after each product; during that time their library cannot be identified.
     """
     for file in _loaded():
         name = file.rpartition("/")[2]
@@ -58,7 +59,7 @@ def pause_native_pools() -> None:
 
 
 def _loaded() -> list[str]:
-    """Paths of the shared libraries of this process. The loader knows, where `/proc` is closed too."""
+    """Paths of the shared libraries of this process. Asks the loader, which works where `/proc` is closed too."""
     files: list[str] = []
 
     def note(info: ctypes._Pointer[_LibraryInfo], _size: int, _data: object) -> int:
@@ -70,7 +71,8 @@ def _loaded() -> list[str]:
 
 
 def _call(file: str, names: Iterable[str], *arguments: int) -> None:
-    """The first of these functions that a library has. Loaded already, so this runs no code of a file's choosing."""
+    """Calls the first of these functions that a library has. The library is already loaded, so no code of the file
+    runs."""
     with suppress(OSError):
         library = ctypes.CDLL(file)
         for name in names:
@@ -90,10 +92,10 @@ _before.restype = _in_child.restype = _in_parent.restype = None
 
 
 def _hooks(kind: str) -> list[object]:
-    """The interpreter's own list of them. Its only other name is in C. kind: keyword of `os.register_at_fork`."""
+    """The interpreter's own list of hooks, which only C code can name. kind: keyword of `os.register_at_fork`."""
 
     def mark() -> None:
-        """Known by nothing else."""
+        """Referred to by nothing else."""
 
     os.register_at_fork(**{kind: mark})
     (hooks,) = (each for each in gc.get_referrers(mark) if type(each) is list)
@@ -105,16 +107,16 @@ _HOOKS: Final = tuple(map(_hooks, ("before", "after_in_child", "after_in_parent"
 
 
 def fork_from_threads() -> int:
-    """The C library's fork; 0 in the child, which has this thread alone. No hook runs. Raises OSError.
+    """The C library's fork; 0 in the child, which has only this thread. No hook runs. Raises OSError.
 
-    In the child, what the interpreter knows of the other threads is gone.
+    In the child, the interpreter's records of the other threads are gone.
     """
     kept = [list(hooks) for hooks in _HOOKS]
     try:
         for hooks in _HOOKS:
             hooks.clear()
-        # The iterators are C and call C. Between the first call and the last no bytecode runs: with any the
-        # interpreter may hand its lock over.
+        # The iterators are C and call C. No bytecode runs between the first call and the last: with any bytecode the
+        # interpreter might hand its lock over.
         forked = islice(map(call, (_before, _fork)), 1, None)
         of_child, of_parent, last = tee(forked, 3)
         list(chain(map(_in_child, filter(not_, of_child)), map(_in_parent, filter(None, of_parent))))

@@ -1,1 +1,1 @@
-"""What knows one third-party library each, and the hooks that run when libraries are loaded."""
+"""Modules for one third-party library each, and the hooks that run when libraries are loaded."""

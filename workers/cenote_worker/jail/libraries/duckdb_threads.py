@@ -1,9 +1,9 @@
-"""DuckDB's threads, ended before a fork and begun again behind it: in the process, and in copies that go on.
+"""DuckDB's threads, ended before a fork and started again after it: in the process, and in copies that continue.
 
-A database has as many as its settings say, so any connection to it can have them ended. It is asked through a cursor,
-which is a connection of its own: a statement of ours would be seen in a transaction, or in the place of a result that
-is being fetched. Databases that two processes would write to keep their threads, and so forbid a fork: those with
-files, and those that have put some of their memory on disk.
+A database has as many threads as its settings say, so any connection to it can end them. The settings are changed
+through a cursor, which is a connection of its own: a statement of ours would show in a transaction, or replace a
+result that is being fetched. Databases that two processes would write to keep their threads, and so prevent a fork:
+those with files, and those that have put some of their memory on disk.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-# By their full names: a user may have macros and tables with the same.
+# By their full names: a user may have macros and tables with the same names.
 _DATABASES: Final = "select path, type from system.main.duckdb_databases()"
 _ON_DISK: Final = "select path from system.main.duckdb_temporary_files()"
 _SETTING: Final = "system.main.current_setting('{}')"
 
 _LOGS: Final = "enable_logging", "log_query_path"
 _WITHOUT: Final = {"threads": 1, "async_threads": 0}
-"""Of each setting, the value at which it has no thread but the one that asks. DuckDB 1 lacks the second."""
+"""For each setting, the value with no thread but the calling one. DuckDB 1 lacks the second setting."""
 
 
 class DuckdbThreads:
-    """Of the databases of one process, as far as a connection to them has been met."""
+    """The threads of one process's databases, if a connection to them has been met."""
 
     def __init__(self) -> None:
         self._ended: list[tuple[Any, Mapping[str, int]]] = []
-        """A cursor, and how many threads its database is to have again."""
+        """A cursor, and the number of threads to restore for its database."""
         self._logged: WeakSet[Any] = WeakSet()
-        """Connections to databases that write down what they are asked: each question would be there."""
+        """Connections to databases with logging: each statement of ours would be in the log."""
 
     def end(self) -> bool:
-        """Between cells, with no other thread of Python code. False where some are there to stay. Never raises."""
+        """Called between cells, with no other thread of Python code. False if some threads stay. Never raises."""
         return all(map(self._try_to_end, duckdb_connections.connections()))
 
     def end_default(self) -> None:
-        """Also of the database that functions of the module use, which is made if there is none. Never raises."""
+        """Also for the database of the module's functions, which is made if there is none. Never raises."""
         with suppress(Exception):  # a cell may have changed the library
             self._try_to_end(duckdb_connections.default_connection())
 
     def begin_again(self) -> None:
-        """Before anything of the user's runs. Never raises: what could not be begun is tried again the next time."""
+        """Called before any user code runs. Never raises: what could not be started is tried again the next time."""
         ended, self._ended = self._ended, []
         for cursor, threads in ended:
             try:
@@ -71,12 +71,12 @@ class DuckdbThreads:
             if any(logs) or locked or not _is_in_memory(cursor):
                 return False
             self._end(cursor)
-        except Exception:  # a version that has something of this otherwise, or there is no memory left
+        except Exception:  # a version with a different interface, or memory is short
             return False
         return True
 
     def _end(self, cursor: Any) -> None:
-        """Raises whatever DuckDB does."""
+        """Raises any error of DuckDB."""
         threads = _threads(cursor)
         without = {each: _WITHOUT[each] for each in threads}
         if threads != without:
@@ -93,7 +93,7 @@ def _is_in_memory(cursor: Any) -> bool:
 
 
 def _threads(cursor: Any) -> dict[str, int]:
-    """By setting, as far as this version of DuckDB has it."""
+    """The number of threads by setting, for the settings that this version of DuckDB has."""
     try:
         return dict(zip(_WITHOUT, _settings(cursor, *_WITHOUT), strict=True))
     except Exception:

@@ -1,7 +1,7 @@
-"""What libraries are set to when they are loaded, so that they find here what they find in a notebook.
+"""Adaptations of libraries when they are loaded, so that they behave as in a notebook.
 
-A finder in front of the others hands a module of the list to its function as soon as it has run. It also gives what
-stands for IPython where that is not installed.
+A finder in front of the others passes a listed module to its function as soon as it has run. It also provides a
+substitute for IPython if that is not installed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __builtins__ = BUILTINS
 _CELL: Final = "<cell "
 _PICTURES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
 _MOST_READ: Final = 64 * 2**20
-"""Bytes of a file that is looked at. What is displayed has limits of its own."""
+"""Bytes of a file that is read. Displayed objects have limits of their own."""
 
 
 class Browser:
-    """What `webbrowser` opens pages with: a file is displayed, an address is named."""
+    """The replacement for `webbrowser`: a file is displayed, an address is printed."""
 
     def __init__(self, displays: Displays) -> None:
         self._displays = displays
@@ -70,7 +70,7 @@ class Browser:
 
 
 class _Adaptions:
-    """What is done with each module of `names` once it is loaded."""
+    """The adaptations of each module in `names` once it is loaded."""
 
     def __init__(self, displays: Displays) -> None:
         self._displays = displays
@@ -91,7 +91,7 @@ class _Adaptions:
 
     @staticmethod
     def _displaying(module: Any) -> None:
-        """IPython that is installed displays nothing without its own shell."""
+        """An installed IPython displays nothing without its own shell."""
         for name in ("display", "clear_output", "update_display", "publish_display_data", "DisplayHandle"):
             setattr(module, name, getattr(ipython, name))
 
@@ -111,7 +111,7 @@ class _Adaptions:
         module.register(Viewer, 0)
 
     def _opening_pages(self, module: Any) -> None:
-        """They would serve the page on a port of this machine, for a browser to fetch it."""
+        """They would serve the page on a local port for a browser."""
         browser = self._browser
 
         def open_html_in_browser(html: str | bytes, *_args: object, **_options: object) -> None:
@@ -141,7 +141,7 @@ class _Adaptions:
 
 
 def _cache_cells(module: Any) -> None:
-    """`njit(cache=True)`: functions of cells come of no file, beside which a cache would lie."""
+    """`njit(cache=True)`: functions of cells have no file next to which a cache could be stored."""
 
     base = getattr(module, "IPythonCacheLocator", None) or module._IPythonCacheLocator
 
@@ -218,7 +218,7 @@ class LibraryHooks(MetaPathFinder):
 
     @staticmethod
     def _is_installed(fullname: str) -> bool:
-        """Whether the package is there, and only this module of it is not."""
+        """Whether the package is installed, and only this module of it is missing."""
         package = sys.modules.get("IPython")
         return "." in fullname and package is not None and not isinstance(package.__loader__, _StandIn)
 

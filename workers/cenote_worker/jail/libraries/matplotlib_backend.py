@@ -1,7 +1,7 @@
 """A matplotlib backend whose `show()` hands figures to the kernel.
 
-matplotlib loads it by name (`MPLBACKEND=module://...`) and asks for its classes, which are made only then: the
-module itself must load without matplotlib.
+matplotlib loads it by name (`MPLBACKEND=module://...`) and asks for its classes, which are made only then: the module
+itself must load without matplotlib.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _shower: list[Callable[[], None]] = []
 
 
 def on_show(show: Callable[[], None]) -> None:
-    """Sets what `plt.show()` and `figure.show()` do. One per process, as pyplot's own figures are."""
+    """Sets the function for `plt.show()` and `figure.show()`. One per process, as pyplot's own figures are."""
     _shower[:] = [show]
 
 

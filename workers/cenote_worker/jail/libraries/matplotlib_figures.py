@@ -27,7 +27,7 @@ re.compile(_NO_SCREEN, re.IGNORECASE)  # into the module's cache: see ProcessSta
 
 
 def select_backend() -> None:
-    """Makes pyplot draw into images. `plt.show()` hands them over; nothing warns that there is no screen."""
+    """Makes pyplot draw into images. `plt.show()` passes them on, without a warning about the missing screen."""
     os.environ["MPLBACKEND"] = _BACKEND
     if (matplotlib := _modules.get("matplotlib")) is not None:
         matplotlib.rcParams["backend"] = _BACKEND
@@ -36,7 +36,7 @@ def select_backend() -> None:
 
 
 def present_backend(stored: object) -> object:
-    """The name of a backend that a stored state has: version 0.1.0 had the backend of this jail in another module."""
+    """The current name of a stored backend: in version 0.1.0 the jail's backend was in another module."""
     return _BACKEND if stored == _FORMER_BACKEND else stored
 
 
@@ -49,7 +49,7 @@ def open_figures() -> list[Figure]:
 
 
 def close_figures(figures: list[Figure]) -> None:
-    """Takes figures from pyplot, so that the next `plt` call starts a new one. The objects live on."""
+    """Removes figures from pyplot, so that the next `plt` call starts a new one. The objects stay alive."""
     for figure in figures:
         _modules["matplotlib.pyplot"].close(figure)
 

@@ -1,6 +1,6 @@
-"""Views of numpy arrays, so that what shares memory goes on sharing it in another process.
+"""Views of numpy arrays, so that arrays that share memory still share it in another process.
 
-numpy itself stores a view as an array of its own: after a restore, writing to one would not show in the other.
+numpy itself stores a view as an independent array: after a restore, a write to one would not show in the other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ __builtins__ = BUILTINS
 _MEMORIES: Final = (bytearray, array.array)
 
 View = tuple[object, int, tuple[int, ...], tuple[int, ...], Any, bool]
-"""Memory, offset in bytes, shape, strides, dtype, and whether it may be written."""
+"""Memory, offset in bytes, shape, strides, dtype, and whether it is writable."""
 
 
 def view_of(value: Any) -> View | None:
-    """How a plain array lies in memory that something else owns; None for one that owns its own, and no array."""
+    """The layout of a plain array in memory of another object; None for an array that owns its memory, and other
+    objects."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         return None
@@ -35,7 +36,7 @@ def view_of(value: Any) -> View | None:
 
 
 def owned_view(value: Any) -> View | None:
-    """A plain array as one that owns its memory, though it is a view of it."""
+    """Describes a plain array as one that owns its memory, although it is a view."""
     return None if value.flags.forc else _permuted(value)
 
 
@@ -46,8 +47,8 @@ def _within(owner: Any, value: Any, numpy: Any) -> tuple[int, tuple[int, ...], t
 
 
 def derived_view(value: Any) -> tuple[View, bool] | None:
-    """How an array of a class derived from numpy's lies in memory, and whether that is its own: then it comes as a
-    plain array over it. None for anything else, and for one that a library pickles in a way of its own."""
+    """The memory layout of an array of a derived class, and whether it owns the memory: then it is pickled as a plain
+    array with a view. None for anything else, and for an array that a library pickles in its own way."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is numpy.ndarray or not isinstance(value, numpy.ndarray):
         return None
@@ -67,7 +68,7 @@ def derived(cls: Any, *view: Any) -> Any:
 
 
 def record_within(value: Any) -> tuple[Any, ...] | None:
-    """The memory in which a record of a table lies, where in it, and the record's type; None for any other value."""
+    """The memory that a record of a table is in, its offset, and its type; None for any other value."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.void) or value.dtype.names is None or value.base is None:
         return None
@@ -85,8 +86,8 @@ def record(owner: Any, offset: int, dtype: Any) -> Any:
 
 
 def number_within(value: Any) -> tuple[Any, ...] | None:
-    """The class of an object of `ctypes` that lies in memory of another one, that memory, and where in it; None for
-    any other value."""
+    """The class of a `ctypes` object that is in memory of another one, that memory, and the offset; None for any
+    other value."""
     if type(type(value)).__module__ != "_ctypes":
         return None
     ctypes: Any = sys.modules["ctypes"]
@@ -110,7 +111,7 @@ def number(cls: Any, owner: Any, offset: int) -> Any:
 
 
 def _says_library(cls: type, array: type) -> bool:
-    """Whether a library other than numpy has a way of its own to pickle arrays of this class."""
+    """Whether a library other than numpy pickles arrays of this class in its own way."""
     for base in cls.__mro__[: cls.__mro__.index(array)]:
         if base.__module__.partition(".")[0] == "numpy":
             continue
@@ -120,7 +121,7 @@ def _says_library(cls: type, array: type) -> bool:
 
 
 def lies_in_file(value: Any) -> bool:
-    """Whether it is an array over what the user has mapped: who writes to one has written to the other."""
+    """Whether it is an array over memory that the user has mapped: a write to one changes the other."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray):
         return False
@@ -130,7 +131,7 @@ def lies_in_file(value: Any) -> bool:
 
 
 def bytes_of(value: Any) -> Any:
-    """The memory of an array that owns it and may write to it, as bytes in their order; None for anything else."""
+    """The memory of a writable array that owns it, as bytes in memory order; None for anything else."""
     numpy = sys.modules.get("numpy")
     if (
         numpy is None
@@ -145,7 +146,7 @@ def bytes_of(value: Any) -> Any:
 
 
 def plain_bytes_of(value: Any) -> Any:
-    """As `bytes_of`, also of what may not be written to, has no items, or is of times, texts or records."""
+    """Like `bytes_of`, but also for read-only and empty arrays, and for those of times, texts or records."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or not value.flags.forc:
         return None
@@ -177,7 +178,7 @@ def over_memory(
         view = numpy.lib.stride_tricks.as_strided(flat, shape, strides)
     else:
         if isinstance(memory, memoryview) and type(memory.obj) is not PrivatePages:
-            memory = numpy.array(memory, numpy.uint8)  # not to be in what it came in together with others
+            memory = numpy.array(memory, numpy.uint8)  # not in the memory that came with other parts
         contiguous = memory.transpose(_order(memory)) if isinstance(memory, numpy.ndarray) else memory
         view = numpy.ndarray(shape, dtype, contiguous, offset, strides)
     if not writeable:
@@ -188,20 +189,20 @@ def over_memory(
 def copied_from(
     memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool
 ) -> Any:
-    """An array with memory of its own, laid out alike. What numpy rebuilds lies in what it was stored in."""
+    """An array with its own memory and the same layout. An array that numpy rebuilds uses the stored memory."""
     copied = over_memory(memory, offset, shape, strides, dtype, writeable=False).copy(order="K")
     copied.flags.writeable = writeable
     return copied
 
 
 def _permuted(value: Any) -> View:
-    """An array that owns its memory and lays its axes out in an order of its own, which numpy would not keep."""
+    """An array that owns its memory and has an unusual axis order, which numpy would not keep."""
     memory = value.transpose(_order(value)).copy()
     return memory, 0, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
 
 
 def _order(value: Any) -> list[int]:
-    """The axes in the order in which they lie in memory, outermost first."""
+    """The axes in memory order, outermost first."""
     return sorted(
         range(value.ndim), key=lambda axis: (value.strides[axis], value.shape[axis] > 1), reverse=True
     )

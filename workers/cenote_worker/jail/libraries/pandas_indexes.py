@@ -1,7 +1,7 @@
-"""Indexes that frames have in common: a frame that is brought over by itself takes the one that the others have.
+"""Indexes shared by frames: a frame that is brought over alone takes the index of the other frames.
 
-pandas gives one index to many frames. Nothing about it changes but its names and its frequency, which then show in
-all of them, so that frames are brought over one by one, and not as one group with all that have an index of theirs.
+pandas gives one index to many frames. Only its names and its frequency can change, which then show in all frames. So
+frames are brought over one by one, and not as one group with all that share an index.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 Place = tuple[str, int]
-"""A variable, and which of its axes it is."""
+"""A variable, and the number of its axis."""
 
 Places = Mapping[int, tuple[Place, ...]]
-"""Of indexes, by their ids."""
+"""Places of indexes, by id."""
 
 
 def places(names: Collection[str], namespace: Mapping[str, object]) -> Places:
-    """Where variables that do not come along have the indexes of those that do."""
+    """Places, in variables that do not come along, of the indexes of those that do."""
     if "pandas" not in sys.modules:
         return {}
     coming = {id(each) for name in names for each in _axes(namespace.get(name))}
@@ -43,7 +43,7 @@ def rebuilt(
     arguments: tuple[object, ...],
     *state: object,
 ) -> object:
-    """The index that one of these variables has by now, if that is equal in all respects; else one of its own."""
+    """The current index of one of these variables, if that is equal in all respects; else a new one."""
     own = make(*arguments)
     if state and state[0] is not None:
         own.__setstate__(*state)
@@ -55,7 +55,7 @@ def rebuilt(
 
 
 def _axes(value: object) -> Iterator[Any]:
-    """Of a frame or a series; nothing of what a class of the user's says of itself is asked for."""
+    """The axes of a frame or a series, without calling a user's class."""
     pandas = sys.modules.get("pandas")
     kinds = (getattr(pandas, "DataFrame", None), getattr(pandas, "Series", None))
     if any(kind in mro(type(value)) for kind in kinds if kind is not None):

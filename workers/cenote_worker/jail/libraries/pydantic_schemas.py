@@ -1,8 +1,8 @@
-"""Pydantic's compiled schemas, on their way through a pickle.
+"""Pydantic's compiled schemas in pickles.
 
-A model class shares the dictionaries of its schema with the models that use it. In a pickle such a dictionary may be
-under construction, still empty, at the moment when the validator that needs it is built from it. So each validator
-and serializer takes a copy of its own along, which is complete by then.
+A model class shares the dictionaries of its schema with the models that use it. While a pickle is loaded, such a
+dictionary may still be empty when a validator is built from it. So each validator and serializer is pickled with its
+own copy, which is complete by then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _COMPILED = frozenset({"SchemaSerializer", "SchemaValidator"})
 
 
 def reduced_schema(obj: object) -> tuple[Any, ...] | None:
-    """How to pickle a compiled schema, as `reducer_override` gives it; None for any other object."""
+    """How to pickle a compiled schema, as `reducer_override` returns it; None for any other object."""
     cls = type(obj)
     if cls.__name__ not in _COMPILED or cls.__module__.partition(".")[0] != "pydantic_core":
         return None
@@ -23,7 +23,7 @@ def reduced_schema(obj: object) -> tuple[Any, ...] | None:
 
 
 def _copied(node: Any, made: dict[int, Any]) -> Any:
-    """Copies dictionaries, lists and tuples, each once; what is in them stays the same object."""
+    """Copies dictionaries, lists and tuples, each once; their items stay the same objects."""
     if id(node) in made:
         return made[id(node)]
     if type(node) is dict:

@@ -1,1 +1,1 @@
-"""What a cell puts out: text, displayed objects, figures, within limits."""
+"""A cell's output: text, displayed objects, figures, within limits."""

@@ -1,7 +1,7 @@
 """What a cell shows besides text: displayed objects, the value of its last expression, its figures.
 
 The representations of an object (MIME type to text or bytes) come from the methods that notebooks call. `%%capture`
-takes output over instead of showing it.
+takes output instead of showing it.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _class_dict = type.__dict__["__dict__"].__get__
 
 
 class RichForms:
-    """Collects what an object offers besides text/plain. What goes wrong becomes a note, never an exception."""
+    """Collects an object's representations besides text/plain. An error becomes a note, never an exception."""
 
     def __init__(self, limits: KernelLimits) -> None:
         self._limits = limits
         self.notes: list[str] = []
 
     def shows_itself(self, obj: object) -> bool:
-        """Whether the object has displayed what it wants shown, by its own method."""
+        """Whether the object has displayed itself, by its own method."""
         return _SHOWS_ITSELF in _offered(type(obj)) and self._call(obj, _SHOWS_ITSELF) is not _FAILED
 
     def of_bundle(self, bundle: object) -> Forms:
-        """Representations that are given as they are. Raises TypeError for what is no bundle."""
+        """Representations that are given directly. Raises TypeError for what is no bundle."""
         if not isinstance(bundle, dict):
             raise TypeError(f"raw=True displays a dictionary of MIME types, not {type_name(type(bundle))}")
         forms: Forms = {}
@@ -125,7 +125,7 @@ class RichForms:
 
 
 def _offered(cls: type) -> set[str]:
-    """Which representation methods the class defines. The instance is not asked: proxies offer anything."""
+    """The representation methods that the class defines. The instance is not asked: proxies offer anything."""
     found: set[str] = set()
     for base in bases(cls):
         members: Mapping[str, object] = _class_dict(base)
@@ -136,7 +136,7 @@ def _offered(cls: type) -> set[str]:
 
 
 def _ready(mime: str, form: object) -> str | bytes | None:
-    """The form as text or bytes; images that come as base64 are decoded. None for what is neither."""
+    """The form as text or bytes; base64 images are decoded. None for anything else."""
     if isinstance(form, tuple) and form:
         form = form[0]  # with metadata
     if isinstance(form, (bytes, bytearray, memoryview)):
@@ -158,7 +158,7 @@ _BUILT_IN = frozenset((int, float, bool, str, bytes, list, tuple, dict, set, fro
 
 
 class DisplayHandle:
-    """A place among what a cell displays, as IPython's class of this name."""
+    """A place in a cell's display output, as IPython's class of this name."""
 
     __module__ = "IPython.core.display_functions"
 
@@ -173,12 +173,12 @@ class DisplayHandle:
         builtins.display(obj, display_id=self.display_id, **options)  # type: ignore[attr-defined]
 
     def update(self, obj: object, **options: Any) -> None:
-        """Shows an object in place of what is there. In a later cell it is shown among that cell's outputs."""
+        """Replaces the object in this place. In a later cell it is shown among that cell's outputs."""
         self.display(obj, **options)
 
 
 class Displays:
-    """Hands displayed objects to the output, at most so many per cell."""
+    """Passes displayed objects to the output, up to a limit per cell."""
 
     def __init__(self, output: OutputBuffer, limits: KernelLimits) -> None:
         self._output = output
@@ -208,8 +208,8 @@ class Displays:
     ) -> DisplayHandle | None:
         """Shows objects in their richest forms; text/plain is always among them.
 
-        include, exclude: MIME types. raw: the objects are dictionaries of MIME types. clear: what the cell has put
-        out is dropped before. display_id: True makes one. With one the handle is returned, by which the object can be
+        include, exclude: MIME types. raw: the objects are dictionaries of MIME types. clear: the cell's output so far
+        is dropped first. display_id: True makes one. With one the handle is returned, by which the object can be
         replaced.
         """
         told = display_id if display_id is not None else (transient or {}).get("display_id")
@@ -233,7 +233,7 @@ class Displays:
         self.display(obj, display_id=display_id, **options)
 
     def clear(self, wait: bool = False) -> None:
-        """Drops what the cell has printed and displayed so far. wait: as soon as it puts out something else."""
+        """Drops what the cell has printed and displayed so far. wait: when it next prints or displays something."""
         if self._captured is not None:
             self._captured.clear()
         else:
@@ -243,7 +243,7 @@ class Displays:
                 self._forget()
 
     def capture(self, into: list[Bundle] | None) -> list[Bundle] | None:
-        """Keeps what is displayed in a list, or shows it again. Gives what held before."""
+        """Keeps displayed objects in a list, or shows them again. Returns the former setting."""
         before, self._captured = self._captured, into
         return before
 
@@ -261,7 +261,7 @@ class Displays:
         return text
 
     def show_figures(self) -> None:
-        """Displays and closes pyplot's open figures, those excepted that the cell has displayed itself."""
+        """Displays and closes pyplot's open figures, except those that the cell has displayed itself."""
         try:
             figures = open_figures()
             for figure in figures:
@@ -278,7 +278,7 @@ class Displays:
         return self._forms(lambda collector: collector.of(obj))
 
     def _bundle(self, obj: object) -> tuple[Forms, str]:
-        """Of what is displayed as it is: the forms, and the text for who can show none of them."""
+        """The forms of an object that is displayed raw, and the text for clients that can show none of them."""
         forms = self._forms(lambda collector: collector.of_bundle(obj))
         given = obj.get("text/plain") if isinstance(obj, dict) else None
         return forms, given if isinstance(given, str) else f"<{', '.join(forms) or 'nothing to show'}>"
@@ -351,7 +351,7 @@ class RichOutput:
 
 
 class Capture:
-    """What was captured, as IPython's `CapturedIO`. stdout, stderr: the text so far. outputs: what was displayed."""
+    """Captured output, as IPython's `CapturedIO`. stdout, stderr: the text so far. outputs: displayed objects."""
 
     def __init__(self) -> None:
         self._out, self._err, self._shown = io.StringIO(), io.StringIO(), list[Bundle]()
@@ -359,7 +359,7 @@ class Capture:
     def begin(
         self, displays: Displays, *, stdout: bool = True, stderr: bool = True, display: bool = True
     ) -> Callable[[], None]:
-        """Takes over the streams and what is displayed, those that are True. Gives what ends that."""
+        """Captures the streams and displayed objects that are True. Returns a function that ends it."""
         streams = sys.stdout, sys.stderr
         if stdout:
             sys.stdout = self._out
@@ -387,7 +387,7 @@ class Capture:
         return [RichOutput(bundle) for bundle in self._shown]
 
     def show(self) -> None:
-        """Puts out what was captured where it would have gone."""
+        """Outputs what was captured to the place where it would have gone."""
         sys.stdout.write(self.stdout)
         sys.stderr.write(self.stderr)
         for output in self.outputs:

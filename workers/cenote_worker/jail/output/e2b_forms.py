@@ -1,7 +1,7 @@
-"""What E2B's clients are shown besides of tables and charts, their content as data; and how much of anything.
+"""Additional data that E2B's clients get for tables and charts; and their limits.
 
-They ask for it by an environment variable, which their door sets for the sandboxes that it makes. Charts need the
-package `e2b-charts`; without it, they are pictures alone.
+They request it by an environment variable, which the E2B API server sets for its sandboxes. Charts need the package
+`e2b-charts`; without it, they are pictures only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATA: Final = "e2b/data"
 CHART: Final = "e2b/chart"
 
 LIMITS: Final = KernelLimits(value_chars=2**20, message_chars=2**20, display_chars=4 * 2**20)
-"""E2B cuts nothing, and what is built on it sends values of its own as texts: smolagents its answers as messages."""
+"""E2B cuts nothing, and its users send values as texts: smolagents its answers as messages."""
 
 _environ = os.environ
 _modules = sys.modules
@@ -44,7 +44,7 @@ def data_of(obj: Any) -> object:
 
 
 def chart_of(obj: Any) -> object:
-    """What a figure of matplotlib plots; None for anything else, and without the package."""
+    """The data that a matplotlib figure plots; None for anything else, and without the package."""
     if not is_figure(obj):
         return None
     try:

@@ -1,8 +1,8 @@
-"""Where a kernel's output goes: frames to the supervisor, in the order in which the program made it.
+"""The destination of a kernel's output: frames to the supervisor, in the order in which the program made it.
 
-Python-level output is sent as frames. What child processes and C code write to descriptors 1 and 2 goes through
-pipes that the supervisor reads itself. To keep both in one order, a frame is only sent when the pipes are empty,
-and the supervisor empties its socket before it looks at the pipes.
+Python-level output is sent as frames. Output of child processes and C code to descriptors 1 and 2 goes through pipes
+that the supervisor reads itself. To keep both in one order, a frame is only sent when the pipes are empty, and the
+supervisor empties its socket before it looks at the pipes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cenote_worker.transport.packets import MAX_PACKET, Send
 __builtins__ = BUILTINS
 
 CHUNK = 16 * 1024
-"""Characters per frame: at most 64 KiB in UTF-8, half of what a packet may have."""
+"""Characters per frame: at most 64 KiB in UTF-8, half of the maximum of a packet."""
 
 SETTLE = 0.2
-"""Seconds that a frame waits for the pipes at most: a child that never stops writing must not stop the cell."""
+"""Seconds that a frame waits for the pipes at most: a child that writes forever must not stop the cell."""
 
 _NOTHING = bytes(4)
 
@@ -65,7 +65,7 @@ class FrameSink:
         self._send_in_order(frame, [])
 
     def drain(self) -> None:
-        """Returns when the supervisor has read what is in the pipes."""
+        """Returns when the supervisor has read the pipes' contents."""
         _settle_pipes()
 
     def send(self, frame: jail_pb2.WorkerFrame, descriptors: list[int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How much of anything a cell may hand back."""
+"""Limits on what a cell may return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class KernelLimits:
     value_chars: repr of a last expression. reply_chars: text given to `reply`.
     traceback_chars, message_chars: the two forms of an error.
     display_chars, display_bytes: one text and one binary representation of a displayed object.
-    displays: displayed objects per cell; what comes after is dropped with a note.
+    displays: displayed objects per cell; further ones are dropped with a note.
     cell_sources: how many of the latest cells keep their source for tracebacks and `inspect.getsource`.
     """
 

@@ -1,7 +1,7 @@
 """What a cell writes to its standard streams: whole lines at a time, in one order, decoded.
 
-`CellStream` stands for `sys.stdout` and `sys.stderr`. `OutputBuffer` collects both streams until a line is complete
-and keeps their order. Of a cell that prints many short lines, a `Pacer` passes on many of them together.
+`CellStream` replaces `sys.stdout` and `sys.stderr`. `OutputBuffer` collects both streams until a line is complete and
+keeps their order. If a cell prints many short lines, a `Pacer` sends many of them together.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PAUSE = 0.005
 
 _LOOKS = 550
 _QUICK_LOOKS = 50
-"""At a thread that has ended and is the kernel's still. The others have a millisecond between two: a thousand times
-what it takes on an idle machine."""
+"""Checks of a thread that has ended but that the kernel still has. Later checks are a millisecond apart: a thousand
+times what it takes on an idle machine."""
 
 _Thread, _Event = OwnThread, threading.Event
 _sleep, _exists = time.sleep, os.path.exists
@@ -45,9 +45,9 @@ _sleep, _exists = time.sleep, os.path.exists
 class Pacer:
     """A thread that flushes soon after it was nudged. It lives for one cell that prints a lot.
 
-    Each hand-over of a line wakes the supervisor; a cell that prints a hundred thousand of them would spend
-    seconds on that alone. A thread and not a clock reading in `write`: the last line before a long silence must
-    be passed on too.
+    Each line that is sent wakes the supervisor; a cell that prints a hundred thousand lines would spend seconds on
+    that alone. A thread is used instead of reading the clock in `write`: the last line before a long silence must be
+    sent too.
     """
 
     def __init__(self, flush: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class Pacer:
         self._thread = _Thread(target=self._work, name="output", daemon=True)
 
     def start(self) -> bool:
-        """False when no thread can be had: the jail's limit is reached."""
+        """False when no thread can be started: the jail's limit is reached."""
         try:
             self._thread.start()
         except RuntimeError:
@@ -68,7 +68,7 @@ class Pacer:
             self._nudged.set()
 
     def stop(self) -> None:
-        """Ends the thread. What is not flushed yet is left to the caller."""
+        """Ends the thread. The caller flushes the rest."""
         self._stopped.set()
         self._nudged.set()
         self._thread.join(1)
@@ -84,12 +84,12 @@ class Pacer:
                 return
             try:
                 self._flush()
-            except Exception:  # the sink is gone; the cell's own writes will tell
+            except Exception:  # the sink is gone; the cell's own writes will report that
                 return
 
 
 def _await_end(thread: int | None) -> None:
-    """Before Python 3.13 a joined thread is the kernel's for a moment more, and a fork then warns of it."""
+    """Before Python 3.13 the kernel has a joined thread for a moment longer, and a fork then warns of it."""
     for look in range(_LOOKS):
         if not _exists(f"/proc/self/task/{thread}"):
             return
@@ -97,14 +97,14 @@ def _await_end(thread: int | None) -> None:
 
 
 BUFFERED_CHARS = 8192
-"""What is buffered is passed on when it gets this long, finished line or not."""
+"""Buffered text is sent when it gets this long, whether or not the line is complete."""
 
 BURST = 200
-"""Lines that a cell prints before they are passed on together, a few milliseconds late."""
+"""Lines that a cell prints before they are sent in batches, a few milliseconds late."""
 
 
 class OutputSink(Protocol):
-    """What the kernel hands output to. Any thread may call it."""
+    """The destination of the kernel's output. Any thread may call it."""
 
     def write(self, stream: StreamName, text: str) -> None:
         """Takes text that can be encoded as UTF-8, in the order in which the program wrote it."""
@@ -112,7 +112,7 @@ class OutputSink(Protocol):
     def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:
         """Takes one displayed object: text/plain and other text types as str, images as bytes.
 
-        name: not empty for one that takes the place of what the cell has displayed under this name.
+        name: not empty for an object that replaces what the cell has displayed under this name.
         """
 
     def clear(self) -> None:
@@ -123,7 +123,7 @@ class OutputSink(Protocol):
 
 
 class DescriptorSink:
-    """Writes to descriptors 1 and 2: what a forked child has, since the sink belongs to its parent."""
+    """Writes to descriptors 1 and 2. Used in a forked child, since the sink belongs to its parent."""
 
     def write(self, stream: StreamName, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
@@ -143,7 +143,7 @@ class DescriptorSink:
 
 
 class Silence:
-    """Takes everything, and hands on nothing."""
+    """Discards everything."""
 
     def write(self, stream: StreamName, text: str) -> None:
         pass
@@ -161,7 +161,7 @@ class Silence:
 class OutputBuffer:
     """Both streams of a kernel: collects until a line is complete, keeps the order between the streams.
 
-    A child made by `os.fork` gets a DescriptorSink, so that it never speaks for its parent.
+    A child made by `os.fork` gets a DescriptorSink, so that it never writes as its parent.
     """
 
     def __init__(self, sink: OutputSink) -> None:
@@ -184,7 +184,7 @@ class OutputBuffer:
             self.complaints += stream == "stderr"
             self._parts.append(
                 (stream, text)
-            )  # in one: a destructor that prints may run at any point of this
+            )  # at once: a destructor that prints may run at any point of this
             self._size += len(text)
             if self._size >= BUFFERED_CHARS:
                 self.flush()
@@ -199,17 +199,17 @@ class OutputBuffer:
             self._sink.display(bundle, *([name] if name else []))
 
     def clear(self, *, wait: bool) -> None:
-        """Drops what the cell has put out. wait: only when it puts out something else."""
+        """Drops the cell's output. wait: only when there is new output."""
         with self._lock:
             self._clears = True
             if not wait:
                 self._drop()
 
     def flush(self) -> None:
-        """Hands everything to the sink.
+        """Passes everything to the sink.
 
-        A write from inside the sink (a `__del__` that prints, run by the collector) only joins the buffer: the
-        sink's own locks need not be reentrant.
+        A write from inside the sink (a `__del__` that prints, run by the collector) only joins the buffer: the sink's
+        own locks need not be reentrant.
         """
         with self._lock:
             if not self._parts or self._passing_on:
@@ -224,7 +224,7 @@ class OutputBuffer:
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """What is put out meanwhile goes nowhere."""
+        """Discards output meanwhile."""
         sink, self._sink = self._sink, Silence()
         try:
             yield
@@ -232,14 +232,14 @@ class OutputBuffer:
             self._sink = sink
 
     def drain(self) -> None:
-        """Hands everything over at the end of a cell, and lets the sink come to rest."""
+        """Passes everything on at the end of a cell, and waits for the sink."""
         self.settle()
         self._clears = False
         self._lines = 0
         self._sink.drain()
 
     def settle(self) -> None:
-        """Flushes, and ends the thread that flushes later: a fork should find none."""
+        """Flushes, and ends the flushing thread, so that a fork finds none."""
         pacer, self._pacer = self._pacer, None
         if pacer is not None:
             pacer.stop()
@@ -273,7 +273,7 @@ def _stream_of(part: tuple[StreamName, str]) -> StreamName:
 
 
 def _guard_forks(buffer: OutputBuffer) -> None:
-    """A hook cannot be taken back, so it must not keep the buffer alive."""
+    """A hook cannot be removed, so it must not keep the buffer alive."""
     reference = weakref.ref(buffer)
 
     def before() -> None:
@@ -346,11 +346,11 @@ class CellStream(io.TextIOBase):
         return 1 if self._stream == "stdout" else 2
 
     def reconfigure(self, **_options: object) -> None:
-        """Takes what `io.TextIOWrapper.reconfigure` takes; the stream stays UTF-8 and line buffered."""
+        """Accepts the options of `io.TextIOWrapper.reconfigure`; the stream stays UTF-8 and line buffered."""
 
 
 class _ByteStream(io.RawIOBase):
-    """Bytes into a CellStream, decoded as UTF-8 across the borders of writes."""
+    """Bytes into a CellStream, decoded as UTF-8 across write boundaries."""
 
     def __init__(self, text: CellStream) -> None:
         super().__init__()

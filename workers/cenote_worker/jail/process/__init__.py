@@ -1,1 +1,1 @@
-"""The process that cells run in: its boundary to the kernel, its context for each author, what /proc says of it."""
+"""The process that cells run in: its boundary to the kernel, its context for each author, and its data in /proc."""

@@ -1,4 +1,5 @@
-"""Several authors in one process: what each has to itself, what they share, and notices of each other's changes."""
+"""Several authors in one process: what each author has alone, what they share, and notices of each other's
+changes."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ __builtins__ = BUILTINS
 
 @dataclass(slots=True, kw_only=True)
 class AuthorNamespace:
-    """One author's place. The module is the common one, or the author's own.
+    """One author's module and process state. The module is the common one, or the author's own.
 
-    Each module is called `__main__` and is that while its author has the turn, so that classes can be pickled and
-    `if __name__ == "__main__"` means what it says. futures: compiler flags of `from __future__` imports.
+    Each module is named `__main__`, and is `sys.modules["__main__"]` while its author has the turn, so that classes
+    can be pickled and `if __name__ == "__main__"` works. futures: compiler flags of `from __future__` imports.
     """
 
     module: ModuleType
@@ -33,9 +34,9 @@ class AuthorNamespace:
 
 
 class AuthorNamespaces:
-    """Namespaces by author and by whether the namespace is the author's own; made when first asked for.
+    """Namespaces by author and by whether the namespace is the author's own; made when first requested.
 
-    The authors trust each other: seats keep accidents apart. Code that wants to reach another's names can.
+    The authors trust each other: namespaces prevent accidents. Code that wants to reach another author's names can.
     """
 
     def __init__(self, module: ModuleType, context: Context) -> None:
@@ -54,13 +55,13 @@ class AuthorNamespaces:
         return seat
 
     def private_authors(self) -> list[str]:
-        """Those whose own namespace has been made."""
+        """Authors whose own namespace has been made."""
         return [author for author, private in self._seats if private]
 
     def move(self, leaving: AuthorNamespace, coming: AuthorNamespace) -> list[str]:
-        """Keeps what surrounds one author and puts back what surrounds another. Gives notes for the latter."""
+        """Saves one author's process state and restores another's. Returns notes for the latter."""
         with suppress(Exception):
-            # Where a cell has ruined `os` or `sys`, its author will be back where they were before.
+            # If a cell has broken `os` or `sys`, its author gets the state from before.
             leaving.surroundings = ProcessContext.here()
         try:
             note = coming.surroundings.restore(self._begin.directory or "/")
@@ -86,27 +87,28 @@ class Shared:
 
 
 def offer_shared_names(namespace: dict[str, object]) -> None:
-    """Makes `shared` known to all code, as a builtin: it is nobody's variable, and a user may have the name."""
+    """Adds `shared` as a builtin, so that all code sees it: it is no user's variable, and a user may have the
+    name."""
     builtins.shared = Shared(namespace)  # type: ignore[attr-defined]
 
 
 def shared_names() -> Mapping[str, object]:
-    """What `shared` has; nothing before it is offered, or when a cell has put something else in its place."""
+    """The contents of `shared`; empty before it is offered, or when a cell has replaced it."""
     shared = vars(builtins).get("shared")
     return vars(shared) if type(shared) is Shared else {}
 
 
 MAX_NOTICES = 20
-"""Told at once; the rest are told with the next cells."""
+"""Notices given at once; the rest are given with the next cells."""
 
 _PLAIN = frozenset((int, float, complex, str, bytes))
 _PLAIN_SIZE = 1_000
-"""Bytes. A plain value below is kept until the next look: a new one at its address would pass for the old one."""
+"""Bytes. A smaller plain value is kept until the next look: a new one at its address would pass for the old one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The latest rebinding of a name. number: they are counted over all names."""
+    """The latest rebinding of a name. number: a count over all names."""
 
     number: int
     author: str
@@ -115,27 +117,27 @@ class _Change:
 
 
 class Rebindings:
-    """Compares bindings by identity after each turn: a value that was changed in place does not show.
+    """Compares bindings by identity after each turn: a value that was changed in place is not noticed.
 
-    A turn costs time by the number of names (0.2 µs each), so there is no such object until a second author comes.
+    A turn costs time per name (0.2 µs each), so this object is only made when a second author comes.
     """
 
     def __init__(self, namespace: dict[str, object]) -> None:
-        """Made before the second author's first turn: everything there is the first one's."""
+        """Made before the second author's first turn: all existing names are the first author's."""
         self._namespace = namespace
         self._ids: dict[str, int] = {}
         self._kept: dict[str, object] = {}
         self._changes: dict[str, _Change] = {}
-        """The latest of each name, in the order in which they came."""
+        """The latest change of each name, in chronological order."""
         self._number = 0
         self._rebound()
         self._known = {"": set(self._ids)}
         """The names that each author has bound or used."""
         self._told = {"": 0}
-        """The number of the last change that each author may have heard of."""
+        """The number of the last change that each author may have got a notice of."""
 
     def news(self, author: str) -> tuple[Notice, ...]:
-        """What others did to names that the author has bound or used, each told once, the earliest first."""
+        """Other authors' changes to names that this author has bound or used, each given once, the earliest first."""
         known, told = self._known.get(author, set()), self._told.get(author, 0)
         news: list[tuple[str, _Change]] = []
         for name, change in reversed(self._changes.items()):
@@ -151,7 +153,7 @@ class Rebindings:
         )
 
     def settle(self, author: str, step: int, used: Iterable[str] = ()) -> None:
-        """The author's turn has ended. step: 0 when it was no cell. used: names that its code speaks of."""
+        """Ends the author's turn. step: 0 when it was no cell. used: names that occur in its code."""
         known = self._known.setdefault(author, set())
         for name in self._rebound():
             self._number += 1
@@ -161,9 +163,9 @@ class Rebindings:
         known.update(name for name in used if name in self._ids)
 
     def _rebound(self) -> list[str]:
-        """Names that are bound otherwise than when this was asked last, or not any more."""
+        """Names whose binding has changed or gone since the last call."""
         now = self._namespace.copy()
-        # Hash and equality of other keys would be the cell's code.
+        # Hash and equality of keys of other types would run the cell's code.
         if any(kind is not str for kind in set(map(type, now))):
             now = {name: value for name, value in now.items() if type(name) is str}
         before, self._ids = self._ids, dict(zip(now, map(id, now.values()), strict=True))
@@ -181,7 +183,7 @@ class Rebindings:
 
 
 def names_in(cell: Cell) -> set[str]:
-    """The names that a cell's code speaks of, attributes and the bodies of its functions included."""
+    """The names that occur in a cell's code, attributes and the bodies of its functions included."""
     names: set[str] = set()
     parts = [part for part in (cell.body, cell.last) if part is not None]
     while parts:

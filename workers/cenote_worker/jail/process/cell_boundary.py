@@ -1,9 +1,9 @@
-"""The boundary between a user's program and the kernel: what acts by itself acts in cells only.
+"""The boundary between a user's program and the kernel: code that is triggered asynchronously runs in cells only.
 
 SIGINT stops a cell, and nothing but a cell. Signal handlers, destructors and callbacks of the collector, audit hooks,
-profilers and timers run wherever the interpreter happens to be. One that raises in the kernel's code would break the
-kernel; one that ends the process, or never ends, would take along a state that is not copied yet. So all of them
-wait for the next cell. What goes wrong with them is shown there, and the cell runs all the same.
+profilers and timers run wherever the interpreter happens to be. If one raised in the kernel's code, it would break
+the kernel; if one ended the process, or never returned, a state that is not copied yet would be lost. So all of them
+wait for the next cell. Their errors are shown there, and the cell runs all the same.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Result = TypeVar("Result")
 
 
 def result_of(future: Future[Result]) -> Result:
-    """Waits for it, until an interrupt comes: `future.result()` would make a RuntimeError of one that comes as the
-    wait begins, since its condition gives back a lock then that it does not hold.
+    """Waits for the result, until an interrupt comes: `future.result()` would turn an interrupt at the beginning of
+    the wait into a RuntimeError, since its condition then releases a lock that it does not hold.
     """
     done = _new_lock()
     done.acquire()
@@ -50,10 +50,10 @@ def result_of(future: Future[Result]) -> Result:
 
 
 class InterruptHandler:
-    """The handler of SIGINT: raises KeyboardInterrupt while armed, takes a note otherwise.
+    """The handler of SIGINT: raises KeyboardInterrupt while armed, otherwise records the signal.
 
-    armed: whether code of a cell is running.
-    cancel: set while the event loop runs; asked first, and says whether it dealt with the interrupt.
+    armed: whether code of a cell is running. cancel: set while the event loop runs; called first, and returns whether
+    it handled the interrupt.
     """
 
     def __init__(self) -> None:
@@ -63,19 +63,19 @@ class InterruptHandler:
         self._handler = self._on_signal
 
     def install(self) -> None:
-        """Makes this the process's handler again if a cell has put another in its place."""
+        """Makes this the process's handler again if a cell has replaced it."""
         if _get_handler(_SIGINT) is not self._handler:
             _set_handler(_SIGINT, self._handler)
 
     def forget(self) -> None:
-        """What was heard was meant for another process."""
+        """Discards recorded signals, which were meant for another process."""
         self.armed = self._heard = False
         self.cancel = None
 
     def begin_cell(self, *, after_interrupt: bool) -> None:
-        """Arms. Raises KeyboardInterrupt if an interrupt came before the cell could begin.
+        """Arms the handler. Raises KeyboardInterrupt if an interrupt came before the cell could begin.
 
-        after_interrupt: what was heard may as well have come late, and be meant for the cell before.
+        after_interrupt: a recorded signal may have come late, and be meant for the cell before.
         """
         self.armed = True
         heard, self._heard = self._heard, False
@@ -104,14 +104,14 @@ _start_watchdog, _cancel_watchdog = (
 _sleep, _now = time.sleep, time.monotonic
 
 _WATCHDOG_SECONDS: Final = 0.5
-"""For the thread of a watchdog to be gone. It takes microseconds, unless it was gone before."""
+"""Wait for a watchdog's thread to end. It takes microseconds, unless it had ended before."""
 
 Note = Callable[[str], None]
 Hook = Callable[[str, tuple[Any, ...]], object]
 
 
 class BetweenCells:
-    """Of the one kernel of a process. is_open: whether the user's program runs.
+    """The state of a process's kernel. is_open: whether the user's program runs.
 
     Trace and profile functions, and a recursion limit below the original one, end with their cell.
     """
@@ -121,17 +121,17 @@ class BetweenCells:
         self._limit = _get_limit()
         self._trace, self._profile = _gettrace(), _getprofile()
         self._signals: DeferredSignals | None = None
-        """None where the process is not the kernel's alone."""
+        """None if the process is not the kernel's alone."""
         self._is_collecting: bool | None = None
-        """Whether the user's program has the collector on, while the door is closed."""
+        """Whether the user's program has the collector on, while the boundary is closed."""
         self._events: dict[int, int] = {}
-        """Of `sys.monitoring`, by the number of the tool, likewise."""
+        """Events of `sys.monitoring`, by the number of the tool, likewise."""
         self._main = _get_ident()
         self._has_watchdog = False
         """Whether a cell has started one and has not cancelled it."""
 
     def guard(self) -> None:
-        """The process is the kernel's alone: also what would be noticed outside of it is held back from now on."""
+        """The process is the kernel's alone: effects that show outside of it are held back as well from now on."""
         self._signals = DeferredSignals()
         sys.addaudithook = self._add_audit_hook
         self._know_of_watchdogs()
@@ -152,7 +152,7 @@ class BetweenCells:
         self._signals.open(late)
 
     def close(self, note: Note) -> None:
-        """The kernel goes on. Whatever is under way may raise out of this: then it is to be called again."""
+        """The kernel continues. A pending asynchronous error may be raised here: then call it again."""
         if _gettrace() is not self._trace:
             _settrace(self._trace)
             note("sys.settrace ends with the cell")
@@ -178,7 +178,7 @@ class BetweenCells:
         return _is_collecting() if self._is_collecting is None else self._is_collecting
 
     def _know_of_watchdogs(self) -> None:
-        """Nothing else shows that the thread of one is there."""
+        """Tracks watchdogs, since nothing else shows that the thread of one exists."""
 
         @wraps(_start_watchdog)
         def dump_traceback_later(*arguments: Any, **options: Any) -> None:
@@ -194,7 +194,7 @@ class BetweenCells:
         faulthandler.cancel_dump_traceback_later = cancel_dump_traceback_later
 
     def _add_audit_hook(self, hook: Hook) -> None:
-        """In the place of `sys.addaudithook`: hooks cannot be removed, and whatever one raises ends the call."""
+        """Replaces `sys.addaudithook`: hooks cannot be removed, and an error in one ends the call."""
 
         def of_the_users(event: str, arguments: tuple[Any, ...]) -> None:
             ident = _get_ident()
@@ -221,8 +221,8 @@ def not_collecting() -> Iterator[None]:
 
 
 def _end_watchdog() -> bool:
-    """Whether there was one: a thread that prints where all others are after some time, and may end the process.
-    Waits for its end: the thread goes on for a moment when it has been cancelled, and no copy is made beside it.
+    """Whether there was one: a thread that prints all threads' stacks after some time, and may end the process. Waits
+    for its end: a cancelled thread lives for a moment longer, and would prevent a copy.
     """
     before = thread_count()
     if before == 1:
@@ -239,7 +239,7 @@ if sys.version_info >= (3, 12):
     _tool_of, _events_of, _listen = _monitoring.get_tool, _monitoring.get_events, _monitoring.set_events
 
     def _hide_from_tools() -> None:
-        """What `sys.monitoring` tells tools of leaves out the kernel's code, which runs before and after a cell's."""
+        """Excludes the kernel's code, which runs before and after a cell's, from `sys.monitoring`."""
         register = _monitoring.register_callback
         once = {getattr(_monitoring.events, name) for name in _ABOUT_PLACES}
 
@@ -257,7 +257,7 @@ if sys.version_info >= (3, 12):
         _monitoring.register_callback = register_callback
 
     def _stopped_events() -> dict[int, int]:
-        """What tools listen to, which they do no longer."""
+        """The events that tools listen to, which are then disabled."""
         stopped = {
             tool: events for tool in _TOOLS if _tool_of(tool) is not None and (events := _events_of(tool))
         }
@@ -273,7 +273,7 @@ if sys.version_info >= (3, 12):
 else:
 
     def _hide_from_tools() -> None:
-        """There is no `sys.monitoring`."""
+        """Does nothing without `sys.monitoring`."""
 
     def _stopped_events() -> dict[int, int]:
         return {}
@@ -294,7 +294,7 @@ _ABOUT_PLACES: Final = (
     "JUMP",
     "BRANCH",
 )
-"""Events of a place in code. A tool is not called again for one if it says so."""
+"""Events of a place in code. A tool can disable them for that place."""
 
 _TOOLS: Final = range(6)
 """Numbers of tools; others are the interpreter's own."""

@@ -1,12 +1,12 @@
-"""What the kernel says of this process under `/proc/self`: what is mapped, which threads run, where open files stand.
+"""What the kernel says about this process in `/proc/self`: mappings, threads, and positions of open files.
 
-A thread's name says little: most pools keep the name of the program. But a thread that waits has the way back into
-its library on its stack, and the kernel says where that is (`/proc/self/task/<id>/syscall`). The first return
-address there that is not the C library's or the C++ runtime's belongs to whoever started the thread.
+A thread's name says little: most pools keep the name of the program. But a waiting thread has the return address into
+its library on its stack, and the kernel gives the stack pointer (`/proc/self/task/<id>/syscall`). The first return
+address that is not in the C library or the C++ runtime belongs to the library that started the thread.
 
-A copy of the process shares each open file with the original, its position too: what one reads, the other will not
-see. A reader in the middle of a file would go on in the wrong place, and nothing would tell. So positions are
-remembered and put back.
+A copy of the process shares each open file, and its position, with the original: bytes that one reads, the other
+misses. A reader in the middle of a file would silently go on in the wrong place. So positions are recorded and
+restored.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ __builtins__ = BUILTINS
 _LINES = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ (\d+) *(.*)$", re.MULTILINE)
 
 _IS_SHARED = re.compile(rb"[0-9a-f]+-[0-9a-f]+ .w.s ").match
-"""Of a line: whether a forked copy has no version of its own of it. What one writes there, the other sees."""
+"""Matches a line of a mapping that a forked copy shares: what one process writes there, the other sees."""
 
 _QUERY = struct.Struct("=9Q4I2Q")
-"""`struct procmap_query` of <linux/fs.h>: size, flags, address; then of what was found start, end, flags, size of a
-page, offset, inode, two numbers of the device; and four members for names, which are not asked for."""
+"""`struct procmap_query` of <linux/fs.h>: size, flags, address; then of the result start, end, flags, page size,
+offset, inode, two device numbers; and four members for names, which are not requested."""
 
 _ASKED = struct.Struct("=3Q")
 _FOUND = struct.Struct("=3Q16xQ")
-"""The first members, and the ones behind them up to the inode."""
+"""The first members, and the following ones up to the inode."""
 
 _PROCMAP_QUERY = 0xC0686611
 _WRITABLE_OR_NEXT = 0x02 | 0x10
 _SHARED = 0x08
-"""What to look for: at this address, or the next one behind it. Of what is found the same bits tell what it is."""
+"""What to look for: the mapping at this address, or the next one after it. The same bits describe the result."""
 
 _ioctl = fcntl.ioctl
 
 _NO_FILES = b"[", b"/memfd:", b"/dev/zero", b"/SYSV"
-"""How memory is called that has an inode and lies in no folder."""
+"""Prefixes of names of memory that has an inode but is in no folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """start, end: addresses, the latter not included. access: as in `/proc`, such as `rw-p`. file: or empty."""
+    """start, end: addresses, the latter excluded. access: as in `/proc`, such as `rw-p`. file: empty for none."""
 
     start: int
     end: int
@@ -67,7 +67,7 @@ class Region:
 
 
 class MemoryMap:
-    """A picture of one moment. A process with many libraries has thousands of regions: few become objects."""
+    """The mappings at one moment. A process with many libraries has thousands: objects are made only for a few."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[bytes, bytes, bytes, bytes, bytes]] = []
@@ -83,27 +83,27 @@ class MemoryMap:
         return region if address < region.end else None
 
     def files(self) -> tuple[frozenset[int], frozenset[str]] | None:
-        """Inodes and paths of files that are mapped; None where that is closed to the process."""
+        """Inodes and paths of files that are mapped; None if the process may not read its mappings."""
         if not self._lines:
             return None
         named = [line for line in self._lines if line[4] and not line[4].startswith(_NO_FILES)]
         return frozenset(int(line[3]) for line in named), frozenset(os.fsdecode(line[4]) for line in named)
 
     def of_no_file(self) -> list[Region]:
-        """Private writable memory, with all that Python and libraries have allocated."""
+        """Private writable memory: everything that Python and libraries have allocated."""
         return [_region(*line) for line in self._lines if line[2] == b"rw-p" and line[3] == b"0"]
 
 
 def shared_files() -> frozenset[int]:
-    """Inodes of files that this process may be writing to through memory; none where that is closed to it.
+    """Inodes of files that this process may be writing to through memory; empty if it may not read its mappings.
 
-    Asked before each copy. The kernel takes a millisecond to write all regions of a process with several hundred of
-    them as text, and a hundredth of that to look for such as these (since Linux 6.11).
+    Called before each copy. For a process with several hundred regions, the kernel takes a millisecond to write all
+    of them as text, and a hundredth of that to look for these (since Linux 6.11).
     """
     with suppress(PermissionError), open("/proc/self/maps", "rb") as lines:
         try:
             return frozenset(found[3] for found in _found(lines.fileno(), _WRITABLE_OR_NEXT | _SHARED))
-        except OSError:  # the kernel cannot look by itself; or gVisor's
+        except OSError:  # the kernel lacks this query; or it is gVisor's
             return frozenset(int(line.split(None, 5)[4]) for line in lines if _IS_SHARED(line))
     return frozenset()
 
@@ -111,7 +111,7 @@ def shared_files() -> frozenset[int]:
 def private_memory(maps: int) -> Iterator[range]:
     """Addresses of private writable memory that belongs to no file. maps: descriptor of a process's `maps`.
 
-    Raises OSError where the kernel cannot look by itself.
+    Raises OSError if the kernel lacks this query.
     """
     for start, end, flags, inode in _found(maps, _WRITABLE_OR_NEXT):
         if not (flags & _SHARED or inode):
@@ -119,13 +119,13 @@ def private_memory(maps: int) -> Iterator[range]:
 
 
 def _found(maps: int, wanted: int) -> Iterator[tuple[int, int, int, int]]:
-    """Start, end, flags and inode of each region that is wanted. Raises OSError."""
+    """Start, end, flags and inode of each region that matches. Raises OSError."""
     address, query = 0, bytearray(_QUERY.size)
     while True:
         _ASKED.pack_into(query, 0, _QUERY.size, wanted, address)
         try:
             _ioctl(maps, _PROCMAP_QUERY, query)
-        except FileNotFoundError:  # there is none from there on
+        except FileNotFoundError:  # there are no more
             return
         found = _FOUND.unpack_from(query, _ASKED.size)
         address = found[1]
@@ -145,16 +145,16 @@ def _region(start: bytes, end: bytes, access: bytes, inode: bytes, file: bytes) 
 _listdir = os.listdir
 
 _STACK_BYTES = 16 * 2**10
-"""What of a stack is looked at. A waiting pool thread is some hundred bytes deep."""
+"""Bytes of a stack that are looked at. A waiting pool thread is a few hundred bytes deep."""
 
 _RUNTIMES = ("libc.so", "libc-", "libpthread", "libstdc++", "libgcc_s", "ld-linux", "libm.so")
-"""They run on behalf of somebody, whose address comes next. musl's is one file, called as its loader is."""
+"""They run on behalf of a caller, whose address comes next. musl is one file, named like its loader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeThread:
-    """name: as the kernel has it. library: file name of the code that it runs; empty when that cannot be seen,
-    since it is running or has ended meanwhile.
+    """name: from the kernel. library: file name of the code that it runs; empty if unknown because it is running or
+    has ended.
     """
 
     id: int
@@ -163,10 +163,10 @@ class NativeThread:
 
 
 def other_threads(known: Collection[int] = ()) -> list[int]:
-    """The kernel's ids of all threads but the main one and those that are known.
+    """The kernel's ids of all threads but the main one and the known ones.
 
-    Where the walls do not let a process list its own threads, as at `landlock`, it may still learn how many there
-    are: each unknown one has the id 0 then.
+    If a process may not list its own threads, as with `landlock`, it can still learn their number: each unknown
+    thread then has the id 0.
     """
     main = os.getpid()
     try:
@@ -177,7 +177,7 @@ def other_threads(known: Collection[int] = ()) -> list[int]:
 
 
 def is_single_threaded() -> bool:
-    """Whether there is no thread but the one that asks. Cheaper than a list of them."""
+    """Whether the calling thread is the only one. Cheaper than a list of threads."""
     return thread_count() == 1
 
 
@@ -191,7 +191,7 @@ def _name(task: int) -> str:
 
 def _library(task: int, mapped: MemoryMap) -> str:
     words = _read(task, "syscall").split()
-    if len(words) < 3:  # it runs: there is no place where its stack would be quiet
+    if len(words) < 3:  # it runs, so its stack changes
         return ""
     for address in _stack(int(words[-2], 16), mapped):
         region = mapped.at(address)
@@ -203,7 +203,7 @@ def _library(task: int, mapped: MemoryMap) -> str:
 
 
 def _stack(pointer: int, mapped: MemoryMap) -> Iterator[int]:
-    """The words of a stack, from its innermost frame outwards. Read as a file: a bad address is an error then."""
+    """The words of a stack, from its innermost frame outwards. Read as a file, so that a bad address is an error."""
     region = mapped.at(pointer)
     if region is None:
         return
@@ -215,7 +215,7 @@ def _stack(pointer: int, mapped: MemoryMap) -> Iterator[int]:
 
 
 def _read(task: int, file: str) -> bytes:
-    """Empty when the thread has ended, and where the kernel has no such file, as gVisor's."""
+    """Empty when the thread has ended, and if the kernel has no such file, as gVisor."""
     with suppress(OSError), open(f"{TASKS}/{task}/{file}", "rb") as lines:
         return lines.read()
     return b""
@@ -230,14 +230,14 @@ Positions = Mapping[int, "Position"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """file: device and inode, by which the file is known again. at: bytes from its beginning."""
+    """file: device and inode, which identify the file. at: bytes from its beginning."""
 
     file: tuple[int, int]
     at: int
 
 
 def descriptors() -> Iterable[int]:
-    """The numbers of all open ones, and some that are not."""
+    """The numbers of all open descriptors, and maybe some that are not open."""
     try:
         return map(int, _list_folder(_FOLDER))
     except PermissionError:  # at `landlock`
@@ -245,7 +245,7 @@ def descriptors() -> Iterable[int]:
 
 
 def open_files() -> frozenset[tuple[int, int]]:
-    """Device and inode of all that is open."""
+    """Device and inode of all open descriptors."""
     found = set[tuple[int, int]]()
     for number in descriptors():
         with suppress(OSError):
@@ -255,7 +255,7 @@ def open_files() -> frozenset[tuple[int, int]]:
 
 
 def file_positions() -> Positions:
-    """The positions of all regular files, by descriptor. To be called right before a fork."""
+    """The positions of all regular files, by descriptor. Call it right before a fork."""
     return {number: found for number in descriptors() if (found := _position(number))}
 
 
@@ -265,7 +265,7 @@ def position(number: int, status: os.stat_result) -> Position:
 
 
 def restore_positions(positions: Positions) -> list[int]:
-    """In a copy, when it is its turn. Gives the descriptors that are another file's by now, or nobody's."""
+    """In a copy that becomes the worker. Returns the descriptors that now belong to another file, or to none."""
     return [number for number, position in positions.items() if not _go_to(number, position)]
 
 

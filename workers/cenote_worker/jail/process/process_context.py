@@ -1,11 +1,12 @@
-"""What a process has only one of: directory, environment, import path, streams, hooks, and what loggers remember.
+"""State that a process has once: directory, environment, import path, streams, hooks, and the level caches of
+loggers.
 
-Each author finds directory, environment and import path as they left them. The streams and hooks that the kernel
-needs are put back where a cell has changed them.
+Each author finds the directory, environment and import path as they left them. The streams and hooks that the kernel
+needs are restored if a cell has changed them.
 
-A logger that was asked before goes on letting through what it did when its `level` is set as an attribute, past
-`setLevel`. A cell would then depend on whether any cell before it has logged, which no name says, and a logger would
-be a different one for each level that it is first used with. So each cell begins without what loggers remember.
+A logger caches which levels are enabled. The cache stays when a cell sets `level` as an attribute instead of calling
+`setLevel`. A cell would then depend on whether any earlier cell has logged, which no name shows, and a logger would
+differ for each level that it was first used with. So each cell begins with empty caches.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _sys = sys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessContext:
-    """One author's.
+    """One author's state.
 
-    directory: None when it was deleted while it was the current one. environ: what `os.environ` is, which a cell may
-    have replaced. variables: what it is by nature, and child processes get.
+    directory: None if it was deleted while it was the current one. environ: the object `os.environ`, which a cell may
+    have replaced. variables: the real environment variables, which child processes get.
     """
 
     directory: str | None
@@ -46,7 +47,7 @@ class ProcessContext:
 
     @classmethod
     def here(cls) -> ProcessContext:
-        """Those of the process, now. Raises whatever a cell has brought about that made `os` or `sys` unusable."""
+        """The current state of the process. Raises any error that a cell has caused by breaking `os` or `sys`."""
         return cls(
             directory=_current_directory(),
             environ=os.environ,
@@ -55,8 +56,9 @@ class ProcessContext:
         )
 
     def restore(self, home: str) -> str:
-        """Makes them the process's. Gives a note for the author when `home` must stand in for a lost directory."""
-        _sys.path = self.path.copy()  # a new list: what a cell has put there may be no list
+        """Applies this state to the process. Returns a note for the author when `home` must replace a lost
+        directory."""
+        _sys.path = self.path.copy()  # a new list: a cell may have put something else there
         self._restore_variables()
         os.environ = self.environ  # type: ignore[assignment]  # noqa: B003
         return self._restore_directory(home)
@@ -69,7 +71,7 @@ class ProcessContext:
         for name, value in self.variables.items():
             if _variables.get(name) != value:
                 _variables[name] = value
-                # It may hold what the system does not take: `environ` is a dictionary, to who knows where to look.
+                # A value may be one that the system rejects: code can reach the dictionary in `environ`.
                 with suppress(Exception):
                     _putenv(name, value)
 
@@ -96,25 +98,26 @@ re.compile(_OURS)  # into the module's cache: compiling it in each worker would 
 
 
 class ProcessState:
-    """The streams and hooks that hold between cells. What acts by itself there, `BetweenCells` holds back.
+    """The streams and hooks that hold between cells. `BetweenCells` holds back signals and other code that runs by
+    itself.
 
-    What a user may want to keep stays: the working directory, the environment, builtins. Anything that would blind or
-    break the kernel is put back.
+    State that a user may want to keep stays: the working directory, the environment, builtins. Anything that would
+    blind or break the kernel is restored.
     """
 
     def __init__(self, stdout: CellStream, stderr: CellStream, interrupts: InterruptHandler) -> None:
         self._streams = stdout, stderr
         self._interrupts = interrupts
         self._excepthook = sys.excepthook
-        # What a dropped value warns of while the kernel runs (a coroutine that was never awaited) is placed in
-        # the kernel's code, which is nobody's business.
+        # Warnings about a value dropped while the kernel runs (a coroutine that was never awaited) are attributed to
+        # the kernel's code, which doesn't concern the user.
         warnings.filterwarnings("ignore", module=_OURS)
 
     def begin_cell(self) -> None:
         _sys.stdout, _sys.stderr = self._streams  # a thread may have replaced them since the last cell
 
     def restore(self) -> list[str]:
-        """Puts everything back. Returns what of it the user should know."""
+        """Restores everything. Returns the restored names that the user should know of."""
         if _sys.excepthook is not self._excepthook:
             _sys.excepthook = self._excepthook
         self._interrupts.install()
@@ -138,9 +141,9 @@ _dict_of = object.__getattribute__
 
 
 def forget_levels() -> None:
-    """Of all loggers that can be had by a name. Never raises."""
+    """Clears the caches of all named loggers. Never raises."""
     for logger in (_root, *dict.values(_others)):
-        with suppress(AttributeError):  # somebody has put something else there
+        with suppress(AttributeError):  # a cell has put another object there
             remembered = _dict_of(logger, "__dict__").get("_cache")
             if type(remembered) is dict and remembered:
                 remembered.clear()

@@ -1,1 +1,1 @@
-"""Values as text: bounded, and without running code of the values where that can be avoided."""
+"""Values as text: bounded, and without running the values' code if possible."""

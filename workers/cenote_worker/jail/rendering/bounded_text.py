@@ -1,4 +1,4 @@
-"""Text of objects that nobody trusts: bounded, printable, whatever their special methods do."""
+"""Text of untrusted objects: bounded and printable, whatever their special methods do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 MAX_DEPTH = 20
-"""Nesting at which a container is cut to `...`: deeper text helps nobody and recursion must end somewhere."""
+"""Nesting at which a container is cut to `...`: deeper text is of no use, and recursion must end somewhere."""
 
 _HUGE_INT_BITS = 13_000
 """An int of more bits than this has more digits than `str` converts by default (4,300)."""
@@ -22,13 +22,13 @@ _class_mro = type.__dict__["__mro__"].__get__
 
 
 def type_name(cls: type) -> str:
-    """The real name of a class, not what a metaclass says of it."""
+    """The real name of a class, not the one that its metaclass reports."""
     name: str = _class_name(cls)
     return name if len(name) <= 100 else name[:100] + "..."
 
 
 def module_name(cls: type) -> str:
-    """Where a class says it was defined; empty when it says something that is not a name."""
+    """The module that a class names as its own; empty when that is not a string."""
     try:
         name = _class_module(cls)
     except AttributeError:
@@ -53,15 +53,15 @@ def shorten(text: str, limit: int) -> str:
 
 
 def bounded_str(obj: object, limit: int) -> str:
-    """`str(obj)`, shortened; `<unprintable Foo: ValueError>` when it cannot be had."""
+    """`str(obj)`, shortened; `<unprintable Foo: ValueError>` when `str` fails."""
     return _guarded(str, obj, limit)
 
 
 def bounded_repr(obj: object, limit: int = 20_000) -> str:
     """`repr(obj)` of at most about `limit` characters.
 
-    Equal to the builtin repr for built-in values that fit. Long containers keep their head and say how many
-    items follow; an object with a `__repr__` of its own is asked, and its answer shortened.
+    Equal to the builtin repr for built-in values that fit. Long containers keep their head and say how many items
+    follow. An object's own `__repr__` is called, and its result shortened.
     """
     if limit <= 0:
         return "..."
@@ -78,7 +78,7 @@ def _guarded(convert: Callable[[object], str], obj: object, limit: int) -> str:
 
 
 class _Writer:
-    """One rendering: a budget of characters that every piece is taken from, and the containers it is inside."""
+    """One rendering: a character budget that each piece is taken from, and the containers that are open."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit

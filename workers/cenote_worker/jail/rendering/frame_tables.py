@@ -20,13 +20,14 @@ _modules = sys.modules
 
 
 def frame_text(value: object, rows: int) -> str | None:
-    """A table of at most `rows` rows under a line with shape and types; None for what is no frame or array."""
+    """A table of at most `rows` rows under a line with shape and types; None for other objects."""
     kind = _kind(value)
     return None if kind is None else _WRITERS[kind](value, rows)
 
 
 def frame_rows(value: Any, start: int, stop: int) -> tuple[object, int] | None:
-    """These rows of a frame or array, and how many it has; None for what is neither, and for an array of no axis."""
+    """These rows of a frame or array, and their total number; None for other objects, and for an array without
+    axes."""
     kind = _kind(value)
     if kind is None or (kind == ("numpy", "ndarray") and value.ndim == 0):
         return None

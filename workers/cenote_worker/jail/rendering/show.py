@@ -1,4 +1,4 @@
-"""`show(x)`: nested data, records and tables in the fewest characters that keep ids, prices and names whole."""
+"""`show(x)`: nested data, records and tables in few characters, with ids, prices and names kept whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __builtins__ = BUILTINS
 
 _WIDTH = 100
 _RECORD_WIDTH = 160
-"""Characters of a value that stays on the line of its key, and of a record that does."""
+"""Characters of a value that stays on the line of its key, and of a record on one line."""
 
 _ROWS = 20
 _SHORT_ROWS = 100
@@ -40,10 +40,10 @@ _FEWEST_KEYS = 40
 """A plain dict is a record: its keys are cut later than the rows of a table."""
 
 _CHARS = 7_800
-"""Characters of one value: what a model is shown of a cell's output by default."""
+"""Characters of one value: the default limit of a cell's output for a model."""
 
 _HEAD_SHARE = 0.75
-"""Of these, what the first items of a long collection may have where not all fit."""
+"""The share of these for the first items of a long collection if not all fit."""
 
 _MOST_DEPTH = 8
 _COLLECTIONS = (Mapping, list, tuple, set, frozenset, deque)
@@ -65,7 +65,7 @@ def show(*values: object, rows: int | None = None, chars: int = _CHARS, start: i
 
 
 def render(value: object, *, rows: int | None = None, chars: int = _CHARS, start: int | None = None) -> str:
-    """What `show` prints; equal values give equal text."""
+    """The text that `show` prints; equal values give equal text."""
     if start is not None:
         return _render_part(value, start, _ROWS if rows is None else rows, chars)
     if isinstance(value, str):
@@ -198,7 +198,7 @@ class _Layout:
         return self._fitting(len(values), self._rows, lines, "items")
 
     def _fitting(self, count: int, limit: int, lines: Callable[[int], list[str]], what: str) -> list[str]:
-        """The first and the last ones, whole, as far as there is room. lines: those of one of them."""
+        """The first and the last items, whole, as far as they fit. lines: gives the lines of one item."""
         heads, tails = (count, 0) if count <= limit else split_limit(limit)
         head, used = list[list[str]](), 0
         while len(head) < heads:
@@ -289,7 +289,7 @@ def _is_flat(value: object) -> bool:
 
 
 def _is_long(value: object) -> bool:
-    """Whether a value is not worth writing out in one line first, to see that it doesn't fit."""
+    """Whether a value is too long to try whether it fits on one line."""
     if isinstance(value, _COLLECTIONS):
         return len(value) > _FEWEST_KEYS
     return not isinstance(value, (str, int, float, bool, type(None))) and frame_text(value, 1) is not None

@@ -1,8 +1,8 @@
-"""Signatures and classes as text, and signatures made of text.
+"""Signatures and classes as text, and signatures made from text.
 
-A signature is described without running code of its defaults and annotations. For functions whose code is elsewhere,
-a signature is made of a text, of which nothing is evaluated. A class is told by its fields with their types, and what
-its own methods take.
+A signature is described without running code of its defaults and annotations. For stubs of remote functions, a
+signature is made from text, of which nothing is evaluated. A class is described by its fields with their types, and
+the parameters of its own methods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _class_dict = type.__dict__["__dict__"].__get__
 
 
 def signature_text(function: object) -> str:
-    """`(name: str, count=1)`; empty for what has no signature that can be known."""
+    """`(name: str, count=1)`; empty if the signature is unknown."""
     if not _is_plain(function):
         return ""
     try:
@@ -40,7 +40,7 @@ def signature_text(function: object) -> str:
 
 
 def _is_plain(function: object) -> bool:
-    """Whether looking at a callable runs no code of its own: `__signature__` may be an object of any kind."""
+    """Whether inspecting a callable runs no code of its own: `__signature__` may be an object of any kind."""
     if type(function) is MethodType:
         function = function.__func__
     if type(function) is FunctionType:
@@ -96,7 +96,7 @@ def _returns(signature: inspect.Signature) -> str:
 
 
 def _is_ours(value: object) -> bool:
-    """Whether a value prints by code of this package: what stands for a host function's defaults does."""
+    """Whether a value's repr is code of this package, as for stand-ins of a host function's defaults."""
     return module_name(type(value)).startswith("cenote_worker.")
 
 
@@ -107,12 +107,12 @@ _MOST_MEMBERS = 60
 
 
 def class_text(cls: type) -> str:
-    """`Order(id: str, note: str | None = None)`, a line for its docstring and for each public method of its own."""
+    """`Order(id: str, note: str | None = None)`, its docstring and each public method of its own on a line."""
     return "\n".join([_head(cls), *(f"  {line}" for line in (*_doc(cls), *_methods(cls)))])
 
 
 def is_record_class(cls: type) -> bool:
-    """Whether it is a dataclass, a pydantic model, a named tuple, a TypedDict or an Enum of the program's own."""
+    """Whether it is a user's dataclass, pydantic model, named tuple, TypedDict or Enum."""
     table = _class_dict(cls)
     marks = ("__dataclass_fields__", "__pydantic_fields__", "__required_keys__", "_fields")
     return module_name(cls) == "__main__" and (
@@ -141,7 +141,7 @@ def _members(cls: type) -> list[tuple[str, Any]]:
 
 
 def _signature_of(target: object, *, bound: bool = True) -> str:
-    """bound: whether the first parameter is among those that a caller gives."""
+    """bound: whether the caller passes the first parameter."""
     try:
         signature = inspect.signature(target)  # type: ignore[arg-type]
     except Exception:  # a class may say anything of how it is called
@@ -205,7 +205,7 @@ class _Text:
 
 
 def parse_signature(text: str) -> inspect.Signature | None:
-    """The signature in text such as `(name: str, count: int = 1) -> list[Item]`; None if it is not one."""
+    """The signature in text such as `(name: str, count: int = 1) -> list[Item]`; None if it is invalid."""
     try:
         body = ast.parse(f"def f{text}: ...").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

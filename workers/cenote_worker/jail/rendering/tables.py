@@ -1,7 +1,7 @@
 """Values on one line, and tables as text.
 
-A line is as compact as it can be read back: no rounding, quotes only where they tell something. A table has its
-header once, `|` between cells, and says once what is the same in all rows.
+A line is as compact as possible while still readable: no rounding, quotes only where they are needed. A table has its
+header once, `|` between cells, and states constant columns once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 STRING_CHARS = 600
-"""A longer string loses its middle. Ids, names and sentences are far below this."""
+"""A longer string loses its middle. Ids, names and sentences are far shorter than this."""
 
 _MOST_ITEMS = 50
 _MOST_DEPTH = 6
@@ -39,8 +39,8 @@ _get = object.__getattribute__
 def one_line(value: object, *, number_like_strings: bool = False, depth: int = 0) -> str:
     """A value in one line.
 
-    number_like_strings: whether strings such as `"007"` go without quotes, because the reader has been told that
-    they are strings.
+    number_like_strings: whether strings such as `"007"` have no quotes, because the reader knows that they are
+    strings.
     """
     if isinstance(value, str):
         return _string(value, number_like_strings)
@@ -59,7 +59,7 @@ def one_line(value: object, *, number_like_strings: bool = False, depth: int = 0
 
 
 def scalar(value: object) -> str:
-    """Numbers in full; dates, decimals and the like as they print, others by their repr."""
+    """Numbers in full; dates, decimals and similar values by `str`, others by `repr`."""
     if module_name(type(value)).partition(".")[0] in _TEXTUAL:
         return shorten(bounded_str(value, STRING_CHARS).replace("\n", " "), STRING_CHARS)
     return bounded_repr(value, STRING_CHARS)
@@ -83,7 +83,7 @@ def as_record(value: object) -> dict[str, object] | None:
 
 
 def filled(record: dict[str, object]) -> dict[str, object]:
-    """A record without its fields that hold nothing: its class says which there are."""
+    """A record without its empty fields: its class shows which fields exist."""
     return {name: item for name, item in record.items() if not _is_empty(item)}
 
 
@@ -96,7 +96,7 @@ def is_named_tuple(value: object) -> bool:
 
 
 def _attributes(value: object) -> dict[str, object] | None:
-    """The public attributes of an instance whose class leaves its repr to `object`: it has nothing better."""
+    """The public attributes of an instance whose class has no repr of its own."""
     if type(value).__repr__ is not object.__repr__:
         return None
     attributes = getattr(value, "__dict__", None)
@@ -133,7 +133,7 @@ def _more(count: int) -> str:
 
 
 MISSING = object()
-"""A cell that a record has no key for; shown as nothing."""
+"""A cell of a record without that key; shown as empty."""
 
 _MOST_COLUMNS = 60
 _FEWEST_ROWS_TO_FACTOR = 3
@@ -141,7 +141,7 @@ _FEWEST_ROWS_TO_FACTOR = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """The rows of a table that are shown. head and tail count from 0; `left_out` lie between them."""
+    """The rows of a table that are shown. head and tail count from 0; `left_out` rows are between them."""
 
     head: Sequence[Sequence[object]]
     tail: Sequence[Sequence[object]]
@@ -200,13 +200,13 @@ def _cell(value: object, as_text: bool) -> str:
 
 
 def _all_strings_like_numbers(values: Sequence[object]) -> bool:
-    """Whether a column is of strings only and one of them would pass for a number: then its header says so."""
+    """Whether a column has only strings and one of them looks like a number: then its header says so."""
     strings = [value for value in values if isinstance(value, str)]
     return len(strings) == len(values) and any(looks_like_number(value) for value in strings)
 
 
 def common_columns(records: Sequence[Mapping[object, object]]) -> list[object] | None:
-    """The keys of records that are alike enough for one table: at least two, and two thirds of cells filled."""
+    """The common keys of records that fit one table: at least two, and two thirds of cells filled."""
     if len(records) < 2 or not all(records):
         return None
     columns = list(dict.fromkeys(key for record in records[:1_000] for key in record))

@@ -1,4 +1,4 @@
-"""Extracts of a value as text: how it begins, a range of it, where something occurs in it."""
+"""Extracts of a value as text: its beginning, a range of it, the places where a text occurs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __builtins__ = BUILTINS
 
 PREVIEW_ROWS = 6
 _CONTEXT = 80
-"""Characters that are shown on either side of what was found."""
+"""Characters shown on either side of a match."""
 
 _STEP = 4_096
-"""Parts of a value that are looked through at once."""
+"""Parts of a value that are searched at once."""
 
 Slicer = Callable[[int, int], Any]
 
 
 def preview(value: object) -> str:
-    """How a value begins and ends; equal values give equal text."""
+    """The beginning and the end of a value; equal values give equal text."""
     return render(value, rows=PREVIEW_ROWS)
 
 
 def piece(value: object, start: int, stop: int) -> str:
-    """The parts of a value from `start` to before `stop`: characters, items, rows, entries; counted as slices are."""
+    """The parts of a value from `start` to before `stop`: characters, items, rows, entries; counted as in slices."""
     unit, count, part = _parts(value)
     start, stop, _ = slice(start, stop).indices(count)
     stop = max(start, stop)
@@ -39,7 +39,7 @@ def piece(value: object, start: int, stop: int) -> str:
 
 
 def occurrences(value: object, text: str, most: int) -> str:
-    """The first parts of a value that hold `text`, a line each with their position."""
+    """The first parts of a value that contain `text`, a line each with their position."""
     unit, count, part = _parts(value)
     found = _found_in_text(part(0, count), text) if unit == "characters" else _found(part, count, text)
     lines = [f"{position}: {line}" for position, line in islice(found, most)]
@@ -48,7 +48,7 @@ def occurrences(value: object, text: str, most: int) -> str:
 
 
 def _parts(value: object) -> tuple[str, int, Slicer]:
-    """What a value's parts are called, how many there are, and how to get some of them."""
+    """The name of a value's parts, their number, and a function that gives some of them."""
     library = module_name(type(value)).partition(".")[0]
     if library == "pandas" and hasattr(value, "iloc"):
         rows: Any = value

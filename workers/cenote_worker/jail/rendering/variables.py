@@ -31,17 +31,17 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _SAMPLE = 1_000
-"""Items of a list that are looked at for their types."""
+"""Items of a list whose types are looked at."""
 
 _SHOWN = 24
-"""Columns, keys and fields that are named."""
+"""Columns, keys and fields that are shown."""
 
 _class_dict = type.__dict__["__dict__"].__get__
 _get = object.__getattribute__
 
 
 def describe_value(value: object) -> str:
-    """Empty when there is nothing short to say."""
+    """Empty when there is no short description."""
     cls = type(value)
     lines = bases(cls)
     if cls in (FunctionType, MethodType, BuiltinFunctionType):
@@ -75,7 +75,7 @@ def describe_library_value(value: object) -> tuple[tuple[int, ...] | None, int, 
 
 
 def library_shape(value: object) -> tuple[int, ...] | None:
-    """Of a value of such a class."""
+    """The shape of a value of such a class."""
     shape = getattr(value, "shape", None)
     return tuple(int(length) for length in shape) if isinstance(shape, tuple) else None
 
@@ -114,7 +114,7 @@ def _keys(value: dict[object, object]) -> str:
 
 
 def _key(key: object) -> str:
-    """A key as text; an instance of somebody's class by its class alone, since its repr is code."""
+    """A key as text; an instance of a user's class by its class alone, since its repr is code."""
     if type(key) in (str, int, float, bool, bytes, type(None)):
         return bounded_repr(key, 60)
     if type(key) is tuple:
@@ -168,7 +168,7 @@ _object_size = object.__sizeof__
 
 
 def user_names(namespace: Mapping[str, object]) -> list[str]:
-    """Names that a user would call variables, in order: no modules, nothing that begins with an underscore."""
+    """Names that a user would call variables, in order: no modules, no names with an underscore."""
     return [name for name, value in list(namespace.items()) if is_user_variable(name, value)]
 
 
@@ -180,7 +180,7 @@ def describe_variable(name: str, value: object) -> VariableInfo:
     """Type, shape, size and a short line about one value. Never raises."""
     try:
         shape, size, description = _measure(value)
-    except BaseException:  # a class that only pretends to be a library's, or values changing under our feet
+    except BaseException:  # a class that imitates a library's, or a value that changes meanwhile
         shape, size, description = None, 0, ""
     return VariableInfo(
         name=utf8_text(name),
@@ -192,7 +192,7 @@ def describe_variable(name: str, value: object) -> VariableInfo:
 
 
 def kind_of_value(value: object) -> ValueKind:
-    """Its type, and its shape where that is at hand. Never raises."""
+    """Its type, and its shape if that is cheap to get. Never raises."""
     cls = type(value)
     try:
         shape = library_shape(value) if _is_exported(cls) else _length(value)
@@ -235,7 +235,7 @@ def _is_exported(cls: type) -> bool:
 
 
 def _length(value: object) -> tuple[int, ...] | None:
-    """Of a collection; what is said of text and bytes is no shape."""
+    """The length of a collection; None for text and bytes, which have no shape."""
     for base in _SIZED:
         if base in bases(type(value)):
             return None if base in _TEXTS else (_count(value, base),)

@@ -1,13 +1,14 @@
-"""Which cells would cost the copy of the state before them its life, as far as that can be told beforehand.
+"""Which cells would cause the copy of the state before them to be given up, as far as that can be predicted.
 
-A cell that goes through many small objects writes to the count of references of each. The copy made before it is
-given up while it runs, and until then the cell has paid for it: for the fork, for the pages copied, and for the end
-of the copy. So after two cells in a row that named the same large container and lost their copies, some that name
-it get none. Then one gets a copy again, to find out: the next ones are twice as many, or none if it was kept.
+A cell that goes through many small objects writes to the reference count of each. The copy made before it is given up
+while it runs. Until then the cell has paid for it: for the fork, for the pages copied, and for ending the copy. So
+after two consecutive cells that named the same large container and lost their copies, some cells that name it get no
+copy. Then one cell gets a copy again as a test. If that copy is lost, twice as many cells go without; if not, none
+do.
 
-Arrays that are going to be sorted are overwritten with themselves first: vector instructions that write with a mask
-take a slow way through the processor on a page that has not been written to since a fork, also when the copy has
-gone. Sorting what is in order took thirty times as long. Plain writes make the page an ordinary one again.
+Arrays that are going to be sorted are first overwritten with themselves. Vector instructions that write with a mask
+take a slow path in the processor on a page that has not been written to since a fork, even when the copy has ended.
+Sorting ordered data took thirty times as long. A plain write makes the page an ordinary one again.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ from cenote_worker.transport.content import Content
 __builtins__ = BUILTINS
 
 MANY_ITEMS: Final = 100_000
-"""Objects in a container that take a cell some milliseconds to copy the pages of, and nobody notices if it has fewer.
+"""Objects in a container. Copying their pages takes a cell some milliseconds; with fewer objects it is not
+noticeable.
 """
 
 MOST_CELLS_WITHOUT: Final = 16
-"""Cells in a row without a copy, for which a crash costs the whole state."""
+"""Consecutive cells without a copy. If one of them crashes, the whole state is lost."""
 
 _LONGEST: Final = 20_000
-"""Characters of a cell: looking for names in more would take longer than what it may spare."""
+"""Characters of a cell: searching longer code for names would take longer than it may save."""
 
 _CONTAINERS: Final = frozenset((list, tuple, dict, set, frozenset, deque))
 _words = re.compile(r"[^\W\d]\w*").findall
@@ -58,7 +60,8 @@ _words = re.compile(r"[^\W\d]\w*").findall
 
 @dataclass(slots=True)
 class _Costly:
-    """identity: of the container that the name has. lost: cells in a row. left: that get no copy."""
+    """identity: id of the container that the name has. lost: consecutive cells. left: cells that still get no
+    copy."""
 
     identity: int
     lost: int = 0
@@ -66,7 +69,7 @@ class _Costly:
 
 
 class CostlyNames:
-    """Of one namespace."""
+    """The costly names of one namespace."""
 
     def __init__(self, namespace: Mapping[str, object]) -> None:
         self._namespace = namespace
@@ -78,7 +81,7 @@ class CostlyNames:
         return bool(self._costly)
 
     def foresees(self, code: str) -> bool:
-        """Whether the copy made before this cell would be given up again. To be asked once of each cell."""
+        """Whether the copy made before this cell would be given up again. Call it once per cell."""
         foreseen = False
         for name in self._known(code):
             costly = self._costly[name]
@@ -87,7 +90,7 @@ class CostlyNames:
         return foreseen
 
     def ran(self, code: str, *, lost: bool) -> None:
-        """A cell that had a copy. lost: it was given up while the cell ran."""
+        """Records a cell that had a copy. lost: the copy was given up while the cell ran."""
         if not lost:
             for name in self._known(code):
                 del self._costly[name]
@@ -105,7 +108,7 @@ class CostlyNames:
         costly.left = min(1 << (costly.lost - 1), MOST_CELLS_WITHOUT) if costly.lost > 1 else 0
 
     def _known(self, code: str) -> list[str]:
-        """Those of the noted names that a cell speaks of, and that have the same container still."""
+        """Those of the noted names that occur in a cell and still have the same container."""
         if not self._costly or len(code) > _LONGEST:
             return []
         words = self._costly.keys() & set(_words(code))
@@ -113,7 +116,7 @@ class CostlyNames:
 
 
 def unshare(array: object) -> None:
-    """Writes what is there, all of it: half of the cost was seen to stay where one byte of each 64 was written.
+    """Writes every byte of the array unchanged: half of the cost remained when one byte of each 64 was written.
 
     Views are left as they are.
     """
@@ -123,24 +126,25 @@ def unshare(array: object) -> None:
 
 
 LARGE: Final = 20 * 2**20
-"""Bytes: copying so much page by page takes what the warden grants each cell (`warden/snapshot_cost_monitor.py`)."""
+"""Bytes: copying this much page by page takes as long as the warden allows a cell
+(`warden/snapshot_cost_monitor.py`)."""
 
 _WORTH_A_TURN: Final = 2**14
-"""Bytes: whoever writes less each time that a loop goes round is busy with other things than copying."""
+"""Bytes: a loop that writes less per iteration spends its time on other things than copying pages."""
 
 _DEEPEST: Final = 4
-"""Calls within calls that are followed."""
+"""Depth of nested calls that are followed."""
 
 Definitions = Callable[[FunctionType], ast.FunctionDef | None]
-"""The syntax of a function that a cell has defined, where its source is still there."""
+"""Gives the syntax of a function that a cell has defined, if its source is still there."""
 
 _Names = Mapping[str, str | None]
-"""What the parameters of a function are called in the namespace; None for what has no name there."""
+"""Names of a function's parameters in the namespace; None for an argument that has no name there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What a cell rewrites of large arrays. size: bytes. ordered: arrays that it puts in order."""
+    """What a cell rewrites of large arrays. size: bytes. ordered: arrays that it sorts."""
 
     size: int
     ordered: tuple[object, ...]
@@ -151,7 +155,7 @@ def sweep_of(
 ) -> Sweep | None:
     """None for a cell that rewrites less than a snapshot is worth."""
     if not may_sweep(statements) or not _is_much(list(namespace.values())):
-        return None  # most cells are not looked at any closer
+        return None  # most cells are rejected here
     ahead = list(_resolved(sweeps(statements), namespace, definitions, _DEEPEST))
     whole = [namespace.get(name) for name in {each for each in ahead if isinstance(each, str)}]
     ordered = [namespace.get(name) for name in {each.array for each in ahead if isinstance(each, Sorted)}]
@@ -207,7 +211,7 @@ def _given(call: CallAhead, definition: ast.FunctionDef) -> _Names:
 
 
 def _outside(call: CallAhead, definition: ast.FunctionDef) -> Iterator[Ahead]:
-    """What a call does, by the names of whoever makes it. That of a generator function does nothing."""
+    """What a call does, in the names of its caller. A generator function's call does nothing."""
     given = _given(call, definition)
     found = [node for statement in definition.body for node in nodes(statement)]
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in found):
@@ -239,7 +243,7 @@ def _outside(call: CallAhead, definition: ast.FunctionDef) -> Iterator[Ahead]:
 
 
 def _local(parts: ast.arguments, found: Sequence[ast.AST]) -> set[str]:
-    """Names that a function has of its own. found: in its body."""
+    """A function's local names. found: nodes of its body."""
     own = {each.arg for each in (*parts.posonlyargs, *parts.args, *parts.kwonlyargs)}
     own |= {each.arg for each in (parts.vararg, parts.kwarg) if each is not None}
     own |= {node.id for node in found if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -252,24 +256,24 @@ def _is_much(values: Iterable[object]) -> bool:
 
 
 def _size(values: Iterable[object]) -> int:
-    """Bytes of those that are arrays. Memory that two of them share counts twice."""
+    """Bytes of those values that are arrays. Memory that two of them share counts twice."""
     return sum(getattr(value, "nbytes", 0) for value in filter(_is_array, list(values)))
 
 
 def _is_array(value: object) -> TypeGuard[Any]:
-    """Of numpy's own class."""
+    """Whether it is exactly a numpy `ndarray`."""
     numpy = sys.modules.get("numpy")
     return type(value) is getattr(numpy, "ndarray", None)
 
 
 PATIENCE: Final = 50
-"""Milliseconds for which the state behind a sweep is not copied unless somebody asks for something: another sweep, as
-in a loop of cells, would give the copy up, and have paid for it. A client sends its next cell within some two.
+"""Milliseconds for which the state after a sweep is not copied unless a request comes: another sweep, as in a loop of
+cells, would waste the copy. A client sends its next cell within about two milliseconds.
 """
 
 
 class Foresight:
-    """Of one worker. Of cells that are to be undone if they fail nothing is foreseen: their copy is asked for."""
+    """One worker's forecasts. Cells that are undone on failure are excluded: they need their copy."""
 
     def __init__(self, kernel: Kernel, copies: Snapshots) -> None:
         self._kernel = kernel
@@ -278,17 +282,17 @@ class Foresight:
         self._had_copy = False
         self._patience = 0
         self._swept = False
-        """Whether the latest cell rewrote large arrays, and was seen to be about to."""
+        """Whether the latest cell was predicted to rewrite large arrays."""
 
     def patience(self) -> int:
-        """Milliseconds for which to wait for a request before this state is copied. Only once for each state: who
-        asks for something all the while, such as for the names of variables, has it copied all the same.
+        """Milliseconds to wait for a request before this state is copied. Only once for each state, so that a state
+        is copied even if requests, such as for the names of variables, keep coming.
         """
         patience, self._patience = self._patience, 0
         return patience
 
     def is_costly(self, request: jail_pb2.Request) -> bool:
-        """Whether it is such a cell. To be asked once of each request, before anything is done for it."""
+        """Whether it is such a cell. Call it once per request, before anything is done for it."""
         if not (self._costly.are_known or self._swept) or request.WhichOneof("body") != "execute":
             return False
         if request.execute.atomic:
@@ -299,11 +303,11 @@ class Foresight:
         )
 
     def begin_cell(self) -> None:
-        """One is about to be run."""
+        """A cell is about to run."""
         self._had_copy, self._swept = self._copies.is_kept, False
 
     def see(self, cell: Cell) -> None:
-        """Gives the copies up if this cell, which has been compiled, would pay too much for them."""
+        """Gives the copies up if this compiled cell would pay too much for them."""
         sweep = sweep_of(cell.statements, self._kernel.namespace, self._kernel.definition)
         if sweep is None:
             return
@@ -313,9 +317,9 @@ class Foresight:
             unshare(array)
 
     def end_cell(self, code: str) -> None:
-        """What has become of its copy is known."""
+        """Called when the fate of the cell's copy is known."""
         lost = self._copies.is_lost
-        if self._had_copy and (lost or self._copies.is_kept):  # of one given up beforehand nothing is known
+        if self._had_copy and (lost or self._copies.is_kept):  # nothing is known of one given up beforehand
             self._costly.ran(code, lost=lost)
 
     def _sweeps(self, code: str) -> bool:
@@ -325,12 +329,12 @@ class Foresight:
 
 
 def _parsed(code: str, kernel: Kernel) -> Sequence[ast.stmt]:
-    """Empty for what is no Python, and for what may bring warnings: the cell's own parsing shows them."""
+    """Empty for code that is not Python, and for code that may emit warnings: the cell's own parsing shows them."""
     return () if "\\" in code else kernel.statements(code)
 
 
 def _inline_code(payload: jail_pb2.Payload) -> str:
-    """Empty for what is too long for a packet."""
+    """Empty for code that is too long for a packet."""
     if payload.attached:
         return ""
     return Content.delivered(payload, []).only_part().decode("utf-8", "surrogatepass")

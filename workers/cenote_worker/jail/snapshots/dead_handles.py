@@ -1,5 +1,5 @@
-"""Variables that are of no use in a process that goes on from a copy: what they have is at one process only, or is
-common to all copies, and was written to since.
+"""Variables that are unusable in a process that continues from a copy: their resource belongs to one process, or is
+shared by all copies and was written to since.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __builtins__ = BUILTINS
 _fstat = os.fstat
 
 MAX_NAMES: Final = 20
-"""Names that are told. More say nothing more."""
+"""Names that are reported. More would add nothing."""
 
 MOST_PARTS: Final = 10_000
-"""Of all plain containers together: a look at them takes two milliseconds. A longer one is not looked into."""
+"""Parts of all plain containers together: looking at them takes two milliseconds. A longer one is not looked into."""
 
 _SHARING: Final = ("multiprocessing.", "ctypes")
-"""Modules of types whose objects may lie there."""
+"""Modules of types whose objects may be in shared memory."""
 
 _MODULES: Final = ("socket", "_io", "_socket", "ssl", "multiprocessing.connection")
 
@@ -42,13 +42,13 @@ def severed_names(
     *,
     is_image: bool = False,
 ) -> list[str]:
-    """Variables that were something with such a descriptor, a thread, a process, or memory that all copies of the
-    process have in common; at most MAX_NAMES.
+    """Variables with such a descriptor, a thread, a process, or memory that all copies of the process share; at most
+    MAX_NAMES.
 
-    What is in plain containers counts, but of these MOST_PARTS in all: whoever goes back waits for the look, and what
-    is looked at is copied. pipes: of the links. Of these a program often has the number only. A number that means
-    something else is told as well then; sockets come with an object, and every event loop has some. is_image: the
-    copy is no fork, so it has memory of its own.
+    Values in plain containers count, but only MOST_PARTS of them in all: the restoring process waits for this look,
+    and each page looked at is copied. pipes: those of the links. A program often has only the number of a pipe, so an
+    int that means something else is reported as well; sockets come with an object, and every event loop has some.
+    is_image: the copy is no fork, so it has memory of its own.
     """
     kinds: list[type] = [threading.Thread]
     if "subprocess" in sys.modules:
@@ -68,16 +68,16 @@ def severed_names(
 
 
 class _Common:
-    """Memory that is written to by all copies of this process and lies in no file that has a name, as that of
+    """Memory that all copies of this process can write to and that is in no named file, such as that of
     `mmap.mmap(-1, ...)` and `multiprocessing.Value`."""
 
     def __init__(self, nameless: Collection[int]) -> None:
-        """nameless: sizes of the files without a name that are open, as each is that a mapping of Python's is of."""
+        """nameless: sizes of the open files without a name; each mapping that Python makes is of one of them."""
         self._kind: type | None = getattr(sys.modules.get("mmap"), "mmap", None)
         self._nameless = nameless
 
     def has(self, value: object) -> bool:
-        if self._kind is None:  # as `multiprocessing` would have made it, too
+        if self._kind is None:  # `multiprocessing` would have imported it, too
             return False
         array = getattr(sys.modules.get("numpy"), "ndarray", memoryview)
         with suppress(ValueError):  # a view that was released
@@ -93,28 +93,28 @@ class _Common:
 
     @cached_property
     def _stretches(self) -> list[tuple[int, int]] | None:
-        """Where it is; None where that is closed to this process, as it is to each copy at `landlock`: of its own
-        folder in `/proc` the first process may read what a rule names, and no rule can name that of a later one."""
+        """The address ranges; None if this process may not read them. With `landlock` no copy may: a rule can name
+        the first process's own folder in `/proc`, but not that of a later one."""
         try:
             return list(_written_by_all())
         except PermissionError:
             return None
 
     def _is_of_no_file(self, memory: Any) -> bool:
-        """By what the mapping itself says of its file: none, or one as long as one of those without a name. One that
-        was asked to be private is told as well, since nothing but its place would tell."""
+        """Decides by the mapping's own file: none, or one as long as a file without a name. A mapping that is private
+        is reported as well, since only its address would distinguish it."""
         if memory.closed:
             return False
         try:
             return memory.size() in self._nameless
-        except (OSError, ValueError):  # of no file, or of one that it does not know
+        except (OSError, ValueError):  # it has no file, or not one that it knows
             return True
 
     @staticmethod
     def _is_at(memory: object, stretches: Iterable[tuple[int, int]]) -> bool:
         try:
             address = address_of(memoryview(memory))  # type: ignore[arg-type]
-        except (TypeError, ValueError):  # nobody can write to it, or it was closed
+        except (TypeError, ValueError):  # it is read-only or was closed
             return False
         return any(first <= address < last for first, last in stretches)
 
@@ -129,7 +129,7 @@ def _written_by_all() -> Iterator[tuple[int, int]]:
 
 
 def _inner(value: object, most: int) -> tuple[object, ...]:
-    """What is in a plain container of at most so many."""
+    """The contents of a plain container of at most that many items."""
     if type(value) is dict and len(value) <= most:
         return tuple(value.values())
     # Not by `isinstance`, which asks the value.
@@ -139,10 +139,10 @@ def _inner(value: object, most: int) -> tuple[object, ...]:
 
 
 def _has(value: object, links: Collection[int], pipes: Collection[int]) -> bool:
-    """Only an object of the standard library is asked for its descriptor: any other may do anything."""
+    """Only an object of the standard library is asked for its descriptor: any other may run arbitrary code."""
     if type(value) is int:
         return value in pipes
-    if _home(value) == "tempfile":  # asked itself, one that is in memory would make a file
+    if _home(value) == "tempfile":  # asking a temporary file in memory would create a file
         value = vars(value).get("_file")
     if _home(value) not in _MODULES:
         return False
@@ -152,14 +152,14 @@ def _has(value: object, links: Collection[int], pipes: Collection[int]) -> bool:
 
 
 def _home(value: object) -> str:
-    """The module of the value's class, if it has it: any class may say that it is of one."""
+    """The module of the value's class, if the class is really found there: any class may name any module."""
     kind = type(value)
     home = module_of(kind)
     return home if vars(sys.modules.get(home, object)).get(qualname(kind)) is kind else ""
 
 
 def _nameless() -> Iterator[tuple[int, int]]:
-    """Files that no folder has, and that can be written to, with their sizes: no state brings back what is there."""
+    """Writable files that are in no folder, with their sizes: no snapshot restores their contents."""
     for number in descriptors():
         with suppress(OSError):
             status = _fstat(number)
@@ -168,9 +168,9 @@ def _nameless() -> Iterator[tuple[int, int]]:
 
 
 def _may_be_written(number: int) -> bool:
-    """Values that come from outside lie in memory that is sealed, or was opened for reading."""
+    """Values from outside are in memory that is sealed, or was opened for reading."""
     if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         return False
-    with suppress(OSError):  # it is on a disk
+    with suppress(OSError):  # it is on disk
         return not fcntl.fcntl(number, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
     return True

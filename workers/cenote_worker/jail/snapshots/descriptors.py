@@ -1,13 +1,13 @@
-"""What of a process's descriptors a copy of it can have.
+"""The descriptors of a process that a copy of it can have.
 
-Pipes and sockets cannot be in two processes at once: a copy lets go of them, or their far ends would never see the
-end that the worker gives them. Counters of the kernel are one for all copies: what one has read is gone for the
+Pipes and sockets cannot be in two processes at once. A copy closes them, or their peers would never see the end of
+stream when the worker closes its ends. Kernel counters are shared by all copies: what one copy reads is gone for the
 others.
 
-A fork shares open files. A lock of `flock` belongs to the open file: it would stay as long as some frozen copy is
-there, though the program has closed its file, and the next one to take it would wait for ever. So a copy, and a
-process that goes on from one, opens its files anew, where they were. It holds no locks then. Those that there were
-are taken once it is the worker; locks of `fcntl` and `lockf`, which belong to a process, as well.
+A fork shares open files. A `flock` lock belongs to the open file. It would last as long as a frozen copy, although
+the program has closed its file, and the next process to take it would wait forever. So a copy, and a process that
+continues from one, reopens its files at their positions. The reopened files hold no locks. The former locks are taken
+again when the process becomes the worker; so are locks of `fcntl` and `lockf`, which belong to a process.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _fstat = os.fstat
 _KEPT_FLAGS: Final = (
     os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC | os.O_DSYNC | os.O_DIRECT | os.O_NOATIME
 )
-"""What a file is opened with again. It is there, so neither made nor emptied."""
+"""Flags for reopening a file. The file exists, so it is neither created nor truncated."""
 
 _PATH: Final = 0o10000000
-"""`O_PATH` of Linux: no file is open there."""
+"""`O_PATH` of Linux: the descriptor has no open file."""
 
 _TO_THE_END: Final = "EOF"
 _RANGE: Final = struct.Struct("hhqqi4x")
-"""`struct flock` of Linux: kind, from where, start, length, process."""
+"""`struct flock` of Linux: type, whence, start, length, pid."""
 
 
 class Parting:
-    """The original waits at its end until the copy has said that it is done: before that the copy holds locks too."""
+    """At exit the original waits until the copy calls `done`: before that the copy holds the locks too."""
 
     def __init__(self, *, needed: bool) -> None:
         self._pipe = os.pipe2(os.O_CLOEXEC) if needed else None
@@ -61,16 +61,16 @@ class Parting:
             os.close(reading)
 
     def done(self) -> None:
-        """In the copy."""
+        """Called in the copy."""
         for end in self._pipe or ():
             os.close(end)
         self._pipe = None
 
 
 def part(positions: Positions) -> None:
-    """Opens these regular files anew, where they were. What several descriptors share they go on sharing.
+    """Reopens these regular files at their positions. Descriptors that shared an open file still share one.
 
-    One that cannot be opened any more stays shared.
+    A file that cannot be reopened stays shared.
     """
     files = dict[tuple[int, int], list[int]]()
     for number, opened in positions.items():
@@ -87,7 +87,8 @@ def part(positions: Positions) -> None:
 
 
 def take_again(locks: Locks, descriptors: Iterable[int]) -> frozenset[int]:
-    """Has exactly these locks held. Gives the descriptors of which that is not so: somebody else holds one."""
+    """Makes the held locks exactly these. Returns the descriptors for which that failed: another process holds a
+    lock."""
     lost = set[int]()
     for number in {*descriptors, *locks}:
         wanted = locks.get(number, frozenset())
@@ -103,7 +104,7 @@ def take_again(locks: Locks, descriptors: Iterable[int]) -> frozenset[int]:
 
 
 def _is_same(one: int, other: int) -> bool:
-    """Whether two descriptors are of one opening: then they share its flags. This one means nothing for files."""
+    """Whether two descriptors share an open file: then they share its flags. The flag used has no effect on files."""
     flags = fcntl.fcntl(one, fcntl.F_GETFL)
     if fcntl.fcntl(other, fcntl.F_GETFL) != flags:
         return False
@@ -128,7 +129,7 @@ def _open_anew(numbers: list[int], at: int) -> None:
 
 
 def _set(number: int, lock: FileLock, operation: int) -> None:
-    """Without waiting. Raises OSError."""
+    """Takes or releases a lock without waiting. Raises OSError."""
     if lock.way == "FLOCK":
         fcntl.flock(number, operation | fcntl.LOCK_NB)
         return
@@ -148,8 +149,9 @@ _COUNTERS: Final = frozenset(("anon_inode:[eventfd]", "anon_inode:[timerfd]", "a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedDescriptors:
-    """Descriptors of a process at one moment. links: pipes, sockets and counters; pipes: those of them that are no
-    sockets. positions: of its files and folders. locks: on files. others: all else, which a fork has as it was."""
+    """Descriptors of a process at one moment. links: pipes, sockets and counters. pipes: those links that are no
+    sockets. positions: of its files and folders. locks: on files. others: all others, which a fork shares
+    unchanged."""
 
     links: frozenset[int] = frozenset()
     pipes: frozenset[int] = frozenset()
@@ -159,7 +161,7 @@ class CopiedDescriptors:
 
     @classmethod
     def now(cls, keep: Collection[int]) -> CopiedDescriptors:
-        """Of this process, but no links of `keep`."""
+        """The descriptors of this process, but no links that are in `keep`."""
         links, pipes, others = set[int](), set[int](), set[int]()
         positions = dict[int, Position]()
         locks: Locks = {}
@@ -186,23 +188,25 @@ class CopiedDescriptors:
         )
 
     def sever(self) -> None:
-        """Puts a dead end in the place of each link, and parts the files from those of the original."""
+        """Replaces each link by a dead end, and reopens the files so that they are separate from the original's."""
         part(self.positions)
         _end_dead(self.links)
 
     def bring(self, unlinked: Collection[int]) -> frozenset[int]:
-        """In another jail, where files that were found there are open again. unlinked: that have no far end there.
+        """Called in another jail, where the files that exist there are open again. unlinked: links that have no peer
+        there.
 
-        Gives those that are of no use here, which are dead ends then, and those whose locks somebody else has.
+        Returns the descriptors that are unusable here, which are then dead ends, and those whose locks another
+        process holds.
         """
         lost = {number for number in (*self.positions, *self.others) if not _is_open(number)} | {*unlinked}
         _end_dead(self.links | lost)
         return frozenset(lost) | take_again(self.locks, self.positions.keys() - lost)
 
     def restore(self) -> frozenset[int]:
-        """Puts each file back to where it was, apart from the file of the copy, and takes its locks again.
+        """Restores each file's position, separate from the file of the copy, and takes its locks again.
 
-        Gives the descriptors whose locks somebody else has now.
+        Returns the descriptors whose locks another process holds now.
         """
         restore_positions(self.positions)
         part(self.positions)
@@ -210,7 +214,8 @@ class CopiedDescriptors:
 
 
 def _end_dead(numbers: Collection[int]) -> None:
-    """A number stays taken: an object that still holds it would else close, or write to, whatever came to have it."""
+    """A number stays in use: an object that still has it would else close, or write to, a later file with that
+    number."""
     if not numbers:
         return
     dead, gone = pair(socket.SOCK_STREAM)
@@ -233,5 +238,5 @@ def _is_open(number: int) -> bool:
 
 
 def _counts(number: int, status: os.stat_result) -> bool:
-    """Whether it is a counter of the kernel, or a timer: of those no copy has one of its own."""
+    """Whether it is a kernel counter or a timer: copies share these."""
     return not stat.S_IFMT(status.st_mode) and _readlink(f"/proc/self/fd/{number}") in _COUNTERS

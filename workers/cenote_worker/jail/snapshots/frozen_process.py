@@ -1,12 +1,13 @@
-"""A frozen copy of a worker: a process that waits, and from which other processes are forked that go on from there.
+"""A frozen copy of a worker: a process that waits, and from which other processes are forked that continue from
+there.
 
-The copy is a child of the warden's, not of the worker's: a cell that waits for its own children never meets it. It
-has one thread, as the worker had when it was copied.
+The copy is a child of the warden, not of the worker, so a cell that waits for its own children never sees it. It has
+one thread, as the worker had when it was copied.
 
-The kernel counts processor time for each process anew, and a copy begins with none: a program that has stored an
-earlier reading would find that time has gone back. So in a process that goes on, the functions that ask for it add
-what the processes before have used. They are put in their modules only then, and in names that had been bound to
-the former ones.
+The kernel counts processor time separately for each process, and a copy begins with none: for a program that has
+stored an earlier reading, time would have gone back. So in a process that continues, the functions that read it add
+the time of the processes before. They are put into their modules only then, and into names that were bound to the
+original ones.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ __builtins__ = BUILTINS
 
 
 def fork_beside() -> int | None:
-    """The pid of a copy of this process, a child of the warden's; None in the copy.
+    """The pid of a copy of this process, a child of the warden; None in the copy.
 
-    Threads of libraries that survive a fork do so by handlers which the C library's own fork runs, and that makes a
-    child of this process. So there is one in between then, which ends at once and leaves its child to the warden.
+    Threads of libraries that survive a fork do so by handlers of the C library's own fork, which makes a child of
+    this process. So there is an intermediate process, which ends at once and leaves its child to the warden.
     """
     if is_single_threaded():
         return libc.sibling_fork() or None
@@ -65,16 +66,17 @@ def freeze(
     go_on: Callable[[Message], None],
     answer: Callable[[socket.socket], None],
 ) -> None:
-    """The copy's life. Returns in a process that is to be the worker, forked from the copy when the warden asked.
+    """The copy's life. Returns in a process that is to be the worker, forked from the copy at the warden's request.
 
-    warden: the copy's own socket to it. The copy ends with the other end of that. go_on: what each fork of the copy
-    begins with, given what the warden has said: it may be wanted for a later state. answer: what forks of the copy
-    do then that are lent to the worker, with their line to it.
+    warden: the copy's own socket to it. The copy ends when its other end is closed. go_on: called first in each fork
+    of the copy, with the warden's message: the fork may be wanted for a later state. answer: called in forks that are
+    lent to the worker, with their socket to it.
     """
     with suppress(OSError, ValueError):
-        # The number of the worker is not free for another one while it is that of a session or a group of processes.
+        # The worker's pid cannot be reused while it is the id of a session or a process group.
         os.setsid()
-        # Nothing else before this: what a copy writes to is copied once more, and most copies never hear a word.
+        # Nothing else before this: pages that a copy writes to are copied once more, and most copies never get a
+        # message.
         warden.recv(1, socket.MSG_PEEK)
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while (heard := receive(warden)) is not None:
@@ -88,7 +90,7 @@ def freeze(
 
 
 def _lend(line: socket.socket, go_on: Callable[[], None], answer: Callable[[socket.socket], None]) -> None:
-    """Where no fork can be had, or it cannot go on, the worker hears the end of the line."""
+    """If there is no fork, or it cannot continue, the worker sees the end of the socket."""
 
     def work() -> None:
         go_on()
@@ -100,7 +102,7 @@ def _lend(line: socket.socket, go_on: Callable[[], None], answer: Callable[[sock
 
 
 def _becomes_worker(warden: socket.socket) -> bool:
-    """True in the process that is the worker now: a fork of this one, or this one where no fork can be had."""
+    """True in the process that is the worker now: a fork of this one, or this one if it cannot fork."""
     try:
         pid = libc.sibling_fork()
     except OSError:
@@ -115,13 +117,13 @@ def _becomes_worker(warden: socket.socket) -> bool:
 
 
 _SPENT = "_spent_before"
-"""Nanoseconds, among the globals of the functions: a closure would make each of them another one."""
+"""Nanoseconds, among the globals of the functions: a closure would change their code."""
 
 _ASKS = "_as_the_kernel_has_it"
 
 
 def go_on(microseconds: int, namespace: dict[str, object]) -> None:
-    """The processes before this one have used so much processor time, which the kernel does not count here."""
+    """Adds the processor time of the processes before this one, which the kernel does not count here."""
     for module, functions in _FUNCTIONS.items():
         for name, function in functions.items():
             _put(module, name, function, namespace)
@@ -134,7 +136,7 @@ def _put(module: ModuleType, name: str, function: FunctionType, namespace: dict[
     if former is None or getattr(former, "__code__", None) is function.__code__:
         return
     table[f"{_ASKS}_{name}"] = former
-    # In the globals of its module: what it is, a program, a pickle and the tracker tell by these.
+    # With its module's globals, by which the function itself, programs, pickle and the tracker identify it.
     made = FunctionType(function.__code__, table, name, function.__defaults__)
     made.__module__, made.__qualname__, made.__doc__ = module.__name__, name, getattr(former, "__doc__", None)
     table[name] = made
@@ -142,7 +144,7 @@ def _put(module: ModuleType, name: str, function: FunctionType, namespace: dict[
         namespace[key] = made
 
 
-# The globals of these are those of the modules that they are put in.
+# The globals of these are those of the modules that they are put into.
 
 
 def _process_time() -> float:

@@ -1,19 +1,19 @@
-"""The worker's memory, made ready to be copied by a fork.
+"""Prepares the worker's memory to be copied by a fork.
 
-Free memory: what a cell has given back lies in the C library's heap, ten megabytes for a frame of 50. A fork shares
-it, so the next cell would copy garbage page by page before it writes over it. So large free stretches are taken
-just before the fork, kept out of it (MADV_DONTFORK, see madvise(2)) and given back after it. The C library does not
-say what is free, so it is asked for pieces: those that lie where its heap was before were free. `malloc_trim` would
-give the pages back to the kernel, and the next cell would wait for as many new ones.
+Free memory: memory that a cell has freed stays in the C library's heap, ten megabytes for a frame of 50. A fork
+shares it, so the next cell would copy garbage page by page before it writes over it. So large free stretches are
+allocated just before the fork, excluded from it (MADV_DONTFORK, see madvise(2)) and freed after it. The C library
+does not report free memory, so pieces are allocated: those within the former heap were free. `malloc_trim` would
+return the pages to the kernel, and the next cell would wait for as many new ones.
 
-Huge pages: a fork goes through every small page, the end of a copy does so again, and each write after a fork pays
-0.8 to 1.2 µs even when the copy has gone: a tenth of a second for 400 MB of small objects. On huge pages the three
-cost next to nothing. Memory that has grown is put on them while the runtime is idle; asking for them beforehand
-would make allocation wait for each. See MADV_COLLAPSE in madvise(2), of Linux 6.1; where there is none, as in
+Huge pages: a fork goes through every small page, the end of a copy does so again, and each write after a fork costs
+0.8 to 1.2 µs even when the copy has ended: a tenth of a second for 400 MB of small objects. With huge pages all three
+cost almost nothing. Memory that has grown is moved to huge pages while the runtime is idle; requesting them
+beforehand would make allocation wait for each. See MADV_COLLAPSE in madvise(2), since Linux 6.1; without it, as in
 gVisor, memory stays as it is.
 
-Collection: a library with a hundred thousand objects has Python look through everything soon after its import,
-which writes to each object. After a fork that costs as much as a sweep over all of it, so it is done before.
+Collection: after the import of a library with a hundred thousand objects Python soon collects garbage, which writes
+to each object. After a fork that costs as much as a sweep over all of it, so it is done before.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 PIECE: Final = 2**20
-"""Bytes of what is asked for, with what the C library has before it. Smaller free stretches stay in the copy."""
+"""Bytes of an allocation with the C library's header. Smaller free stretches stay in the copy."""
 
 MOST_PIECES: Final = 1024
 """Pieces: each takes half a microsecond, and a page of the copy's if it cannot be joined with others."""
 
 HEAP_GROWTH: Final = 2 * PIECE
-"""Bytes by which the heap has grown, from which on it is worth a look."""
+"""Bytes of heap growth from which on a look is worthwhile."""
 
 _HEAD: Final = 16
-"""Bytes that the GNU C library has before each piece: the size of the one before it, if that is free, and its own."""
+"""Bytes of the GNU C library's header of each piece: the size of the previous piece, if that is free, and its own."""
 
 _FLAGS: Final = 7
-"""Bits of a size that say something else."""
+"""Bits of a size field that are flags."""
 
 
 class FreeMemory:
-    """That of this process's heap, as far as it has grown since this was made."""
+    """The free memory of this process's heap, as far as the heap has grown since this was made."""
 
     def __init__(self) -> None:
         self._base = libc.heap_end()
 
     def withhold(self) -> Withheld:
-        """What is free, until it is given back. Never raises OSError."""
+        """Allocates the free memory until it is given back. Never raises OSError."""
         end = libc.heap_end()
         return Withheld(_taken(self._base, end) if end - self._base >= HEAP_GROWTH else ())
 
 
 class Withheld:
-    """What a fork that happens now does not have."""
+    """Memory that is excluded from a fork."""
 
     def __init__(self, blocks: Sequence[range]) -> None:
         """blocks: addresses that were allocated."""
@@ -72,9 +72,7 @@ class Withheld:
         for pages in map(_pages_of, blocks):
             try:
                 libc.madvise(pages.start, len(pages), libc.MADV_DONTFORK)
-            except (
-                OSError
-            ):  # an emulated kernel's that cannot do so; or there are too many regions: a fork has the rest
+            except OSError:  # an emulated kernel lacks it, or there are too many regions: a fork has the rest
                 with suppress(OSError):
                     libc.madvise(pages.start, len(pages), libc.MADV_DOFORK)
                 break
@@ -82,17 +80,18 @@ class Withheld:
 
     @property
     def size(self) -> int:
-        """Bytes that a fork does without."""
+        """Bytes that are excluded from a fork."""
         return sum(map(len, self._absent))
 
     def give_back(self) -> None:
-        """In the process that has it."""
+        """Called in the process that has the memory."""
         for pages in self._absent:
             libc.madvise(pages.start, len(pages), libc.MADV_DOFORK)
         self._release()
 
     def make_up(self) -> None:
-        """In a fork, before anything else: what was garbage is zeros. Raises OSError where there is no memory."""
+        """Called in a fork, before anything else: replaces the garbage by zeros. Raises OSError if memory is
+        short."""
         for pages in self._absent:
             libc.map_zeros(pages.start, len(pages))
         self._release()
@@ -104,7 +103,7 @@ class Withheld:
 
 
 def _taken(base: int, end: int) -> list[range]:
-    """Blocks that were free, and are allocated now. base, end: addresses that they lie between."""
+    """Allocated blocks that were free before. base, end: addresses that they lie between."""
     pieces = list(_pieces(end))
     for piece in pieces:
         if not base <= piece <= end - PIECE:
@@ -113,7 +112,7 @@ def _taken(base: int, end: int) -> list[range]:
 
 
 def _pieces(end: int) -> Iterator[int]:
-    """The last one may be new memory, if nothing else has told that there is nothing more. end: of the heap."""
+    """The last piece may be new memory, if nothing else showed that no free one was left. end: of the heap."""
     for _ in range(MOST_PIECES):
         piece = libc.allocate(PIECE - _HEAD)
         if not piece:
@@ -124,10 +123,10 @@ def _pieces(end: int) -> Iterator[int]:
 
 
 def _is_last(piece: int, end: int) -> bool:
-    """Whether the heap would have to grow for another one.
+    """Whether the heap would have to grow for another piece.
 
-    Pieces are taken from its end when there is no other place, and too little may be left there. If it grew for that
-    each time, it would for ever.
+    Pieces are taken from the end of the heap when there is no other place, and too little may be left there. If the
+    heap grew for each piece, this would never end.
     """
     behind = piece - _HEAD + PIECE
     left = libc.word_at(behind + _HEAD // 2) & ~_FLAGS
@@ -135,7 +134,7 @@ def _is_last(piece: int, end: int) -> bool:
 
 
 def _joined(pieces: Sequence[int]) -> Iterator[range]:
-    """Those that lie side by side as one, since what the C library notes of each has to be in the copy."""
+    """Joins adjacent pieces, since the C library's header of each piece has to be in the copy."""
     first = count = 0
     for piece in (*pieces, 0):
         if count and piece == first + count * PIECE:
@@ -155,16 +154,16 @@ def _as_one(first: int, count: int) -> range:
 
 
 def _pages_of(block: range) -> range:
-    """Those that are all its own."""
+    """The pages that are entirely in the block."""
     return range(-(-block.start // PAGESIZE) * PAGESIZE, block.stop // PAGESIZE * PAGESIZE)
 
 
 HUGE_PAGES_GROWTH: Final = 32 * 2**20
-"""Bytes of new memory from which on it is worth a look, which takes milliseconds per gigabyte."""
+"""Bytes of new memory from which on a look is worthwhile; it takes milliseconds per gigabyte."""
 
 LONGEST: Final = 1.5
-"""Seconds of CPU time for which the copy is made to wait: enough for 4 GB where huge pages are at hand, for 500 MB
-where each has to be got from the machine's host.
+"""Seconds of CPU time by which the copy is delayed: enough for 4 GB if huge pages are available, for 500 MB if each
+has to come from the machine's host.
 """
 
 HUGE: Final = 2**21
@@ -172,7 +171,7 @@ HUGE: Final = 2**21
 
 _PAGES: Final = HUGE // PAGESIZE
 _FEWEST: Final = _PAGES - _PAGES // 16
-"""Of those that a huge page takes the place of. A few of each of Python's arenas are never used."""
+"""Small pages that a huge page must replace at least. A few of each of Python's arenas are never used."""
 
 _ENTRY: Final = 8
 _PRESENT: Final = 63
@@ -192,17 +191,17 @@ _open, _read_at, _close, _time_used = os.open, os.pread, os.close, time.process_
 
 
 class HugePages:
-    """Those of this process; its forks have them, too."""
+    """The huge pages of this process; its forks have them, too."""
 
     def __init__(self) -> None:
         self._settled = 0
-        """Bytes that it had when all that could be put on huge pages was."""
+        """Bytes resident when all possible memory was on huge pages."""
         self._possible = PAGESIZE == 4096
 
     def gather(self, is_idle: Callable[[], bool], *, alone: bool) -> None:
-        """Goes on until all is done, or somebody wants something. Never raises.
+        """Goes on until all is done, or a request comes. Never raises.
 
-        alone: whether no copy shares this memory. What one shares stays: it would be there twice.
+        alone: whether no copy shares this memory. Shared memory is left alone: it would be there twice.
         """
         if not self._possible:
             return
@@ -217,16 +216,16 @@ class HugePages:
                 _collapse(start)
             self._settled = resident
         except OSError as error:
-            # Otherwise there is no memory for it, which may be again.
+            # ENOMEM means that there is no memory for it now; there may be later.
             self._possible = error.errno == errno.ENOMEM
 
 
 def _collapse(start: int) -> None:
-    """Raises OSError where that is unknown, or there is no memory for it."""
+    """Raises OSError if the kernel lacks it, or there is no memory for it."""
     try:
         libc.madvise(start, HUGE, libc.MADV_COLLAPSE)
     except OSError as error:
-        if error.errno not in {errno.EAGAIN, errno.EBUSY}:  # the kernel is at some of its pages just now
+        if error.errno not in {errno.EAGAIN, errno.EBUSY}:  # the kernel is using some of its pages right now
             raise
 
 
@@ -241,7 +240,7 @@ def _resident() -> int:
 
 
 def _candidates() -> Iterator[int]:
-    """Where a huge page could take the place of small ones that are there and nobody else's, or lies already."""
+    """Places where a huge page could replace small pages that are present and not shared, or already has."""
     pagemap = _open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
         for region in MemoryMap().of_no_file():
@@ -260,14 +259,14 @@ def _are_own(entries: int) -> bool:
 
 
 MANY_MODULES: Final = 200
-"""Modules. Some 0.1 s after `import torch`, whose 1,500 took 1.7 s."""
+"""Modules. A collection takes some 0.1 s after `import torch`, whose 1,500 modules took 1.7 s."""
 
 _modules = sys.modules
 _collect = gc.collect
 
 
 class Imported:
-    """How many modules there were when Python looked through all objects for us."""
+    """How many modules there were at our last garbage collection."""
 
     def __init__(self, is_collecting: Callable[[], bool] = gc.isenabled) -> None:
         """is_collecting: whether the user's program has the collector on."""
@@ -275,7 +274,8 @@ class Imported:
         self._known = len(_modules)
 
     def settle(self) -> bool:
-        """If many modules have been imported since the last time. Not where a user has turned the collector off."""
+        """Collects garbage if many modules have been imported since the last time, unless a user has turned the
+        collector off."""
         if len(_modules) - self._known < MANY_MODULES or not self._is_collecting():
             return False
         self._known = len(_modules)

@@ -1,6 +1,6 @@
-"""What a worker, its frozen copies and their warden say to each other: small JSON objects, one per packet.
+"""Messages between a worker, its frozen copies and their warden: small JSON objects, one per packet.
 
-And the timer that tells the warden of a cell that runs for long: it is set with each cell and stopped at its end.
+Also the timer that tells the warden that a cell runs long: it is set with each cell and stopped at its end.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MAX_BINDINGS: Final = 24_576
 """Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
 
 FORGONE: Final = b"forgone"
-"""What a warden says to a worker whose copies it has given up."""
+"""What a warden sends to a worker whose copies it has given up."""
 
 BEGINNING: Final = 0
-"""In the place of a copy's pid: what the worker began with. No process keeps that."""
+"""In place of a copy's pid: the worker's initial state. No process has that pid."""
 
 AT_ONCE: Final = int(socket.MSG_DONTWAIT)
-"""For `receive`. Numbers, since Python code combines the members of enumerations."""
+"""For `receive`. An int, since Python code combines the members of enumerations."""
 
 _CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 _ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(array.array("i").itemsize)
@@ -58,7 +58,7 @@ class ReceivedMessage:
 
 
 def send(line: socket.socket, message: Message, attached: socket.socket | None = None) -> None:
-    """Raises OSError when nobody is there, or nobody has read for a long time."""
+    """Raises OSError when there is no receiver, or it has not read for a long time."""
     data = plain_json.dumps(message).encode()
     if attached is None:
         line.send(data, socket.MSG_NOSIGNAL)
@@ -67,19 +67,19 @@ def send(line: socket.socket, message: Message, attached: socket.socket | None =
 
 
 def send_copied(line: socket.socket, pid: int, step: int, files: int, copy: socket.socket) -> None:
-    """What `send` would say of a copy, and as it raises. Written by hand, since it is said after each cell, when each
-    page that this process writes to is copied: an encoder of JSON writes to a hundred.
+    """Sends what `send` would send for a copy, and raises the same. Written by hand, since it is sent after each
+    cell, when each page that this process writes to is copied: a JSON encoder writes to a hundred.
     """
     _send_with(line, _copied(pid, step, files), copy)
 
 
 def send_initial_state(line: socket.socket, step: int, files: int) -> None:
-    """That the state of a step is what the worker began with. Raises OSError."""
+    """Says that the state of a step is the worker's initial state. Raises OSError."""
     line.send(_copied(BEGINNING, step, files), socket.MSG_NOSIGNAL)
 
 
 def send_bindings(line: socket.socket, copy: int, step: int, files: int, bindings: bytes) -> None:
-    """That the state of a step is that of a copy with these bindings: written by hand as well. Raises OSError.
+    """Says that the state of a step is that of a copy with these bindings. Written by hand as well. Raises OSError.
 
     files: the version of the working directory that goes with it.
     """
@@ -89,12 +89,12 @@ def send_bindings(line: socket.socket, copy: int, step: int, files: int, binding
 
 
 def unpacked(bindings: str) -> bytes:
-    """What `send_bindings` has packed. Raises ValueError."""
+    """The bindings that `send_bindings` has sent. Raises ValueError."""
     return a2b_base64(bindings)
 
 
 def receive(line: socket.socket, flags: int = 0) -> ReceivedMessage | None:
-    """The next message; None at the end of the line. Raises ValueError for what is none, BlockingIOError."""
+    """The next message; None at the end of the connection. Raises ValueError for an invalid one, BlockingIOError."""
     data, ancillary, _, _ = line.recvmsg(MAX_MESSAGE, _ONE_DESCRIPTOR, _CLOSE_ON_EXEC | flags)
     attached = _attached(ancillary)
     if not data and attached is None and has_ended(line):
@@ -111,7 +111,7 @@ def receive(line: socket.socket, flags: int = 0) -> ReceivedMessage | None:
 
 
 def number(message: Message, key: str) -> int:
-    """A whole number of a message, from 0 on. Raises ValueError: whoever sent it may be anybody in the jail."""
+    """A whole number of a message, from 0 on. Raises ValueError: any process in the jail may have sent it."""
     value = message.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
         raise ValueError(f"a message with a strange {key}")
@@ -135,7 +135,7 @@ def _attached(ancillary: list[tuple[int, int, bytes]]) -> socket.socket | None:
 
 
 def _socket(descriptor: int) -> socket.socket:
-    """Raises ValueError, and closes the descriptor, when it is of something else."""
+    """Raises ValueError, and closes the descriptor, when it is no socket."""
     try:
         return socket_of(descriptor)
     except OSError:
@@ -145,8 +145,8 @@ def _socket(descriptor: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """is_kept: whether this is the first worker, whose beginning can be gone back to. wanted: what was said to one
-    that is to go on from there.
+    """is_kept: whether this is the first worker, whose initial state can be restored. wanted: the message for a
+    worker that is to continue from there.
     """
 
     is_kept: bool = False
@@ -160,25 +160,25 @@ class Beginning:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it is wanted for the state that a worker was at last: its files are in their place."""
+        """Whether it is wanted for the last state of a worker: its files are in place."""
         return bool((self.wanted or {}).get("parked"))
 
     @property
     def files(self) -> int:
-        """The version of the working directory that goes with it. Raises ValueError."""
+        """The version of the working directory that belongs to it. Raises ValueError."""
         return number(self.wanted or {}, "files")
 
 
 FIRST_PULSE: Final = 2_000_000
-"""Nanoseconds: what ends sooner cannot pay much for its snapshot."""
+"""Nanoseconds: a cell that ends sooner cannot pay much for its snapshot."""
 
 PULSE_INTERVAL: Final = 2_000_000
-"""Nanoseconds between two pulses: a cell that sweeps pays for its snapshot all the while."""
+"""Nanoseconds between two pulses: a cell that sweeps pays for its snapshot continuously."""
 
 
 @contextmanager
 def pulse_timer(timer: int) -> Iterator[None]:
-    """While a cell runs. timer: -1 for none."""
+    """Runs the timer while a cell runs. timer: -1 for none."""
     if timer < 0:
         yield
         return
@@ -190,8 +190,8 @@ def pulse_timer(timer: int) -> Iterator[None]:
 
 
 def wake_warden(timer: int) -> None:
-    """Somebody waits for the warden, which may leave what it is told for a while. Not for a cell that shares memory
-    with a copy: that would be weighed. timer: -1 for none.
+    """Wakes the warden for a caller that waits for it, since the warden may leave messages unread for a while. Not
+    for a cell that shares memory with a copy: the pulse would count as that cell's. timer: -1 for none.
     """
     if timer >= 0:
         _set_timer(timer, 1, 0)

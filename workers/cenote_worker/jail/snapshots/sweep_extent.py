@@ -1,8 +1,7 @@
-"""How much memory it takes to write to a part of an array, or to rows and columns of a frame of pandas, page by
-page.
+"""How much memory a write to a part of an array, or to rows and columns of a pandas frame, affects, page by page.
 
-Nothing is written, and little is read. What pandas makes anew, as where the type of a column changes, counts as if
-it were written to in place: the price of that is a copy.
+Nothing is written, and little is read. If pandas makes a new array, as when the type of a column changes, that counts
+as a write in place: the error costs a copy.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 __builtins__ = BUILTINS
 
 _SAMPLES: Final = 1000
-"""Of what picks places one by one: enough to tell those that lie together from those that do not."""
+"""Places of an index that picks them one by one: enough to distinguish dense from sparse ones."""
 
 
 def index_of(code: ast.expr, value_of: Callable[[str], object]) -> object:
-    """What is written between brackets, of numbers, slices, and names of numbers and arrays.
+    """The value of an index expression of numbers, slices, and names of numbers and arrays.
 
-    Raises ValueError for anything else, and what `value_of` does for a name.
+    Raises ValueError for anything else, and any error of `value_of` for a name.
     """
     match code:
         case ast.Constant(value=value) if value is ... or value is None or type(value) is int:
@@ -48,7 +47,7 @@ def index_of(code: ast.expr, value_of: Callable[[str], object]) -> object:
 
 
 def reached(array: np.ndarray[Any, Any], index: Any) -> int:
-    """Bytes of the pages, estimated; 0 where that is not known. array: of numpy's own class."""
+    """Bytes of the pages, estimated; 0 if unknown. array: of numpy's own class."""
     if isinstance(index, type(array)):
         return _at_places(array, index)
     if isinstance(index, tuple) and any(isinstance(part, type(array)) for part in index):
@@ -61,7 +60,7 @@ def reached(array: np.ndarray[Any, Any], index: Any) -> int:
 
 
 def _in_part(part: np.ndarray[Any, Any]) -> int:
-    """What lies no further apart than a page is a run, and runs lie on pages of their own."""
+    """Items no further apart than a page form a run, and runs are on separate pages."""
     if not part.size:
         return 0
     runs, length = 1, part.itemsize
@@ -92,7 +91,7 @@ def _under_mask(array: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> int:
 
 
 def _at_numbers(array: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> int:
-    """The way from one place to the next, but no more than a page of its own for each."""
+    """The distance from one place to the next, but at most one page for each."""
     each, every = array.nbytes // len(array), 1 + numbers.size // _SAMPLES
     there = numbers[1::every].astype("i8")
     if not len(there):
@@ -108,13 +107,13 @@ def _whole_pages(length: int) -> int:
 _MOST_COLUMNS: Final = 1000
 
 _NUMBER: Final = 8
-"""Bytes of what most columns are made of."""
+"""Bytes of an item of most columns."""
 
 _A_PAGE: Final = 512
-"""Rows: so many of them are on a page."""
+"""Rows on a page."""
 
 _SAMPLES_OF_FRAMES: Final = 100
-"""Of such pages, to tell how many of them a condition picks something of."""
+"""Such pages that are sampled, to estimate on how many of them a condition picks something."""
 
 _Condition = Callable[[Any, Any], Any]
 _CONDITIONS: Final[Mapping[type[ast.cmpop], _Condition]] = {
@@ -128,7 +127,7 @@ _CONDITIONS: Final[Mapping[type[ast.cmpop], _Condition]] = {
 
 
 def reached_in_frame(frame: object, part: SweptPart, namespace: Mapping[str, object]) -> int:
-    """Bytes of the pages, estimated; 0 where that is not known. part: by `loc` or `iloc`."""
+    """Bytes of the pages, estimated; 0 if unknown. part: by `loc` or `iloc`."""
     if not is_frame(frame, 0):
         return 0
     rows, columns = part.index, None
@@ -142,7 +141,7 @@ def reached_in_frame(frame: object, part: SweptPart, namespace: Mapping[str, obj
 
 
 def is_frame(value: object, size: int) -> bool:
-    """Whether it is a frame or series of pandas' own, which may have so many bytes."""
+    """Whether it is a frame or series of pandas' own, which may have that many bytes."""
     pandas = sys.modules.get("pandas")
     with suppress(Exception):  # a cell may have changed pandas, and an import may be under way
         kinds = (pandas.DataFrame, pandas.Series) if pandas is not None else ()
@@ -151,7 +150,7 @@ def is_frame(value: object, size: int) -> bool:
 
 
 def _written(frame: Any, by: str, columns: ast.expr | None) -> Iterator[np.ndarray[Any, Any]]:
-    """Memory of numpy's in which the columns lie."""
+    """numpy's memory that the columns are in."""
     if type(frame) is sys.modules["pandas"].Series:
         yield from _numbers(frame)
     elif frame.shape[1] <= _MOST_COLUMNS:
@@ -161,12 +160,12 @@ def _written(frame: Any, by: str, columns: ast.expr | None) -> Iterator[np.ndarr
             case _ if columns is None or is_all(columns):
                 places = range(frame.shape[1])
                 found = [each for place in places for each in _numbers(frame.iloc[:, place])]
-                # Columns of one table lie side by side, on the same pages.
+                # Columns of one table are side by side, on the same pages.
                 yield from {id(table): table for table in map(_table, found)}.values()
 
 
 def _column(frame: Any, name: object, by: str) -> Any:
-    """Not `frame[name]`, which some versions of pandas keep."""
+    """Not `frame[name]`, which some versions of pandas cache."""
     return frame.iloc[:, name if by == "iloc" else frame.columns.get_loc(name)]
 
 
@@ -182,7 +181,7 @@ def _numbers(series: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _share(rows: ast.expr, value_of: Callable[[str], object]) -> float:
-    """The part of all pages of a column on which something is written."""
+    """The share of a column's pages on which something is written."""
     match rows:
         case _ if is_all(rows):
             return 1.0
@@ -199,7 +198,7 @@ def _share(rows: ast.expr, value_of: Callable[[str], object]) -> float:
 
 
 def _share_of(values: Any, kinds: str, picked: Callable[[Any], Any]) -> float:
-    """values: a column, or an array, of numbers of these kinds. picked: which of some of them."""
+    """values: a column, or an array, of numbers of these kinds. picked: selects some of them."""
     pandas, numpy = sys.modules["pandas"], sys.modules["numpy"]
     array = values.values if type(values) is pandas.Series else values
     if type(array) is not numpy.ndarray or array.ndim != 1 or array.dtype.kind not in kinds or not len(array):

@@ -1,10 +1,10 @@
-"""Arrays that a cell is going to rewrite, all of them or parts, as its syntax says before it runs.
+"""Arrays that a cell is going to rewrite, as a whole or in part, according to its syntax, before it runs.
 
 Nothing of such an array would be shared with the copy for long, and giving the copy up beforehand costs a tenth of
-what giving it up halfway does. Only what is certain counts: plain statements that come before anything that may
-take its time, and those of a function of the user's that is called then (`cost_forecast.py`). What else sweeps is
-found out by the warden (`snapshot_cost_monitor.py`). Of pandas only `loc` and `iloc` are among these: what else it
-does in place it mostly does to new memory.
+giving it up halfway. Only certain cases count: plain statements that come before anything that may take time, and
+those of a user's function that is called then (`cost_forecast.py`). Other sweeps are found by the warden
+(`snapshot_cost_monitor.py`). Of pandas only `loc` and `iloc` are covered: its other operations in place mostly write
+to new memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST: Final = 20
 """Statements that are looked at."""
 
 _LONGEST: Final = 200
-"""Nodes of one that are: 0.1 ms. Data that is written out as code takes its time to run, too."""
+"""Nodes of a statement that are looked at: 0.1 ms. Longer data literals take time to run, too."""
 
 _PLAIN: Final = (
     ast.Import,
@@ -47,7 +47,7 @@ _SLOW: Final = (
     ast.Pow,
     ast.Starred,
 )
-"""What may run code of any length, or compute for long with few operands. So may calls, but for these."""
+"""Syntax that may run code of any length, or compute for long with few operands. So may calls, except for these."""
 
 _NUMPY: Final = frozenset({"np", "numpy"})
 _ELEMENTWISE: Final = frozenset({
@@ -56,27 +56,27 @@ _ELEMENTWISE: Final = frozenset({
     "rint", "round", "sign", "sin", "sqrt", "square", "subtract", "tanh", "true_divide", "where",
 })  # fmt: skip
 _OF_ARRAYS: Final = frozenset({"all", "any", "clip", "max", "mean", "min", "round", "std", "sum", "var"})
-"""Methods that take no longer than to rewrite what they are called of."""
+"""Methods that take no longer than rewriting their array."""
 
 _IN_PLACE: Final = frozenset({"byteswap", "fill", "partition", "sort"})
-"""Methods that rewrite all of it."""
+"""Methods that rewrite all of their array."""
 
 _SORTING: Final = frozenset({"partition", "sort"})
-"""Those that do so by masks."""
+"""Those that write with masks."""
 
 _AT_PLACES: Final = frozenset({"place", "put", "putmask"})
-"""Functions of numpy's that write to the first argument where the second says."""
+"""Functions of numpy that write to the first argument at the places in the second."""
 
 _TWO_OPERANDS: Final = frozenset({
     "add", "divide", "floor_divide", "maximum", "minimum", "multiply", "subtract", "true_divide",
 })  # fmt: skip
-"""The third argument of these is what they write to."""
+"""The third argument of these is the one that they write to."""
 
 _QUICK: Final = frozenset({"print", "len", "float", "int"})
 
 
 _EVERY_ROW: Final = 2**62
-"""Times that a loop over all rows of an array runs, if nobody has counted them: more than there are."""
+"""Times that a loop over all rows of an array runs, if not known: more than there are rows."""
 
 By = Literal["", "loc", "iloc"]
 
@@ -85,8 +85,8 @@ By = Literal["", "loc", "iloc"]
 class CallAhead:
     """A function that is called by its name, before anything that takes time.
 
-    arguments, keywords: names that it is given; None for what is no name, or was bound just now. defined: functions
-    that the same code has defined before.
+    arguments, keywords: names passed; None for what is no name, or was just bound. defined: functions that the same
+    code has defined before.
     """
 
     function: str
@@ -97,10 +97,10 @@ class CallAhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptPart:
-    """What of the value of a name is written to, if it is an array.
+    """The part of a name's value that is written to, if it is an array.
 
-    names: what those in the index are called in the namespace. by: what the index is given to, if not to the array
-    itself: then it is one of a frame or series of pandas. times: how often, at places of their own.
+    names: the names in the index, as they are in the namespace. by: the accessor that takes the index, if not the
+    array itself: then the array is that of a pandas frame or series. times: how often, each time at other places.
     """
 
     array: str
@@ -112,16 +112,16 @@ class SweptPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """A name whose value is put in order, if it is an array."""
+    """A name whose value is sorted, if it is an array."""
 
     array: str
 
 
 Rewritten = str | Sorted | SweptPart
-"""A name whose value is rewritten as a whole, if it is an array, or put in order, or what of it is written to."""
+"""A name whose value is rewritten as a whole, if it is an array, or sorted, or the part of it that is written to."""
 
 Ahead = Rewritten | CallAhead
-"""That, or a call, of which it is to be found out. Nothing is known of what comes behind a call."""
+"""That, or a call, whose effect is still to be found. Nothing is known of what comes after a call."""
 
 
 def sweeps(body: Sequence[ast.stmt]) -> tuple[Ahead, ...]:
@@ -131,7 +131,7 @@ def sweeps(body: Sequence[ast.stmt]) -> tuple[Ahead, ...]:
 
 
 def may_sweep(body: Sequence[ast.stmt]) -> bool:
-    """Whether `sweeps` may give anything: most code does nothing of the kind, as this tells in microseconds."""
+    """Whether `sweeps` may give anything. This takes microseconds, and most code does nothing of the kind."""
     return any(map(_is_of_interest, body[:_MOST]))
 
 
@@ -141,7 +141,7 @@ def _swept(
     bound: set[str],
     views: dict[str, str | SweptPart],
 ) -> Iterator[Ahead]:
-    """defined, bound: by the same code, before; what is bound by it is new memory, but for views of what is not."""
+    """defined, bound: by the same code, before. What it binds is new memory, except for views of other memory."""
     for statement in statements:
         if isinstance(statement, ast.FunctionDef) and _is_defined_at_once(statement):
             defined[statement.name] = statement
@@ -196,7 +196,7 @@ def _ahead(call: ast.Call, defined: Mapping[str, ast.FunctionDef], bound: Collec
 
 
 def _called(statement: ast.stmt) -> ast.Call | None:
-    """A call that is all that a statement does, of a function by its name, if it is none of Python's own."""
+    """A call of a function by its name that is the whole statement, if it is no builtin."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call):
             return call if name not in _QUICK else None
@@ -212,7 +212,7 @@ def _is_defined_at_once(function: ast.FunctionDef) -> bool:
 
 
 def _times(loop: ast.For) -> int:
-    """How often its body certainly runs, at least if an array that it is about has rows; 0 for other loops."""
+    """How often its body certainly runs, if an array that it is about has rows; 0 for other loops."""
     match loop.iter:
         case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))], keywords=[]):
             return max(0, count)
@@ -231,7 +231,7 @@ def _is_of_rows(count: ast.expr) -> bool:
 
 
 def _each_time(part: SweptPart, counter: Collection[str], times: int) -> Iterator[SweptPart]:
-    """`a[i]` and `a[i, ...]` in a loop over `i`, as the first of what it reaches."""
+    """`a[i]` and `a[i, ...]` in a loop over `i`, as a part with the first row it reaches."""
     places = part.index.elts if isinstance(part.index, ast.Tuple) else [part.index]
     names = {word: known for word, known in part.names.items() if word not in counter}
     first, *others = places
@@ -252,7 +252,7 @@ def _words(written: Rewritten) -> Collection[str]:
 
 
 def _viewed(value: ast.expr) -> Iterator[str | SweptPart]:
-    """Of what array a value is a view, if it is one of an array at all."""
+    """The array that a value is a view of, if it is a view of an array at all."""
     match value:
         case ast.Subscript(slice=ast.Slice()):
             yield from _written_to(value)
@@ -278,14 +278,14 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 
 
 def _written(function: str, arguments: list[ast.expr]) -> list[ast.expr]:
-    """Of the arguments of a function of numpy's."""
+    """The arguments that a function of numpy writes to."""
     if function == "copyto":
         return arguments[:1]
     return arguments[2:3] if function in _TWO_OPERANDS else []
 
 
 def _in_place(statement: ast.stmt) -> str | Sorted | None:
-    """What a method of those is called of that rewrite it; None for another statement."""
+    """The array that a rewriting method is called on; None for another statement."""
     match statement:
         case ast.Expr(
             value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method), args=values)
@@ -304,7 +304,8 @@ def _is_quick(*code: ast.AST) -> bool:
 
 
 def nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """As `ast.walk`, which goes by builtins that a cell may have ruined. Trees may be deeper than calls, and wide."""
+    """Like `ast.walk`, which uses builtins that a cell may have broken. Trees may be deeper than the stack, and
+    wide."""
     waiting = [iter([node])]
     while waiting:
         for each in waiting[-1]:
@@ -337,7 +338,7 @@ def _is_slow(node: ast.AST) -> bool:
 
 
 def _is_elementwise(subscripts: str) -> bool:
-    """Of `numpy.einsum`: nothing is summed up."""
+    """Whether `numpy.einsum` sums nothing up."""
     operands, _, result = subscripts.partition("->")
     return bool(result) and set(operands) - set(", ") == set(result) - set(" ")
 

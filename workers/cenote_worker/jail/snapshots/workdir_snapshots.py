@@ -1,4 +1,4 @@
-"""The working directory as it was with each copy of the worker that the warden keeps."""
+"""The working directory at the time of each copy of the worker that the warden keeps."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from cenote_worker.process.worker_settings import WorkerSettings
 __builtins__ = BUILTINS
 
 NONE: Final = 0
-"""The version of a directory that is not kept."""
+"""The version number of a directory that is not kept."""
 
 _SHARE: Final = 4
-"""One part in so many of the disk may be copies of files."""
+"""Copies of files may take one part in this many of the disk."""
 
 _MAX_FILE: Final = 2**28
 """Bytes of one file: copying it takes a tenth of a second, after each cell that has written to it."""
 
 
 class WorkdirSnapshots:
-    """Numbers of versions grow with time, also when the process goes on from a copy that knows of fewer."""
+    """Version numbers grow with time, even when the process continues from a copy that knows of fewer."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._versions = _versions(settings)
         self.unkept = ""
-        """Why the directory is not kept that was to be kept last; empty when it is."""
+        """Why the directory was not kept the last time; empty when it was."""
 
     def begin_anew(self) -> None:
-        """In another jail, which has none of the versions that were kept."""
+        """Called in another jail, which has none of the kept versions."""
         self._versions, self.unkept = _versions(self._settings), ""
 
     def keep(self) -> int:
-        """The number of a version that is equal to the directory now: one from before where nothing has changed."""
+        """The number of a version that equals the directory now: an earlier one if nothing has changed."""
         recorded = self._versions.record(time.monotonic_ns(), or_last=True)
         if not recorded.kept:
             self.unkept = f"the working directory is not kept: {recorded.skipped[0].reason}"
@@ -51,7 +51,7 @@ class WorkdirSnapshots:
         return recorded.version
 
     def bring(self, number: int, paths: Collection[str]) -> str:
-        """Makes these paths what they were in a version. Gives why they are not that now; empty when they are.
+        """Restores these paths from a version. Returns why that failed; empty on success.
 
         Never raises.
         """
@@ -70,18 +70,19 @@ class WorkdirSnapshots:
         return ""
 
     def wanted(self, numbers: Collection[int], newest: int) -> None:
-        """Drops what no copy has any more. newest: that the warden has heard of; later ones are on their way."""
+        """Drops versions that no copy has any more. newest: the newest that the warden knows of; later ones are on
+        their way."""
         for number in [each for each in self._versions.numbers() if each <= newest and each not in numbers]:
             self._versions.drop(number)
 
     def learn(self, number: int) -> None:
-        """The directory is as whoever kept that version has left it. Never raises: then all of it is copied anew."""
+        """Says that the directory equals that version. Never raises: on failure all of it is copied again."""
         if number != NONE:
             with suppress(VersionLost):
                 self._versions.learn(number)
 
     def restore(self, number: int) -> tuple[str, ...]:
-        """Brings a version back. Gives what of it is not as it was, a line each. Never raises."""
+        """Restores a version. Returns what could not be restored, a line each. Never raises."""
         if number == NONE:
             return (self.unkept or "the working directory was not kept",)
         try:

@@ -1,4 +1,4 @@
-"""When the worker is copied: the worker's side of snapshots. What is kept of the copies is the warden's affair."""
+"""When the worker is copied: the worker's side of snapshots. Which copies are kept is the warden's decision."""
 
 from __future__ import annotations
 
@@ -63,18 +63,17 @@ _FORGOING_SECONDS: Final = 1.0
 _MAX_REASON: Final = 500
 
 _STREAMS: Final = 3
-"""Descriptors that `keep` begins with. The line of requests follows, then what else a copy holds on to."""
+"""Descriptors that `keep` begins with. The request socket follows, then what else a copy keeps open."""
 
 
 class NotCopied(Exception):
-    """No copy of this process would be one that computes; the message is the reason."""
+    """No copy of this process would be able to compute; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Latest:
-    """The copy that was made last. names: what it has, None where that cannot be compared, and no state behind it be
-    told by bindings. holdings: what of descriptors it has. files: the version of the working
-    directory that goes with it.
+    """The copy that was made last. names: its bindings; None if they cannot be compared, so that no later state can
+    be sent as bindings. holdings: its descriptors. files: the version of the working directory that belongs to it.
     """
 
     pid: int
@@ -84,12 +83,12 @@ class _Latest:
 
 
 class Snapshots:
-    """Keeps the state as it is, when it has changed and somebody will want to go back to it.
+    """Keeps the state when it has changed and a client may want to restore it.
 
-    A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
-    None is made where the latest one, with some names bound to small values, is the state of now, whatever has become
-    of files: then the warden is told of these, and whoever goes on from there binds them first. Nor is one made where
-    the cells since the latest one can be run again, for less than copies cost: see `replay.py`.
+    A copy is made as soon as the worker is idle, so that no client waits for it; at the latest before the next cell.
+    None is made if the latest copy, with some names bound to small values, is the current state, whatever has become
+    of files: then the warden gets these bindings, and a process that continues from the copy binds them first. Nor is
+    one made if the cells since the latest copy can be run again for less than copies cost: see `replay.py`.
     """
 
     def __init__(
@@ -107,20 +106,19 @@ class Snapshots:
         adopt: Callable[[int, bytes], tuple[str, ...]],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
-        """line: descriptor of the line to the warden, -1 for none. pulse: that of the timer that rouses it, likewise.
+        """line: descriptor of the socket to the warden, -1 for none. pulse: that of the timer that wakes it,
+        likewise. beginning: whether the current state is kept as the initial one. files: the working directory, kept
+        with each copy. sources: see `difference`.
 
-        beginning: what keeps the state as it is now. files: the working directory, kept with each copy. sources: see
-        `difference`.
-
-        keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
-        again. is_collecting: see `Imported`. adopt: makes of a fork of a copy the state of a later step, given its
-        number and bindings in this namespace (see `difference`) or cells (see `replay.py`); gives what differs.
-        answer: see `borrow`; it gets the number of the copy's files as well.
+        keep: gives the descriptors that a copy keeps open. quiet: called before each copy; ends those threads of ours
+        that can be started again. is_collecting: see `Imported`. adopt: turns a fork of a copy into the state of a
+        later step, given its number and bindings in this namespace (see `difference`) or cells (see `replay.py`);
+        returns what differs. answer: see `borrow`; it gets the number of the copy's files as well.
         """
         self._line = socket_of(line) if line >= 0 else None
         self._inode = _fstat(line).st_ino if line >= 0 else 0
         self._news = select.poll()
-        """Tells whether something came on the line: asked before each cell and behind it, and hardly ever it has."""
+        """Tells whether a message has come from the warden: polled before and after each cell, and rarely true."""
         if line >= 0:
             self._news.register(line, select.POLLIN)
         self._pulse = pulse
@@ -136,40 +134,40 @@ class Snapshots:
         self._huge_pages = HugePages()
         self._free_memory = FreeMemory()
         self._withheld = Withheld(())
-        """What this process, a copy, does not have."""
+        """Memory that this process, a copy, lacks."""
         self._pools = NO_POOLS
-        """Those whose threads this process, a copy, does not have."""
+        """Pools whose threads this process, a copy, lacks."""
         self._is_beginning = beginning.is_kept
-        """Whether this is what the worker began with: nobody has asked anything of it yet."""
+        """Whether this is the worker's initial state: no request has come yet."""
         self._changed = True
         self._bound: frozenset[str] | None = None
         self._log = ReplayLog(is_whole=False)
-        """Of the cells since the latest copy."""
+        """The log of the cells since the latest copy."""
         self._copy_seconds = 0.0
-        """Of CPU time, that making the latest one took."""
+        """CPU time that making the latest copy took."""
         self._passing = False
         self._latest: _Latest | None = None
-        """That the state rests on which was kept last; None once it has gone."""
+        """The latest copy, which the kept state is based on; None once it has ended."""
         self._ended = False
-        """Whether that copy has gone before its time."""
+        """Whether that copy has ended early."""
         self._step = 0
         self._wanted = NONE
-        """The version of the files that goes with what this process, come of a copy, is to be at."""
+        """The version of the files for the state that this process, come from a copy, is to have."""
         self._is_copy = False
-        """Whether this process was forked from a worker, whose place it has taken."""
+        """Whether this process was forked from a worker and has replaced it."""
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
         """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
-        lock that somebody else has now."""
+        lock that another process holds now."""
         self.severed_pipes: frozenset[int] = frozenset()
         self._differing: tuple[str, ...] = ()
-        """What cells that were run again have left, and had not left before."""
+        """What cells that were run again have changed and had not changed the first time."""
         self.amiss: tuple[str, ...] = ()
-        """What else is not as it was then, a line each."""
+        """What else differs from the former state, a line each."""
 
     @property
     def step(self) -> int:
-        """The last one that ran."""
+        """The last step that ran."""
         return self._step
 
     def changed(
@@ -180,11 +178,11 @@ class Snapshots:
         cell: ReplayableCell | None = None,
         passing: bool = False,
     ) -> None:
-        """The state is another than the one that was copied. step: of the cell that changed it, if one did.
+        """The state differs from the one that was copied. step: of the cell that changed it, if one did.
 
         bound_only: names that it has written, if nothing else can have changed but files of the working directory.
-        cell: one that would do the same again, if nothing but that has changed the state.
-        passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
+        cell: a repeatable cell, if nothing else has changed the state. passing: the state is about to be replaced by
+        the one before, and is copied only if another cell comes first.
         """
         self._bound = None if self._changed else bound_only
         self._log.add(None if self._changed else cell)
@@ -192,25 +190,26 @@ class Snapshots:
         self._step = self._step if step is None else step
 
     def may_differ(self) -> None:
-        """Code of the user's may have run that is no cell: of the latest copy no state is told any more."""
+        """User code that is no cell may have run: no later state is sent as bindings of the latest copy."""
         self._log.add(None)
         if self._latest is not None:
             self._latest = replace(self._latest, names=None)
 
     def begun(self) -> None:
-        """Something is asked that may make another state of the one that the worker began with."""
+        """A request has come that may change the initial state."""
         self._is_beginning = False
 
     def image(
         self, write: Callable[[Callable[[], None]], tuple[int, ...] | None], way: int
     ) -> tuple[int, ...] | None:
-        """Has a copy of this process write itself. Gives None as soon as the copy needs nothing more of this process.
+        """Has a copy of this process write itself. Returns None as soon as the copy needs nothing more of this
+        process.
 
-        In another process that has become what was written: the descriptors that it was given. The first is for the
-        caller; the others took the places of those that `keep` names beyond the streams and the line of requests.
+        In another process that was made from what was written: returns the descriptors that it was given. The first
+        is for the caller; the others replaced those that `keep` names after the streams and the request socket.
 
-        way: the descriptor on which the copy speaks. write: the copy's work; it is given what lets this process go
-        on, and gives None in the copy, else those descriptors. Raises NotCopied, OSError.
+        way: the descriptor that the copy writes to. write: the copy's work. It gets a function that lets this process
+        continue, and returns None in the copy, else those descriptors. Raises NotCopied, OSError.
         """
         self._quiet()
         if reasons := self._safety.make_quiet():
@@ -237,11 +236,11 @@ class Snapshots:
         parting: Parting,
         telling: int,
     ) -> tuple[int, ...]:
-        """The life of a copy that writes itself. Returns in a process that has become it. spent: microseconds."""
+        """The life of a copy that writes itself. Returns in a process made from it. spent: microseconds."""
         given, folder, collects, mask = None, "", gc.isenabled(), os.umask(0)
         with suppress(BaseException):
             os.umask(mask)
-            gc.disable()  # a look at all objects would write to the pages of all
+            gc.disable()  # gc would write to the pages of all objects
             folder = _getcwd()
             holdings.sever()
             parting.done()
@@ -252,7 +251,7 @@ class Snapshots:
         if collects:
             gc.enable()
         os.umask(mask)
-        with suppress(OSError):  # it had been removed, or was none of the jail's own
+        with suppress(OSError):  # it had been removed, or was not in the jail
             _chdir(folder)
         self._withheld.make_up()
         self._pools.part()
@@ -275,12 +274,12 @@ class Snapshots:
         return given
 
     def number(self, step: int) -> None:
-        """The state is that of another step as well: it is kept under this number, too."""
+        """The state is also that of another step: it is kept under this number, too."""
         if step != self._step:
             self.changed(step)
 
     def rest(self, is_idle: Callable[[], bool]) -> bool:
-        """Nothing is under way: copies what has changed, unless the next request is there. See `take`.
+        """Called when the worker is idle: copies a changed state, unless the next request is there. See `take`.
 
         Not before the first cell: several injections often follow each other then.
         """
@@ -291,9 +290,10 @@ class Snapshots:
         return is_idle() and self.take()
 
     def take(self, *, firmly: bool = False) -> bool:
-        """Copies the state if it has changed, or its copy has ended. firmly: no cell is to be run again for it.
+        """Copies the state if it has changed, or its copy has ended. firmly: makes a real copy instead of relying on
+        replayed cells.
 
-        True in a process that has come of the copy: it is the worker now.
+        True in a process that came from the copy: it is the worker now.
         """
         if self._line is None:
             return False
@@ -310,22 +310,22 @@ class Snapshots:
             return False
 
     def unkept(self) -> str:
-        """Why the state that was to be kept last is not; empty when it is, for all that the warden has said."""
+        """Why the last state is not kept; empty when it is, according to the warden's messages."""
         if self._line is not None:
             with suppress(OSError):
                 self._heed(self._line)
         return self._unkept or (_ENDED if self._ended else self._files.unkept)
 
     def unkeepable(self) -> str:
-        """What the cell that has just ended has left that forbids any copy; empty if that was said before."""
+        """What the cell that has just ended has left that prevents any copy; empty if that was reported before."""
         if self._line is None:
             return ""
         return ", ".join(map(str, self._safety.lasting()))[:_MAX_REASON]
 
     def forgo(self) -> None:
-        """Gives up all copies that nobody has asked for, since what runs next would pay too much for them.
+        """Gives up all copies that no client has asked for, since what runs next would pay too much for them.
 
-        Returns when they are gone, and their memory is this process's alone.
+        Returns when they have ended, and their memory is this process's alone.
         """
         if self._line is None or self._unkept:
             return
@@ -339,7 +339,7 @@ class Snapshots:
                 self._unkept, self._latest = _FORESEEN, None
 
     def go_on_from(self, beginning: Beginning, amiss: tuple[str, ...]) -> None:
-        """This process is to be at what somebody wants of that state. amiss: what of it is not as it was.
+        """This process is to have a state that a client wants, based on the initial one. amiss: how it differs.
 
         Raises ValueError.
         """
@@ -352,37 +352,35 @@ class Snapshots:
         self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
 
     def skip(self) -> None:
-        """As `forgo`, where the state may not have been copied yet: then it is not, and nobody pays for that."""
+        """Like `forgo`, if the state may not have been copied yet: then it is not copied, which costs nothing."""
         if self._line is None:
             return
         if self._changed:
-            self._unkept = ""  # which was said of another state
+            self._unkept = ""  # it was about another state
         self.forgo()
         if self._changed:
             self._unkept = _FORESEEN
 
     @property
     def is_kept(self) -> bool:
-        """Whether the state that was to be kept last is, as far as `take` has heard."""
+        """Whether the last state is kept, as far as `take` knows."""
         return not (self._unkept or self._ended or self._files.unkept)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the copy that was made last has gone since, as far as `unkept` has heard."""
+        """Whether the latest copy has ended since, as far as `unkept` knows."""
         return self._ended
 
     def alive(self) -> None:
-        """This process has come of a copy, and works. Raises OSError."""
+        """Tells the warden that this process, come from a copy, works. Raises OSError."""
         if self._line is not None:
             send(self._line, {"op": "alive"})
 
     def served(self) -> None:
-        """This process has come of a copy, and has answered something."""
+        """Tells the warden that this process, come from a copy, has answered a request."""
         if self._line is None:
             return
-        with suppress(
-            OSError
-        ):  # that was a cell which has closed the line: no further state is kept, as is told
+        with suppress(OSError):  # a cell has closed the line: no further state is kept, which is reported
             send(self._line, {"op": "served"})
 
     def label(self, text: str) -> None:
@@ -391,9 +389,10 @@ class Snapshots:
         send(self._line, {"op": "label", "step": self._step, "label": text[:MAX_LABEL]})
 
     def borrow(self, step: int) -> socket.socket | None:
-        """A line to a fork of the copy of that step, which `answer`s at the other end; None where none are kept.
+        """A socket to a fork of the copy of that step, which runs `answer` at the other end; None if no copies are
+        kept.
 
-        It is at its end at once when there is no such copy. Raises OSError.
+        The socket is at its end at once when there is no such copy. Raises OSError.
         """
         if self._line is None:
             return None
@@ -404,17 +403,17 @@ class Snapshots:
         return here
 
     def _ring(self) -> None:
-        """The warden may be at leisure where no copy is kept; see there."""
+        """Wakes the warden, which may be idle when no copy is kept; see there."""
         if self._latest is not None and self._latest.pid == BEGINNING:
             wake_warden(self._pulse)
 
     def _is_told(self, line: socket.socket) -> bool:
-        """Whether it was enough to tell the warden what has been bound since the latest copy, or what has run."""
+        """Whether sending the warden the bindings since the latest copy, or the cells run, was enough."""
         latest = self._latest
         if latest is None:
             return False
         bindings, is_bound = self._told(latest)
-        # A file may be open still that nobody has a name for.
+        # A file may still be open without a name.
         if bindings is None or self._holdings() != latest.holdings:
             return False
         files = self._files.keep()
@@ -426,8 +425,8 @@ class Snapshots:
         return True
 
     def _told(self, latest: _Latest) -> tuple[bytes | None, bool]:
-        """What makes the state of now of that copy's, and whether that is bindings. After cells that are run again it
-        is not known any more what these have written into."""
+        """What turns that copy's state into the current one, and whether that is bindings. After replayed cells it is
+        unknown which objects they have changed."""
         if self._bound is not None and latest.names is not None and not self._log.is_told:
             bindings = difference(latest.names, self._namespace, self._bound, self._sources)
             if bindings is not None:
@@ -489,11 +488,11 @@ class Snapshots:
 
     @property
     def line(self) -> tuple[int, ...]:
-        """Descriptors of the line to the warden and of the timer that rouses it, if there are any."""
+        """Descriptors of the socket to the warden and of the timer that wakes it, if there are any."""
         return () if self._line is None else (self._line.fileno(), self._pulse)
 
     def _heed(self, line: socket.socket) -> None:
-        """Takes note of which copies there still are. Raises OSError."""
+        """Reads which copies still exist. Raises OSError."""
         if _fstat(line.fileno()).st_ino != self._inode:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
         if not self._news.poll(0):
@@ -515,7 +514,8 @@ class Snapshots:
         names: BindingsBaseline | None,
         files: int,
     ) -> bool:
-        """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
+        """The copy's life. Returns in a process that is the worker now, after the process it was copied from has
+        died."""
         with suppress(BaseException):
             here.close()
             self._unkept, self._is_copy = "", True
@@ -527,7 +527,7 @@ class Snapshots:
             self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
             self.amiss = (*self._differing, *self._files.restore(self._wanted), *self._pools.renew())
             self._pools = NO_POOLS
-            self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
+            self._ended = os.getpid() == copy  # it is no copy any more, since this is the worker now
             if not self._ended:
                 names = None if self._log.is_told else names
                 self._latest = _Latest(pid=copy, names=names, holdings=self._holdings(), files=files)
@@ -535,7 +535,8 @@ class Snapshots:
         os._exit(1)
 
     def _go_on(self, told: Message) -> None:
-        """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
+        """Called in a fork of a copy. told: bindings of a later step than the copy's, if wanted. Raises
+        ValueError."""
         self._withheld.make_up()
         self._pools.part()
         self._wanted = number(told, "files")
@@ -550,6 +551,6 @@ class Snapshots:
             self._differing = self._adopt(self._step, data)
 
     def _lend(self, line: socket.socket) -> None:
-        """In a fork of a copy that is lent: what is not the state that was asked for is no answer."""
+        """In a fork of a copy that is lent: answers only if the state is the one that was requested."""
         if not self._differing:
             self._answer(line, self._wanted)

@@ -1,1 +1,1 @@
-"""The state of a namespace on its way into a checkpoint, another process, or back."""
+"""The transfer of a namespace's state into a checkpoint, another process, or back."""

@@ -1,6 +1,6 @@
-"""State that no name leads to, on its way from one process to another; see HIDDEN in `execution/trace.py`.
+"""Transfers state that no name leads to from one process to another; see HIDDEN in `execution/trace.py`.
 
-To be called in the context of the cells: some of it is a context variable.
+Call it in the context of the cells: some of the state is a context variable.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __builtins__ = BUILTINS
 
 
 def take_states(states: Iterable[str]) -> dict[str, object]:
-    """Copies of these states. One whose library is not imported is left out. Raises NotKept."""
+    """Copies of these states. A state whose library is not imported is left out. Raises NotKept."""
     found = {state: _of(state)[0]() for state in states}
     return {state: value for state, value in found.items() if value is not None}
 
 
 def put_states(taken: Mapping[str, object]) -> None:
-    """All of them, or none. Raises what setting one of them raises."""
+    """Sets all of them, or none. Raises any error from setting one."""
     before = take_states(taken)
     try:
         for state, value in taken.items():
@@ -46,11 +46,11 @@ SETTINGS: Final = (
     "logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch", "socket", "csv", "colormaps",
     "sklearn",
 )  # fmt: skip
-"""How the process and its libraries are set; the other states are where programs are, and which numbers they draw."""
+"""Settings of the process and its libraries; the other states are positions of programs, and their random numbers."""
 
 
 def take_settings() -> dict[str, object]:
-    """Those that can be copied, whatever a library makes of it."""
+    """The settings that can be copied; errors are ignored."""
     found = dict[str, object]()
     for state in SETTINGS:
         with suppress(Exception):
@@ -59,14 +59,14 @@ def take_settings() -> dict[str, object]:
 
 
 def put_settings(taken: Mapping[str, object]) -> None:
-    """Those that can be set."""
+    """Sets those that can be set."""
     for state, value in taken.items():
         with suppress(Exception):
             put_states({state: value})
 
 
 _Carried = tuple[Callable[[], object], Callable[[Any], None]]
-"""How to take a state, and how to set it."""
+"""Functions that take a state, and that set it."""
 
 
 def _of(state: str) -> _Carried:
@@ -94,12 +94,12 @@ def _take_filters() -> object:
 
 
 def _put_filters(filters: list[Any]) -> None:
-    warnings.resetwarnings()  # tells the interpreter that what it knows of them is old
+    warnings.resetwarnings()  # tells the interpreter that its cached filters are outdated
     warnings.filters[:] = filters  # type: ignore[index]
 
 
 def _take_identity() -> object:
-    """What the namespace says it is, and is in. Who has handlers of signals has others in another process."""
+    """The names of the namespace's module and package. Signal handlers are different in another process."""
     table = vars(sys.modules["__main__"])
     return {key: table[key] for key in ("__name__", "__package__") if key in table}
 
@@ -120,8 +120,8 @@ def _put_locale(name: str) -> None:
 
 
 def _take_logging() -> object:
-    """The levels, by logger, and whether it has a handler that does nothing, as libraries give theirs. Others hold
-    streams and files.
+    """The levels, by logger, and whether it has a handler that does nothing, as libraries install. Other handlers
+    hold streams and files.
     """
     loggers = _loggers()
     if any(logger.filters or not all(map(_does_nothing, logger.handlers)) for logger in loggers.values()):
@@ -178,7 +178,7 @@ def _put_torch_random(state: bytes) -> None:
 
 
 def _take_torch() -> object:
-    """What people set most; whom PyTorch tells of calls cannot be carried."""
+    """The most common settings; function and dispatch modes cannot be carried."""
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return None
@@ -228,7 +228,7 @@ def _put_numpy(taken: tuple[dict[str, Any], dict[str, Any], int]) -> None:
 
 
 def _take_pandas() -> object:
-    """All options, by their whole names."""
+    """All options, by their full names."""
     config = sys.modules.get("pandas._config.config")
     return None if config is None else _flat(config._global_config, "")
 
@@ -255,12 +255,12 @@ def _take_matplotlib() -> object:
     matplotlib = sys.modules.get("matplotlib")
     if matplotlib is None:
         return None
-    # Which backend was not chosen yet is told by an object of its own.
+    # A backend that was not chosen yet is marked by a special object.
     return {key: value for key, value in dict.items(matplotlib.rcParams) if type(value) is not object}
 
 
 def _put_decimal(wanted: decimal.Context) -> None:
-    """Into the present context, to which names of the user's may lead."""
+    """Sets the current context in place, since names of the user's may refer to it."""
     present = decimal.getcontext()
     for key in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp"):
         setattr(present, key, getattr(wanted, key))
@@ -269,7 +269,7 @@ def _put_decimal(wanted: decimal.Context) -> None:
 
 
 def _take_csv() -> object:
-    """Dialects, and how long a field may be."""
+    """Dialects, and the limit of a field's length."""
     csv = sys.modules.get("_csv")
     if csv is None:
         return None
@@ -312,7 +312,7 @@ def _put_sklearn(wanted: dict[str, Any]) -> None:
 
 
 def _take_colormaps() -> object:
-    """Those that programs have registered."""
+    """Colormaps that programs have registered."""
     module = sys.modules.get("matplotlib.cm")
     if module is None:
         return None

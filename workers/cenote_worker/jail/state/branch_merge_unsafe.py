@@ -1,6 +1,6 @@
-"""Several variables on their way from a branch into its source, with what they share, and states of the process.
+"""Merges several variables from a branch into its source, with the objects that they share, and process states.
 
-The functions among them look names up in the namespace that takes them over, as those of a copied state do.
+Functions among them look names up in the receiving namespace, as those of a copied state do.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ANNOTATIONS = "__annotations__"
 
 
 class NamesTogether:
-    """What a pickle of several names holds. parts: of a parcel. modules: to be imported before it is opened.
+    """The content of a pickle of several names. parts: of a parcel. modules: to be imported before it is opened.
 
-    told: a State with the index of all that is in it.
+    told: a State with the index of everything in it.
     """
 
     def __init__(self, parts: Sequence[memoryview], modules: Sequence[str], told: bytes) -> None:
@@ -43,7 +43,7 @@ class NamesTogether:
 
 
 class BranchMerge:
-    """One kernel's, of the common namespace. Code of the user's runs on both sides, as for any value."""
+    """For one kernel's common namespace. User code runs on both sides, as for any value."""
 
     def __init__(
         self, kernel: Kernel, anchors: Callable[[], Anchors], landing: Callable[[], Landing]
@@ -53,7 +53,7 @@ class BranchMerge:
         self._landing = landing
 
     def packed(self, names: Sequence[str], states: Iterable[str]) -> NamesTogether:
-        """Raises KeyError for a name that is not there, NotKept, and whatever pickling raises."""
+        """Raises KeyError for a missing name, NotKept, and any pickling error."""
         namespace = self._kernel.namespace
         values = {each: namespace[each] for each in names}
         taken = self._kernel.in_context(lambda: _taken(states))
@@ -78,9 +78,9 @@ class BranchMerge:
         return told.SerializeToString()
 
     def bind(self, merged: NamesTogether) -> tuple[str, ...]:
-        """Puts them in; gives what is not as it was in the namespace that they come from, a line each.
+        """Binds the values; returns what differs from the namespace that they come from, a line each.
 
-        Raises NotKept, and what rebuilding raises: nothing has changed then.
+        Raises NotKept, and any error from rebuilding: nothing has changed then.
         """
         for module in merged.modules:
             with suppress(Exception):  # a value that needs it says so
@@ -93,7 +93,7 @@ class BranchMerge:
         namespace = self._kernel.namespace
         if _ANNOTATIONS in values and type(namespace.get(_ANNOTATIONS)) is dict:
             values[_ANNOTATIONS] = {**namespace[_ANNOTATIONS], **values[_ANNOTATIONS]}  # type: ignore[dict-item]
-        gone = [namespace.get(each) for each in values]  # an old value that goes may run code
+        gone = [namespace.get(each) for each in values]  # releasing an old value may run code
         namespace.update(values)
         del gone
         return self._compared(merged.told)
@@ -119,7 +119,7 @@ class BranchMerge:
 
 
 def _taken(states: Iterable[str]) -> dict[str, object]:
-    """Those that can be carried; the others are found to be missing where they should have come to."""
+    """The states that can be carried; the receiver finds the others missing."""
     found = dict[str, object]()
     for each in states:
         with suppress(NotKept):
@@ -128,7 +128,7 @@ def _taken(states: Iterable[str]) -> dict[str, object]:
 
 
 def _modules_of(values: Mapping[str, object]) -> list[str]:
-    """Those that are among the values, with what has been imported below them."""
+    """The modules among the values, with their imported submodules."""
     modules = {id(each): dotted for dotted, each in list(sys.modules.items()) if type(dotted) is str}
     named = [modules[id(value)] for value in values.values() if id(value) in modules]
     below = [each for each in list(sys.modules) if any(str(each).startswith(f"{top}.") for top in named)]

@@ -1,8 +1,8 @@
-"""Brings parts of a former state into the live one, and takes parts away from it.
+"""Brings parts of a former state into the live one, and removes parts from it.
 
-A former state is a frozen copy of this process. A fork of it, made for that one question, pickles what is asked for;
-here it is unpickled and bound. That runs code of the user's on both sides, which can do no more than a cell. Both are
-in the jail: neither is trusted by what is outside.
+A former state is a frozen copy of this process. A fork of it, made for one request, pickles the requested values;
+this process unpickles and binds them. That runs user code on both sides, which can do no more than a cell. Both are
+in the jail: no process outside trusts either.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ Sources = Mapping[str, tuple[str, list[int]]]
 """See CellCompiler."""
 
 PATIENCE: Final = 60.0
-"""Seconds. A fork that hangs on a lock of a thread that was not copied is not waited for any longer."""
+"""Seconds. A fork that hangs on a lock of a thread that was not copied is abandoned after that."""
 
 _OWNED: Final = 4 * 2**20
-"""Bytes of arrays that come over into memory of their own, as programs can tell, which takes some milliseconds."""
+"""Bytes of arrays that are transferred into memory of their own (a program can see that), which takes some
+milliseconds."""
 
 
 def order(line: socket.socket, wanted: jail_pb2.Wanted) -> None:
-    """Asks for a parcel. Raises OSError."""
+    """Requests a parcel. Raises OSError."""
     payload, descriptors = jail_pb2.Payload(), list[int]()
     content = Content.pack([wanted.SerializeToString()])
     content.to_wire(payload, descriptors)
@@ -58,7 +59,7 @@ def order(line: socket.socket, wanted: jail_pb2.Wanted) -> None:
 
 
 def ordered(line: socket.socket) -> jail_pb2.Wanted | None:
-    """What is asked for; None when nobody is there any more."""
+    """The requested parts; None when the requester has gone."""
     packet = receive_packet(line)
     if packet is None:
         return None
@@ -69,7 +70,7 @@ def ordered(line: socket.socket) -> jail_pb2.Wanted | None:
 
 
 def hand_over(line: socket.socket, content: Content) -> None:
-    """Raises OSError when nobody is there any more."""
+    """Raises OSError when the requester has gone."""
     given, descriptors = jail_pb2.Given(), list[int]()
     content.to_wire(given.content, descriptors)
     send_packet(line, given.SerializeToString(), descriptors)
@@ -77,17 +78,17 @@ def hand_over(line: socket.socket, content: Content) -> None:
 
 
 def tell_files(line: socket.socket, number: int) -> None:
-    """number: of a version of the working directory. Raises OSError when nobody is there any more."""
+    """number: of a version of the working directory. Raises OSError when the requester has gone."""
     send_packet(line, jail_pb2.Given(files=number).SerializeToString())
 
 
 def refuse(line: socket.socket, reason: str) -> None:
-    """Raises OSError when nobody is there any more."""
+    """Raises OSError when the requester has gone."""
     send_packet(line, make(jail_pb2.Given, refused=reason).SerializeToString())
 
 
 def received(line: socket.socket, step: int) -> tuple[Sources, list[memoryview]]:
-    """Sources of cells, and the other parts of a parcel, in private pages.
+    """Cell sources, and the other parts of a parcel, in private pages.
 
     Raises NotKept with the reason when there is none.
     """
@@ -101,13 +102,13 @@ def received(line: socket.socket, step: int) -> tuple[Sources, list[memoryview]]
 
 
 def sources_in(part: memoryview) -> Sources:
-    """Of cells, in the first part of a parcel."""
+    """Cell sources, in the first part of a parcel."""
     found: Sources = plain_json.loads(bytes(part))
     return found
 
 
 def told_files(line: socket.socket, step: int) -> int:
-    """As `tell_files` has it. Raises NotKept with the reason where nobody tells."""
+    """The number that `tell_files` sent. Raises NotKept with the reason if there is none."""
     given, _ = _answer(line, step)
     if given.WhichOneof("body") != "files":
         raise NotKept(given.refused)
@@ -135,12 +136,12 @@ def packed(
     anchors: Anchors,
     sources: Sources,
 ) -> Content:
-    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace, with recipes for sets in
-    it among its repairs; see `set_recipes`.
+    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace, with recipes for its sets
+    among its repairs; see `set_recipes`.
 
-    Before it stand the sources of cells of which it has functions: a traceback shows lines of theirs.
+    Before it come the sources of the cells that define its functions: tracebacks show their lines.
 
-    Raises NotKept, and whatever pickling the values raises.
+    Raises NotKept, and any error that pickling the values raises.
     """
     values = {name: value for name, value in namespace.items() if name in names}
     parts, met = pickled(
@@ -155,7 +156,7 @@ def packed(
         raise NotKept("it holds the namespace itself, as globals() gives it")
     for name, value in namespace.items():
         if name not in names and id(value) in met.keys() - anchors.keys() and _is_of_the_user(value):
-            # It would come as a second one, of which what goes on using the name knows nothing.
+            # A second object would be made, unknown to code that goes on using the name.
             raise NotKept(f"it holds `{name}`, which does not come along")
     files = {each.co_filename for _, each in met.values() if type(each) is CodeType} & sources.keys()
     told = plain_json.dumps({each: sources[each] for each in sorted(files)}).encode()
@@ -163,7 +164,7 @@ def packed(
 
 
 def _is_of_the_user(value: object) -> bool:
-    """Whether it is pickled by value, and not as the name that it has."""
+    """Whether it is pickled by value, and not by name."""
     if not isinstance(value, type | FunctionType):
         return False
     return value.__module__ == "__main__" or value.__module__ not in sys.modules
@@ -176,7 +177,7 @@ _REASON_CHARS = 300
 
 
 class BranchTransfer:
-    """One kernel's. Locations are those of the common namespace."""
+    """One kernel's transfers. Locations are those of the common namespace."""
 
     def __init__(
         self, kernel: Kernel, checkpointing: Checkpointing, workdir: str, kept_files: WorkdirSnapshots
@@ -188,7 +189,7 @@ class BranchTransfer:
         self._kept_files = kept_files
 
     def versions(self, locations: Iterable[Location]) -> dict[Location, Version]:
-        """Of the live state. Raises NotKept when nobody watches it."""
+        """The versions in the live state. Raises NotKept when the runtime has no tracker."""
         tracker = self._kernel.tracker
         if tracker is None:
             raise NotKept("nothing is watched in this runtime")
@@ -197,8 +198,8 @@ class BranchTransfer:
     # -- from a former state --
 
     def carry(self, step: int, locations: Sequence[Location], borrow: Borrow) -> None:
-        """Brings these over. Raises NotKept, and what rebuilding the values raises: nothing has changed then, but for
-        files, of which some may be what they are to be.
+        """Brings these locations over. Raises NotKept, and any error from rebuilding the values. On error nothing has
+        changed but files, some of which may have been brought over.
         """
         names = _keys(locations, "name")
         self._check(locations)
@@ -208,7 +209,7 @@ class BranchTransfer:
         with self._kernel.interruptible():
             values, states = self._fetched(step, self._wanted(names, locations), borrow)
         self._kernel.in_context(lambda: ambient_transfer.put_states(states))
-        # Held until all are bound: an old value that goes may run code.
+        # Held until all are bound: releasing an old value may run code.
         gone = [self._namespace.pop(name) for name in names if name in self._namespace]
         self._namespace.update(values)
         del gone
@@ -225,7 +226,7 @@ class BranchTransfer:
             raise NotKept("only files of the working directory are kept")
 
     def _bring_files(self, step: int, paths: Sequence[str], borrow: Borrow) -> None:
-        """Out of the version of the working directory that goes with that state."""
+        """Takes files from the version of the working directory that belongs to that state."""
         with self._kernel.interruptible(), self._ordered(step, jail_pb2.Wanted(files=True), borrow) as line:
             number = told_files(line, step)
         if reason := self._kept_files.bring(number, paths):
@@ -255,21 +256,22 @@ class BranchTransfer:
 
     @contextmanager
     def _ordered(self, step: int, wanted: jail_pb2.Wanted, borrow: Borrow) -> Iterator[socket.socket]:
-        """The line on which it will come. Raises NotKept."""
+        """The socket on which the answer will come. Raises NotKept."""
         line = borrow(step)
         if line is None:
             raise NotKept("this runtime keeps no former states")
         with line:
-            with suppress(BrokenPipeError, ConnectionResetError):  # why, is found out by who waits for it
+            with suppress(BrokenPipeError, ConnectionResetError):  # the reader of the answer reports why
                 order(line, wanted)
             yield line
 
     def give(self, line: socket.socket, files: int | None = None) -> None:
-        """In a fork of a frozen copy: hands over what is asked for at the other end.
+        """In a fork of a frozen copy: sends what the other end requests.
 
-        files: the version of the working directory that goes with this state; None where who asks has another one.
+        files: the version of the working directory that belongs to this state; None if the requester has another
+        directory.
         """
-        with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
+        with suppress(BrokenPipeError, ConnectionResetError):  # the requester has gone
             wanted = ordered(line)
             if wanted is None:
                 return
@@ -298,7 +300,7 @@ class BranchTransfer:
     # -- without one --
 
     def forget(self, locations: Sequence[Location]) -> None:
-        """Removes names and files; of anything else there is nothing to remove."""
+        """Removes names and files; other locations have nothing to remove."""
         gone = [self._namespace.pop(name, None) for name in _keys(locations, "name")]
         del gone
         for path in _keys(locations, "file"):
@@ -306,7 +308,7 @@ class BranchTransfer:
                 _remove(self._workdir / path)
 
     def arrange(self, locations: Sequence[Location]) -> None:
-        """Puts names into this order. Each other one stays behind the name that it stands behind."""
+        """Puts names into this order. Each other name stays after the name that it follows now."""
         first: list[str] = []
         followers = {each: [each] for each in _keys(locations, "name") if each in self._namespace}
         last = first
@@ -324,7 +326,7 @@ class BranchTransfer:
             self._namespace[name] = value
 
     def load(self, modules: Iterable[str]) -> None:
-        """Imports them, but for those that cannot be imported."""
+        """Imports the modules, except those that cannot be imported."""
         with self._kernel.interruptible():
             for module in modules:
                 with suppress(Exception):

@@ -1,4 +1,4 @@
-"""Files of the working directory, and temporary ones, on their way into a checkpoint and out of one."""
+"""Files of the working directory, and temporary ones, for checkpoints and restores."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class FoundFile:
 
 
 _First = dict[tuple[int, int], bytes]
-"""Of files that have several names: the first one, by device and inode."""
+"""For files with several names: the first name, by device and inode."""
 
 
 TEMPORARY: Final = b"/tmp/"
-"""How the path of a temporary file begins, wherever the folder for these is; the others are relative."""
+"""The prefix of a temporary file's path, independent of the real folder; other paths are relative."""
 
 _NOT_KEPT: Final = frozenset((KEPT_FILES, ".cache", ".matplotlib"))
-"""What is in that folder and can be made again."""
+"""Entries of that folder that can be recreated."""
 
 
 def walk(top: Path) -> Iterator[FoundFile]:
-    """Everything below a folder, each folder before what is in it. A process that a cell has started may be at work
-    there: what it removes meanwhile is not there, and what it adds may be missed."""
+    """Everything below a folder, each folder before its contents. A process that a cell has started may change it
+    meanwhile: removed files are missing, and added ones may be."""
     return _walk(top, _paths_in(top), {}, b"")
 
 
 def walk_temporary(top: Path) -> Iterator[FoundFile]:
-    """The same of the folder for temporary files, but for what is Cenote's or a cache there, and what a jail only
-    shows there, such as an environment that lies in a temporary folder: it is on another device.
+    """The same for the folder of temporary files, without Cenote's own files and caches, and without files on another
+    device, such as an environment that a jail mounts there.
     """
     try:
         paths = [path for path in _paths_in(top) if path.name not in _NOT_KEPT]
@@ -69,7 +69,7 @@ def walk_temporary(top: Path) -> Iterator[FoundFile]:
 def _walk(
     top: Path, paths: list[Path], first: _First, prefix: bytes, device: int | None = None
 ) -> Iterator[FoundFile]:
-    """device: what is on another one is left out."""
+    """device: files on another one are left out."""
     for path in paths:
         message = checkpoint_pb2.StoredFile(path=prefix + os.fsencode(path.relative_to(top)))
         inner = list[Path]()
@@ -107,7 +107,7 @@ def _found(path: Path, message: checkpoint_pb2.StoredFile, first: _First) -> Fou
 
 
 def _keep_time(message: checkpoint_pb2.StoredFile, nanoseconds: int) -> None:
-    """A file may be of any time: archives have files from before 1970."""
+    """A file may have any time: archives contain files from before 1970."""
     if 0 <= nanoseconds <= MAX_UINT64:
         message.modified = nanoseconds
     else:
@@ -130,7 +130,7 @@ def _content_of(path: Path) -> memoryview:
 
 
 Entry = tuple[checkpoint_pb2.StoredFile, memoryview | None]
-"""With the content of a regular file."""
+"""A stored file, with the content if it is a regular one."""
 
 
 def with_contents(files: Iterable[checkpoint_pb2.StoredFile], contents: Iterable[memoryview]) -> list[Entry]:
@@ -142,7 +142,7 @@ def with_contents(files: Iterable[checkpoint_pb2.StoredFile], contents: Iterable
 
 
 def put(top: Path, temporary: Path, entries: Iterable[Entry]) -> None:
-    """Makes these entries, whose folders came before. Raises OSError."""
+    """Creates these entries, after their folders. Raises OSError."""
 
     def placed(path: bytes) -> Path:
         inner = path.removeprefix(TEMPORARY)
@@ -161,8 +161,8 @@ def put(top: Path, temporary: Path, entries: Iterable[Entry]) -> None:
 
 
 def _named_again(other: Path, path: Path) -> bool:
-    """Gives a file that is there this name as well. Not where something has the name already, or the first name was
-    left out: then it is a file of its own, with the same content."""
+    """Gives an existing file this name as well. Not if the name is taken, or the first name was left out: then it
+    becomes a separate file with the same content."""
     try:
         os.link(other, path, follow_symlinks=False)
     except OSError:

@@ -1,7 +1,7 @@
-"""The bytes of a state on their way out of a jail, and into a fresh one.
+"""Sends the bytes of a state out of a jail, and into a fresh one.
 
-For a checkpoint, chunks are cut, known by their digests, and only those are sent that the store does not have. For a
-fork, which wants neither chunks nor digests, the whole state goes at once: its bytes are copied once, into memory
+For a checkpoint, the bytes are cut into chunks with digests, and only chunks that the store lacks are sent. For a
+fork, which needs neither chunks nor digests, the whole state is sent at once: its bytes are copied once, into memory
 that the supervisor passes in and holds for all branches, so that this jail does not pay for them. A restore maps
 parts of a stored state where they are stored.
 """
@@ -32,14 +32,15 @@ from cenote_worker.transport.packets import Send, receive_packet
 __builtins__ = BUILTINS
 
 BATCH_BYTES = 8 * 2**20
-"""A copy needs this much memory of its own, however much it sends: the next batch waits until one was stored."""
+"""A copy needs this much memory of its own, independent of the state's size: each batch waits until the last is
+stored."""
 
 BATCH_CHUNKS = 1_000
 """Their digests fit a packet."""
 
 
 class Shipment:
-    """One socket to the collector outside. Calls raise OSError when that has gone."""
+    """One socket to the collector outside. Calls raise OSError when the collector has gone."""
 
     def __init__(self, sock: socket.socket, send: Send, known: set[bytes]) -> None:
         """known: digests of the chunks that need not be sent; it grows."""
@@ -51,7 +52,7 @@ class Shipment:
         self._size = 0
 
     def parts(self, parts: Iterable[memoryview], *, dense: bool) -> list[checkpoint_pb2.StoredPart]:
-        """Sends what is new of each part."""
+        """Sends the new chunks of each part."""
         return [self.part(part, dense=dense) for part in parts]
 
     def part(self, part: memoryview, *, dense: bool) -> checkpoint_pb2.StoredPart:
@@ -66,7 +67,7 @@ class Shipment:
         return checkpoint_pb2.StoredPart(size=part.nbytes, digests=b"".join(digests))
 
     def state(self, state: checkpoint_pb2.State) -> None:
-        """The last word: everything that it is made of was sent."""
+        """Ends the shipment: all parts of the state were sent."""
         self.flush()
         packet, descriptors = checkpoint_pb2.CheckpointPacket(), list[int]()
         content = Content.pack([state.SerializeToString()])
@@ -75,13 +76,13 @@ class Shipment:
         content.close()
 
     def failure(self, reason: str) -> None:
-        """Instead of `state`."""
+        """Sent instead of `state`."""
         self._send(
             self._sock, make(checkpoint_pb2.CheckpointPacket, failure=reason).SerializeToString(), None
         )
 
     def flush(self) -> None:
-        """Sends what was collected and waits until it is stored."""
+        """Sends the collected chunks and waits until they are stored."""
         if not self._chunks:
             return
         descriptors: list[int] = []
@@ -106,10 +107,11 @@ class Shipment:
 
 
 class StateHandover:
-    """One socket to the supervisor, with the methods of Shipment. Calls raise OSError when that has gone."""
+    """One socket to the supervisor, with the methods of Shipment. Calls raise OSError when the supervisor has
+    gone."""
 
     def __init__(self, sock: socket.socket, send: Send, *, in_pieces: bool) -> None:
-        """in_pieces: memory of the supervisor's could not be written to."""
+        """in_pieces: the supervisor's memory could not be written to."""
         self._sock = sock
         self._send = send
         self._in_pieces = in_pieces
@@ -119,12 +121,12 @@ class StateHandover:
         return [self.part(part, dense=dense) for part in parts]
 
     def part(self, part: memoryview, *, dense: bool) -> checkpoint_pb2.StoredPart:  # noqa: ARG002
-        """dense: makes no difference here, where nothing is compressed."""
+        """dense: ignored, since nothing is compressed."""
         self._parts.append(part.cast("B"))
         return checkpoint_pb2.StoredPart(size=part.nbytes)
 
     def flush(self) -> None:
-        """What the parts since the last call hold is copied when this returns: into one memory."""
+        """Copies the parts since the last call into one memory before it returns."""
         if not self._parts:
             return
         size = placed_parts.PartLayout.of([part.nbytes for part in self._parts]).size
@@ -135,7 +137,7 @@ class StateHandover:
         self._parts = []
 
     def state(self, state: checkpoint_pb2.State) -> None:
-        """The last word."""
+        """Ends the handover."""
         self.flush()
         packet, descriptors = checkpoint_pb2.CheckpointPacket(), list[int]()
         content = Content.pack([state.SerializeToString()])
@@ -144,13 +146,13 @@ class StateHandover:
         content.close()
 
     def failure(self, reason: str) -> None:
-        """Instead of `state`."""
+        """Sent instead of `state`."""
         self._send(
             self._sock, make(checkpoint_pb2.CheckpointPacket, failure=reason).SerializeToString(), None
         )
 
     def room(self, size: int) -> int:
-        """A descriptor of memory of the supervisor's that has so many bytes, to be closed."""
+        """A descriptor of that many bytes of the supervisor's memory, to be closed by the caller."""
         packet = checkpoint_pb2.CheckpointPacket(room=size)
         self._send(self._sock, packet.SerializeToString(), None)
         answer = receive_packet(self._sock)
@@ -159,7 +161,7 @@ class StateHandover:
         return answer.descriptors.pop()
 
     def written(self) -> None:
-        """The last word after `state`, of an image: it is in the room that was given last."""
+        """Ends an image's handover, after `state`: the image is in the last room."""
         self._send(self._sock, checkpoint_pb2.CheckpointPacket(written=True).SerializeToString(), None)
 
     def _fill(self, size: int) -> None:
@@ -185,7 +187,7 @@ class WholeState:
 
     @classmethod
     def opened(cls, state: memoryview, memories: Sequence[Content]) -> Self:
-        """Takes the memories over: that of the files, if they have any bytes, and that of all else."""
+        """Takes ownership of the memories: that of the files, if they have any bytes, and that of the rest."""
         message = checkpoint_pb2.State.FromString(bytes(state))
         stored = [message.process, *message.groups]
         sizes = [part.size for group in stored for part in group.parts]
@@ -201,7 +203,7 @@ class WholeState:
         )
 
     def given(self, places: checkpoint_pb2.RebuildGiven) -> Self:
-        """These of its files and groups."""
+        """A part with these files and groups."""
         return type(self)(
             files=[self.files[place] for place in places.files],
             process=self.process,
@@ -210,21 +212,21 @@ class WholeState:
 
 
 def _entries(files: Sequence[checkpoint_pb2.StoredFile], memory: Content) -> list[Entry]:
-    """memory: of the regular ones, if there are any."""
+    """memory: of the regular files, if there are any."""
     sizes = [file.content.size for file in files if file.kind == checkpoint_pb2.StoredFile.REGULAR]
     return with_contents(files, content.part_views(memory, sizes) if sizes else ())
 
 
 class LentParts:
-    """Of one restore."""
+    """Lent parts of one restore."""
 
     def __init__(self) -> None:
         self._parts: dict[int, memoryview] = {}
 
     def map(self, file: int, lent: checkpoint_pb2.LentFile) -> None:
-        """Puts what a file has of each part into its place, and closes the descriptor. Raises OSError.
+        """Maps a file's pieces of each part into place, and closes the descriptor. Raises OSError.
 
-        Only for as long as there is no code of anybody else in this process: a descriptor tells more than its bytes.
+        Only while no user code is in this process: a descriptor reveals more than its bytes.
         """
         try:
             for extent in lent.extents:

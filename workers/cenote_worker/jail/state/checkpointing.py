@@ -1,6 +1,6 @@
 """Makes checkpoints of this process's namespace and puts stored ones into it.
 
-A checkpoint is made by a frozen copy, which sends chunks and a description straight to the collector outside, where
+A checkpoint is made by a frozen copy, which sends chunks and a description directly to the collector outside, where
 both are checked. Storing and loading run user code (`__reduce__`, `__setstate__`), which can do no more than a cell.
 """
 
@@ -54,7 +54,7 @@ from cenote_worker.transport.packets import Send
 __builtins__ = BUILTINS
 
 _HELPERS = ("reply", "display")
-"""Builtins of Cenote's that are bound to this process's kernel."""
+"""Builtins of Cenote that are bound to this process's kernel."""
 
 _OUR_THREADS = ("cenote-host-replies", "output")
 _REASON_CHARS = 300
@@ -65,7 +65,7 @@ _Way = Shipment | StateHandover
 
 
 class Checkpointing:
-    """One kernel's. `ran` after whatever may have bound names."""
+    """One kernel's checkpointing. Call `ran` after anything that may have bound names."""
 
     def __init__(self, kernel: Kernel, workdir: str, send: Send) -> None:
         self._kernel = kernel
@@ -79,30 +79,30 @@ class Checkpointing:
         self._seen = NameTable({})
         self._writers: dict[str, int] = {}
         self._step = 0
-        """The last one that this state has."""
+        """The last step of this state."""
         self.restored_at = 0
-        """The step whose end it was when it had been put in."""
+        """The step after which the restored state was stored."""
         self._restored: dict[str, object] = {}
         self._process: dict[str, Any] | None = None
         self._places: dict[library_changes.Place, object] = {}
-        """What was set in libraries, of what is being restored."""
+        """Settings of libraries that are being restored."""
         self._rebuilding: StepRebuilder | None = None
         self._files: set[bytes] = set()
         self._lent = LentParts()
         self._indexing = StateIndexing(kernel)
         self.differing: tuple[str, ...] = ()
-        """What is here otherwise than in the state that was restored, a line each."""
+        """What differs from the restored state, a line each."""
 
     def offer(self, name: str, stub: object) -> None:
-        """This object of the namespace whose turn it is stands for something of the client."""
+        """This object of the current author's namespace stands for an object of the client."""
         if self._kernel.namespace is self._namespace:
             self._stubs[name] = stub
 
     def ran(self, step: int) -> None:
-        """Notes which names the step has bound, as far as an object's identity tells."""
+        """Records which names the step has bound, judging by object identity."""
         self._copies.reap()
         self._step = max(self._step, step)
-        with suppress(MemoryError):  # then the next cell is said to have bound them
+        with suppress(MemoryError):  # then the next cell counts as the one that bound them
             seen = NameTable(self._namespace)
             changed = seen.changed_since(self._seen)
             self._writers.update((name, step) for name in changed if name in self._namespace)
@@ -111,7 +111,7 @@ class Checkpointing:
     # -- making --
 
     def make(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
-        """Returns when the copy is there and has read the files. Raises OSError when there can be no copy."""
+        """Returns when the copy exists and has read the files. Raises OSError when no copy can be made."""
         content = Content.delivered(request.known, descriptors)
         known = set(split_digests(content.only_part()))
         content.close()
@@ -127,14 +127,14 @@ class Checkpointing:
 
     def _ship(self, shipment: _Way, process: dict[str, object], tell: Callable[[], None], live: int) -> None:
         """live: the process whose state it is."""
-        with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
+        with suppress(BrokenPipeError, ConnectionResetError):  # the receiver has gone
             try:
                 state = self._nothing()
                 self._ship_files(shipment, state)
                 tell()
                 self._ship_process(shipment, state, process)
                 done = self._ship_names(shipment, state)
-                shipment.flush()  # what values are made of is not touched before it is on its way
+                shipment.flush()  # the memory of values is not touched before it is sent
                 self._ship_index(state, done, apart=os.getpid() != live)
                 shipment.state(state)
             except (BrokenPipeError, ConnectionResetError):
@@ -143,16 +143,17 @@ class Checkpointing:
                 shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
 
     def _nothing(self) -> checkpoint_pb2.State:
-        """A state that has nothing yet."""
+        """An empty state."""
         python, machine = platform.python_version(), platform.machine()
         return make(checkpoint_pb2.State, step=self._step, python=python, machine=machine)
 
     def ship_image(
         self, sock: socket.socket, tell: Callable[[], None], severed: Collection[str]
     ) -> tuple[int, ...] | None:
-        """In a copy: files, then this process itself. None when that is done, or is not wanted any more.
+        """In a copy: sends the files, then this process's own memory. None when that is done, or the receiver has
+        gone.
 
-        In a process that has become it: the descriptors that it was given. severed: variables that will be of no use
+        In a process made from it: returns the descriptors that it was given. severed: variables that will be unusable
         there.
         """
         way = StateHandover(sock, self._send, in_pieces=False)
@@ -173,7 +174,7 @@ class Checkpointing:
             except Exception as error:
                 way.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
         if given is not None:
-            sock.detach()  # this process has another socket by that number, or none
+            sock.detach()  # this process has another socket of that number, or none
         return given
 
     def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
@@ -192,7 +193,7 @@ class Checkpointing:
         shipment.flush()
 
     def _things(self, state: checkpoint_pb2.State, path: bytes) -> Any:
-        """Where it is noted that this file cannot be stored."""
+        """The list for files that cannot be stored."""
         return state.unset if path.startswith(checkpoint_files.TEMPORARY) else state.unkept
 
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
@@ -209,7 +210,7 @@ class Checkpointing:
             fill(state.index.add(), each)
 
     def _carried(self, state: checkpoint_pb2.State, done: VariableGroups) -> Iterator[str]:
-        """What goes along besides variables: states of the process, and locations."""
+        """What is stored besides variables: states of the process, and locations."""
         yield from state.settings
         yield from library_changes.locations(key for group in done.groups for key in group.keys)
         if self._temporary == Path(os.fsdecode(checkpoint_files.TEMPORARY)):
@@ -246,7 +247,7 @@ class Checkpointing:
         return name in self._stubs and self._namespace[name] is self._stubs[name]
 
     def _elsewhere(self) -> list[tuple[str, str]]:
-        """State of this runtime that is in no variable of its namespace."""
+        """State of this runtime that is in no variable of the common namespace."""
         found = [
             (f"thread {thread.name}", "a running thread cannot be stored")
             for thread in threading.enumerate()
@@ -256,7 +257,7 @@ class Checkpointing:
         return [*found, *((name, "only the common names are stored") for name in private)]
 
     def anchors(self) -> dict[int, tuple[str, str]]:
-        """What stands for the same thing in every process; see Landing.anchor."""
+        """Objects that stand for the same thing in every process; see Landing.anchor."""
         anchors = {id(stub): ("host", name) for name, stub in self._stubs.items()}
         anchors[id(self._kernel.module)] = "module", "__main__"
         anchors |= {
@@ -271,7 +272,7 @@ class Checkpointing:
     # -- restoring --
 
     def restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
-        """One piece. Raises whatever user code raises while its values are rebuilt."""
+        """Restores one piece. Raises any error that user code raises while its values are rebuilt."""
         content = Content.delivered(request.content, descriptors)
         try:
             parts = content.unpack()
@@ -318,14 +319,14 @@ class Checkpointing:
         self._files.update(file.path for file, _ in entries)
 
     def _restore_group(self, parts: list[memoryview]) -> None:
-        """The last part has the digests of those before it."""
+        """The last part holds the digests of the others."""
         *parts, known = parts
         self._found(load(parts, self.landing()))
         if self._kernel.tracker is not None:
             self._kernel.tracker.learn(zip(parts, split_digests(bytes(known)), strict=True))
 
     def _found(self, values: dict[Key, object]) -> None:
-        """Names are bound as they come: code that runs while others are rebuilt may ask for them."""
+        """Binds names as they come: code that runs while other values are rebuilt may use them."""
         names = {key: value for key, value in values.items() if isinstance(key, str)}
         self._places.update((key, value) for key, value in values.items() if not isinstance(key, str))
         self._restored.update(names)
@@ -336,12 +337,13 @@ class Checkpointing:
         checkpointing_process.put_process(self._process)
 
     def _restore_whole(self, whole: WholeState, *, partial: bool) -> None:
-        """All pieces of a state that was handed over; what cannot be rebuilt is left out if `partial`.
+        """Restores all pieces of a state that was handed over. A piece that cannot be rebuilt is left out if
+        `partial`.
 
-        What steps were given and what they have made is there already.
+        Values that steps were given or have made are there already.
         """
         self._put(whole.files)
-        if whole.process:  # a state that goes on as an image has only its files here
+        if whole.process:  # a state that continues as an image has only its files here
             self._take_process(whole.process)
         there = self._restored.keys() | self._begun().made.keys()
         for names, parts in whole.groups:
@@ -355,7 +357,7 @@ class Checkpointing:
                     raise NotKept(f"{named}: it cannot be rebuilt: {type(error).__name__}: {error}") from None
 
     def landing(self) -> Landing:
-        """Where stored values are rebuilt."""
+        """The place where stored values are rebuilt."""
         return Landing(self._namespace, self._anchor)
 
     def _anchor(self, kind: str, name: str) -> object:
@@ -378,13 +380,13 @@ class Checkpointing:
         return self._kernel.streams[name]
 
     def _begun(self) -> StepRebuilder:
-        """Of the restore that is under way, with what was there before it."""
+        """The rebuilder of the current restore, with what was there before it."""
         if self._rebuilding is None:
             self._rebuilding = StepRebuilder(self._kernel, self._workdir, self._stubs)
         return self._rebuilding
 
     def _made(self, *, partial: bool) -> dict[str, object]:
-        """What was made again by running steps, if it is still what it was. Raises NotKept."""
+        """What was made again by running steps, if it is still unchanged. Raises NotKept."""
         rebuilding = self._begun()
         try:
             rebuilding.check_files(self._files)
@@ -397,7 +399,7 @@ class Checkpointing:
     def _end(self, end: checkpoint_pb2.RestoreEnd, *, partial: bool) -> None:
         self._lent = LentParts()
         for module in end.modules:
-            with suppress(Exception):  # it was only in use; what a variable needs of it has been imported
+            with suppress(Exception):  # it was only in use; modules that variables need are imported already
                 importlib.import_module(module.name)
         expected = list(map(from_message, end.index))
         self._indexing.before_comparing(expected)
@@ -433,5 +435,5 @@ class Checkpointing:
 
 
 def _delivered(request: jail_pb2.RestorePiece, descriptors: list[int]) -> list[Content]:
-    """The memories of a whole state."""
+    """The memory parts of a whole state."""
     return [Content.delivered(memory, descriptors) for memory in request.memories]

@@ -1,4 +1,4 @@
-"""The index that goes along with a state by value, and the comparison of a copy with it."""
+"""The index that accompanies a state by value, and the comparison of a copy with it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ Anchor = Callable[[str, str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickledNames:
-    """A state on its way. names: of all variables, in their order. carried: states of the process and locations that
-    go along besides what the pickles hold.
+    """A state in transfer. names: of all variables, in order. carried: states of the process and locations that are
+    transferred besides the pickles.
     """
 
     done: VariableGroups
@@ -49,7 +49,7 @@ class PickledNames:
 
 
 class StateIndexing:
-    """One kernel's. To be made before the first cell."""
+    """One kernel's. Make it before the first cell."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -63,14 +63,14 @@ class StateIndexing:
     # -- of a state that is copied --
 
     def before_copying(self) -> None:
-        """In the live process: Python draws new random numbers in each copy of it."""
+        """Called in the live process: Python draws new random numbers in each copy of it."""
         if (tracker := self._kernel.tracker) is not None:
             self._drawn = state_indexer.drawn()
             self._known.begin(tracker.pictures())
 
     def of_state(self, pickled: PickledNames, anchor: Anchor, *, apart: bool) -> list[Indexed]:
-        """Never raises. apart: this process is a frozen copy that does nothing else, so that it can be tried what
-        comes of the pickles.
+        """Never raises. apart: this process is a frozen copy that does nothing else, so that the pickles can be
+        tried.
         """
         tracker = self._kernel.tracker
         if tracker is None:
@@ -131,7 +131,7 @@ class StateIndexing:
         *,
         apart: bool,
     ) -> dict[Location, Indexed]:
-        """The names of these groups, with what a copy of each turns out to be."""
+        """The names of these groups, with what a copy of each would be."""
         names = {each for group in groups for each in group.names}
         found = indexer.names(each for each in order if each in names)
         if not apart:
@@ -142,7 +142,7 @@ class StateIndexing:
             if any(name(each) in found and found[name(each)].unseen != TOO_LARGE for each in group.names)
         ]
         done = self._compared_with(CopyTrial(anchor, hollow=True), tracker, indexer, groups, found)
-        # Code that looked at large memory which was left out has found another one there.
+        # Code that looked at large memory which was left out has found other content there.
         again = [
             group
             for group in groups
@@ -187,7 +187,7 @@ class StateIndexing:
         return done
 
     def _foretold_state(self, each: Indexed, tracker: Tracker, carried: Collection[str]) -> Indexed:
-        """Other than what steps have set, it is as in any process."""
+        """The state is as in any process, except for what steps have set."""
         key = key_of(each.location)
         first = self._began_with.get(each.location) or tracker.first_states.get(key, each.version)
         if key in _ALWAYS_CARRIED or key in carried or first == each.version:
@@ -197,13 +197,13 @@ class StateIndexing:
     # -- of a copy --
 
     def before_comparing(self, expected: Iterable[Indexed]) -> None:
-        """Imports what `compared` looks at."""
+        """Imports the modules that `compared` looks at."""
         state_indexer.import_all(expected)
 
     def compared(self, expected: Iterable[Indexed], *, draws_anew: bool) -> tuple[str, ...]:
-        """How the state that is here now, which is a copy, differs from the original, a line each. Never raises.
+        """How the current state, a copy, differs from the original, a line each. Never raises.
 
-        draws_anew: other random numbers are meant to come.
+        draws_anew: other random numbers are intended.
         """
         tracker = self._kernel.tracker
         if tracker is None:
@@ -217,10 +217,10 @@ class StateIndexing:
 
 
 class _KnownEntries:
-    """What frozen copies have found out, by name: valid for as long as the picture of the name is the same.
+    """Results of frozen copies, by name: valid as long as the picture of the name is the same.
 
-    A copy ends with what it knows, so it writes that into memory that both have. A process that goes on from a
-    snapshot may find there what a copy of another one has written: then the token is another one.
+    A copy loses its memory at its end, so it writes its results into shared memory. A process that continues from a
+    snapshot may find there the results of another one's copy: then the token differs.
     """
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class _KnownEntries:
         self._token = b""
 
     def begin(self, pictures: Mapping[Location, Fingerprint]) -> None:
-        """In the live process, before it is copied. pictures: of what it has now."""
+        """Called in the live process, before it is copied. pictures: of its current values."""
         with suppress(
             Exception
         ):  # a cell has closed it, or removed what this uses: then all is found out anew
@@ -262,7 +262,7 @@ class _KnownEntries:
         }
 
     def tell(self, found: Mapping[Location, Indexed], pictures: Mapping[Location, Fingerprint]) -> None:
-        """In a copy. pictures: of what it has looked at by now."""
+        """Called in a copy. pictures: of the values that it has looked at."""
         if self._memory < 0:
             return
         state = checkpoint_pb2.State()
@@ -277,7 +277,7 @@ _DRAWN: Final = frozenset(map(hidden, state_indexer.DRAWN))
 
 
 def _foretell_sharing(tracker: Tracker, done: VariableGroups, found: dict[Location, Indexed]) -> None:
-    """Names that share an object, and are not in one pickle, have one each in a copy."""
+    """Names that share an object, and are not in one pickle, get separate objects in a copy."""
     group_of = {each: place for place, group in enumerate(done.groups) for each in group.names}
     for component in tracker.components():
         members = [each for each in component if each in group_of]
@@ -289,7 +289,7 @@ def _foretell_sharing(tracker: Tracker, done: VariableGroups, found: dict[Locati
 
 
 def _objects_of_libraries(wanted: Collection[int], tracker: Tracker) -> dict[int, str]:
-    """Of these objects, by their ids, those that a module of a library has as its own, and what they are called."""
+    """Of these objects, by id, those that a module of a library owns, with their names."""
     own = tracker.own_modules
     found = {id(decimal.getcontext()): "decimal.getcontext()"}  # which is in no table of a module
     for dotted, module in list(sys.modules.items()):

@@ -1,7 +1,7 @@
-"""Finds out before a copy of a state is needed whether it will be like the original: loads the pickles and compares.
+"""Finds out in advance whether a copy of a state will be like the original: loads the pickles and compares.
 
-Runs in a frozen copy of the process, which ends behind it. What code of the user's does while values are rebuilt may
-not reach the files, other processes or the network that the live process has.
+Runs in a frozen copy of the process, which ends afterwards. User code that runs while values are rebuilt must not
+reach the files, other processes or the network of the live process.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 SECONDS: Final = 2.0
-"""That all rebuilding may take."""
+"""Seconds for all rebuilding."""
 
 LARGEST: Final = 64 * 2**20
-"""Bytes of a pickle: rebuilding takes about as much memory again."""
+"""Bytes of a pickle: rebuilding takes about the same amount of memory again."""
 
 _TOO_LATE: Final = "there was no time to try it"
 _TOO_LARGE: Final = "it is too large to be tried"
@@ -45,12 +45,12 @@ class OutOfBounds(Exception):
 
 
 class _OutOfTime(BaseException):
-    """Nothing that code of the user's would catch."""
+    """An exception that user code does not catch."""
 
 
 @contextmanager
 def staying_inside() -> Iterator[None]:
-    """For what may run code of the user's: rebuilding values and comparing them. The state is sent after it."""
+    """For code that may run user code: rebuilding values and comparing them. The state is sent afterwards."""
     audit_hook.listen(_stay_inside)
     try:
         yield
@@ -59,10 +59,10 @@ def staying_inside() -> Iterator[None]:
 
 
 class CopyTrial:
-    """Of one state, in a process that is left to it. Not to be made in the live one."""
+    """The trial of one state, in a process dedicated to it. Not to be made in the live process."""
 
     def __init__(self, anchor: Callable[[str, str], object], *, hollow: bool) -> None:
-        """anchor: see Landing. hollow: large memory is not copied, but for the pages that it is told by."""
+        """anchor: see Landing. hollow: of large memory only the sampled pages are copied."""
         self._hollow = hollow
         self._module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self._module)
@@ -71,7 +71,7 @@ class CopyTrial:
         """By name, why it was not rebuilt here."""
 
     def carry_out(self, groups: Iterable[PickledGroup], names: Sequence[str]) -> None:
-        """Rebuilds these groups, in `staying_inside`. names: all of the state, in their order."""
+        """Rebuilds these groups, in `staying_inside`. names: all names of the state, in order."""
         self.namespace["__builtins__"] = vars(sys.modules["__main__"]).get("__builtins__")
         sys.modules["__main__"] = self._module
         rebuilt = dict[str, object]()
@@ -81,7 +81,7 @@ class CopyTrial:
         self.namespace.update((each, rebuilt[each]) for each in names if each in rebuilt)
 
     def _rebuild(self, groups: Sequence[PickledGroup], rebuilt: dict[str, object]) -> list[str]:
-        """Gives the names for which there was no time."""
+        """Returns the names for which there was no time."""
         landing = Landing(self.namespace, self._anchored)
         waiting = list(groups)
         handler = signal.signal(signal.SIGALRM, _out_of_time)
@@ -115,7 +115,7 @@ class CopyTrial:
 
 
 def _copied(part: memoryview, *, hollow: bool) -> memoryview:
-    """As it is in another process. hollow: of a large one only the pages that it is told by, see SampledMemory."""
+    """A copy, as in another process. hollow: of large memory only the sampled pages, see SampledMemory."""
     if not part.nbytes:
         return part
     memory = part.cast("B")
@@ -129,7 +129,7 @@ def _copied(part: memoryview, *, hollow: bool) -> memoryview:
 
 
 def is_hollow(group: PickledGroup) -> bool:
-    """Whether a trial may leave some of its memory out."""
+    """Whether a trial may leave out some of its memory."""
     return any(part.nbytes >= LARGE for part in group.parts[1:])
 
 
@@ -140,7 +140,7 @@ def _out_of_time(_signal: int, _frame: FrameType | None) -> None:
 def _stay_inside(event: str, arguments: tuple[object, ...]) -> None:
     """An audit hook's listener."""
     if event == "open" and arguments[0] == os.devnull:
-        return  # what a closed file is made of
+        return  # a closed file is made from it
     if audit_hook.reaches_out(event, arguments):
         raise OutOfBounds(f"rebuilding it changes files or calls outside ({event}), which is not tried")
 
@@ -149,7 +149,7 @@ def _stay_inside(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def told_apart(name: str, original: object, copy: object) -> str:
-    """In words, the first thing that is not alike. Only plain containers and attributes are gone through."""
+    """A description of the first difference. Only plain containers and attributes are compared."""
     with suppress(Exception):  # a class may have comparisons of its own, and a library was changed
         return _Comparison().of(name, original, copy, _DEPTH) or OTHER_CONTENT
     return OTHER_CONTENT
@@ -161,7 +161,7 @@ class _Comparison:
         self._left = _BREADTH
 
     def of(self, path: str, original: Any, copy: Any, depth: int) -> str:
-        """Empty where both look alike."""
+        """Empty if both look alike."""
         self._left -= 1
         if original is copy or depth == 0 or self._left < 0 or id(original) in self._met:
             return ""

@@ -1,4 +1,5 @@
-"""This process as a file, and a file as this process; see `image/README.md`. It is not built for each machine."""
+"""Writes this process to a file, and turns a file into this process; see `image/README.md`. Not built for each
+machine."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ _REASONS: Final = {
 
 
 def _opened() -> ctypes.PyDLL | None:
-    """Loaded with the zygote's own libraries, so that it lies at one address in all that it forks.
+    """Loaded with the zygote's own libraries, so that it has the same address in all forks of it.
 
-    As PyDLL: the lock of the interpreter is held all the time, and no line of Python runs in between.
+    As PyDLL: the interpreter's lock is held all the time, and no Python code runs in between.
     """
     if not LIBRARY.exists():
         return None
@@ -43,14 +44,14 @@ _main = threading.main_thread()
 
 
 def size() -> int:
-    """How many bytes an image of this process may have. Raises OSError."""
+    """The maximum number of bytes of an image of this process. Raises OSError."""
     return _checked(_there().image_size())
 
 
 def write(file: int) -> tuple[int, ...] | None:
-    """Writes this process, which has one thread, into a memory file that has room for it. None when that is done.
+    """Writes this process, which has one thread, into a memory file that is large enough. None when that is done.
 
-    In a process that has become what was written: the descriptors that it was given. Raises OSError.
+    In a process made from what was written: returns the descriptors that it was given. Raises OSError.
     """
     given = (ctypes.c_int * _MOST_GIVEN)()
     if not _checked(_there().image_write(file, given)):
@@ -62,8 +63,8 @@ def write(file: int) -> tuple[int, ...] | None:
 def become(file: int, fixed: int, given: tuple[int, ...]) -> None:
     """Never returns: this process, which has one thread, becomes the one in the file.
 
-    It keeps its descriptors below `fixed`, and has those in `given` under other numbers, in this order; all others
-    are closed. Raises OSError when it cannot; then only descriptors may have changed, if any.
+    It keeps its descriptors below `fixed`, and gets those in `given` under other numbers, in this order; all others
+    are closed. Raises OSError when it cannot; then at most descriptors have changed.
     """
     numbers = (ctypes.c_int * len(given))(*given)
     _checked(_there().image_become(file, fixed, numbers, len(given)))

@@ -1,8 +1,8 @@
-"""What a program has set in libraries, on its way into another process: attributes, tables, handlers of `logging`.
+"""What a program has set in libraries, for transfer to another process: attributes, tables, handlers of `logging`.
 
-No variable leads to it. So each place where something was set is stored as a variable is, by itself or together with
-those that it shares objects with. A container or an instance that a library has goes as what is in it, and is put
-into the one that the library has there: other modules may hold the same one.
+No variable refers to these. So each place where something was set is stored like a variable, by itself or with those
+that it shares objects with. A library's container or instance is stored as its content, which is put into the
+library's own object in the other process: other modules may hold the same object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 Place = tuple[str, str, str]
-"""What kind of a place it is, what has it by its dotted name, and the name of an attribute."""
+"""The kind of place, its holder by dotted name, and the name of an attribute."""
 
 ATTRIBUTE: Final = "attribute"
 CONTENT: Final = "content"
@@ -49,12 +49,12 @@ _ELSEWHERE: Final = frozenset(
     (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
      ("logging", "_handlerList"), ("logging", "_warnings_showwarning"), ("matplotlib", "rcParams"))
 )  # fmt: skip
-"""What comes otherwise."""
+"""Places that are transferred in another way."""
 
 _SEEN_OTHERWISE: Final = frozenset(
     ("csv", "socket", "matplotlib", "collections", "numbers", "sklearn", "__future__")
 )
-"""Libraries in which nobody sees what is set but those who take it along as a setting, or as registered classes."""
+"""Libraries whose changes are not looked for here: they are stored as settings or as registered classes."""
 
 _OF_CLASSES: Final = (
     FunctionType,
@@ -66,7 +66,7 @@ _OF_CLASSES: Final = (
 )
 _DEEPEST: Final = 4
 _WITH_CLASSES: Final = ("collections.abc", "numbers", "io", "typing", "contextlib", "os", "importlib.abc")
-"""Modules with abstract classes for which programs register classes of theirs."""
+"""Modules with abstract classes for which programs register their classes."""
 
 
 class Gone:
@@ -74,7 +74,7 @@ class Gone:
 
 
 def told(place: Place) -> str:
-    """The place in words."""
+    """The place as text."""
     kind, dotted, key = place
     match kind:
         case "logger":
@@ -87,7 +87,7 @@ def told(place: Place) -> str:
 
 
 def places(tracker: Tracker | None) -> dict[Place, object]:
-    """What was set, as it can be stored. The containers and instances themselves are `anchored`."""
+    """Everything that was set and can be stored. The containers and instances themselves are `anchored`."""
     found = dict[Place, object]()
     if tracker is not None:
         patches = tracker.patches
@@ -111,7 +111,7 @@ def places(tracker: Tracker | None) -> dict[Place, object]:
 
 
 def locations(keys: Iterable[object]) -> Iterator[Location]:
-    """Of modules and classes in which something was set that is stored. keys: names, and places."""
+    """Locations of modules and classes with stored changes. keys: names, and places."""
     for key in keys:
         if isinstance(key, tuple) and key[0] in (ATTRIBUTE, CONTENT, OPTION):
             yield location_of(key[1].partition(":")[0])
@@ -126,18 +126,18 @@ def unseen(tracker: Tracker | None, found: Mapping[Place, object]) -> list[str]:
 
 
 def anchored(found: Mapping[Place, object]) -> dict[int, tuple[str, str]]:
-    """By their ids, what lies at these places and is stored as what is in it; see Landing.anchor."""
+    """Objects at these places that are stored as their content, by id; see Landing.anchor."""
     there = {place: _at(place) for place in found if place[0] == CONTENT}
     return {id(value): ("place", f"{dotted}:{key}") for (_, dotted, key), value in there.items()}
 
 
 def replacing(found: Mapping[Place, object]) -> list[object]:
-    """What was put in the place of something that a library has, and is no longer there in another process."""
+    """Objects that replace an object of a library, and that another process does not have."""
     return [value for place, value in found.items() if place[0] == ATTRIBUTE and type(value) in _CONTAINERS]
 
 
 def at(told_place: str) -> object:
-    """What lies there. Raises KeyError."""
+    """The object at that place. Raises KeyError."""
     dotted, _, key = told_place.partition(":")
     return _at((CONTENT, dotted, key))
 
@@ -168,7 +168,7 @@ def _place(dotted: str, key: str, value: Any, *, replaced: bool) -> dict[Place, 
 
 
 def _content(value: Any) -> tuple[str, Any] | None:
-    """None where it is nothing that things are put into."""
+    """None for an object without content that can be set."""
     if type(value) in _CONTAINERS:
         return type(value).__name__, value.copy()
     table = getattr(value, "__dict__", None)
@@ -200,7 +200,7 @@ def _put(place: Place, value: Any) -> None:
 
 
 def _fill(there: Any, kind: str, content: Any, depth: int) -> None:
-    """Puts content into what a library has; what it has in there stays the same object as far as it can."""
+    """Puts content into a library's object; the objects in there stay the same as far as possible."""
     if kind == "instance":
         _fill(vars(there), "dict", content, depth)
     elif kind == "dict":
@@ -260,7 +260,7 @@ def _at(place: Place) -> Any:
 
 
 def _unseen_in(package: str) -> dict[Place, object]:
-    """What in the modules of a library is the user's, and what its functions set as global variables."""
+    """User objects in the modules of a library, and what its functions set as global variables."""
     found = dict[Place, object]()
     tops = {package} | {_top(each) for each in vars(_modules[package]).values() if type(each) is FunctionType}
     for dotted, module in list(_modules.items()):
@@ -281,7 +281,7 @@ def _unseen_in(package: str) -> dict[Place, object]:
 
 
 def _in_own(dotted: str) -> dict[Place, object]:
-    """All that a module of the user's has besides its functions and classes, and these have besides their methods."""
+    """All that a user's module has besides functions and classes, and its classes have besides methods."""
     found = dict[Place, object]()
     for key, value in list(vars(_modules[dotted]).items()):
         if key[:2] == "__" or type(value) is ModuleType:
@@ -352,7 +352,7 @@ def _stored_by(code: CodeType) -> set[str]:
 
 
 def _loggers() -> dict[Place, object]:
-    """Those that have something to handle or to filter; then also the levels of all others."""
+    """Loggers with handlers or filters; if there are any, also the levels of all others."""
     known = logging.Logger.manager.loggerDict.items()
     loggers = {"": logging.getLogger()} | {
         key: each for key, each in known if isinstance(each, logging.Logger)
@@ -385,7 +385,7 @@ def _put_logger(name: str, value: Any) -> None:
 
 
 def _registered() -> dict[Place, object]:
-    """Classes of the user's, by the abstract class of a library that they were registered for."""
+    """The user's classes, by the library's abstract class that they were registered for."""
     found = dict[Place, object]()
     for dotted in _WITH_CLASSES:
         for key, cls in list(vars(_modules.get(dotted, ModuleType(""))).items()):

@@ -1,7 +1,7 @@
 """A namespace's values as pickles that a fresh namespace can take over.
 
-Other than `transfer_unsafe`, which sends a value elsewhere, this keeps what holds a namespace together: functions go
-on looking names up in it, closures share their cells, views of an array go on sharing its memory. What would come
+Unlike `transfer_unsafe`, which sends a value elsewhere, this preserves what holds a namespace together: functions
+still look names up in it, closures share their cells, views of an array share its memory. A value that would come
 back as something else (an open file as its text) is refused, so that it is rebuilt by running code again.
 
 The layout of functions follows CPython's own `types.FunctionType`; classes are reduced by cloudpickle.
@@ -72,10 +72,10 @@ _LANDING = "Landing."
 _CONTAINERS = frozenset((dict, list, set))
 _HOMES_OF_NAN = ("numpy", "math")
 _NANS = (b"G\x7f\xf8", b"G\xff\xf8")
-"""How a NaN begins in a pickle."""
+"""The beginning of a NaN in a pickle."""
 
 _MOST_ASKED = 20
-"""Classes that are asked one after the other how they are pickled, each in another try."""
+"""Classes that are asked in turn how they are pickled, each in another attempt."""
 
 _SENTINELS = {
     id(value): name
@@ -90,7 +90,7 @@ class NotKept(TypeError):
 
 
 class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Writes one group of values. After `dump`, `memo` holds every object that it met: who shares what."""
+    """Writes one group of values. After `dump`, `memo` holds every object that it met, which shows the sharing."""
 
     def __init__(
         self,
@@ -105,9 +105,9 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         trial: bool = False,
         own: OwnObjects | None = None,
     ) -> None:
-        """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
-        stored in, which can neither be resized nor say that they own it. axes: indexes that variables have which do
-        not come along. asked: see InstanceReducers. trial: this only finds out whether a value can be pickled."""
+        """owned: bytes of arrays that are copied into memory of their own; the others will be views of the stored
+        memory, which cannot be resized and do not own it. axes: indexes of variables that do not come along. asked:
+        see InstanceReducers. trial: only finds out whether a value can be pickled."""
         super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
@@ -115,10 +115,11 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._owned = owned
         self._axes = axes or {}
         self._ordinary = set[type]()
-        """Classes whose instances pickle knows how to do."""
+        """Classes whose instances pickle handles itself."""
         self._own_objects: OwnObjects = {} if own is None else own
         self._own_memory: set[int] = set()
-        """Plain arrays over memory that an array of another class owns, which is made as a view of such a one."""
+        """Plain arrays over memory that an array of a derived class owns; that array is made as a view of the plain
+        one."""
         self._asked = asked
         self.instances = InstanceReducers(asked, (lambda _: False) if trial else self._can)
 
@@ -214,7 +215,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return reduced_class(obj, reduced, numbered=False) if isinstance(obj, type) else reduced
 
     def _of_library(self, obj: Any) -> tuple[Any, ...] | None:
-        """An object that a library has for itself, and what it has there, as far as that can be pickled."""
+        """A library's own object, and its content, as far as that can be pickled."""
         kind = type(obj)
         own = self._own_objects.get(kind)
         if own is None:
@@ -230,7 +231,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return own_object, (own[id(obj)], kind), table, None, None, fill_own
 
     def _function(self, function: types.FunctionType, home: tuple[str, ...]) -> Any:
-        """Its cells are filled afterwards: they may hold the function itself. home: see Landing.function."""
+        """Its cells are filled afterwards: they may contain the function itself. home: see Landing.function."""
         cells = function.__closure__ or ()
         to_fill = [cell for cell in cells if class_of_table(cell) is None]
         self._bare.update(map(id, to_fill))
@@ -253,7 +254,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept(str(error)) from None
 
     def _array(self, value: Any) -> tuple[Any, ...] | None:
-        """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
+        """An array that owns its memory, which the rebuilt one does too. numpy itself would make a view of the stored
+        memory."""
         flat = plain_bytes_of(value)
         if flat is None:
             return None
@@ -279,8 +281,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class IdentityPickler(StatePickler):
-    """Also tells apart what pickle takes for a mere value: NaNs, which a dictionary finds by identity alone, and
-    containers that a library has. That takes a call for each object."""
+    """Also preserves the identity of objects that pickle treats as plain values: NaNs, which a dictionary finds by
+    identity, and containers of a library. That takes a call for each object."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -315,10 +317,10 @@ def pickled(
     own: OwnObjects | None = None,
     more: Callable[[Iterable[object]], list[Repair]] = lambda _: [],
 ) -> tuple[list[memoryview], dict[int, tuple[int, object]]]:
-    """The stream and its buffers, and every object that was met, by identity. own: what is known already of
-    libraries. more: further repairs that it needs.
+    """The stream and its buffers, and every object that was met, by identity. own: what is already known of
+    libraries. more: gives further repairs.
 
-    Raises NotKept, and whatever pickling the value raises.
+    Raises NotKept, and any error that pickling the value raises.
     """
     asked = set[type]()
     make = StatePickler
@@ -351,7 +353,7 @@ OwnObjects = dict[type, dict[int, str]]
 """See `own_objects`, by the class."""
 
 Repair = tuple[str, object, object]
-"""What is made of an object when all is there: the kind of a change, the object, and what the change takes."""
+"""A change to an object after everything is rebuilt: its kind, the object, and the data."""
 
 
 def _needs_identities(stream: io.BytesIO, met: Mapping[int, tuple[int, object]], anchors: Anchors) -> bool:
@@ -365,10 +367,10 @@ Anchors = Mapping[int, tuple[str, str]]
 
 
 class Landing:
-    """What a stored state is rebuilt with, in the namespace that is being filled."""
+    """The context for rebuilding a stored state, in the namespace that is being filled."""
 
     def __init__(self, namespace: dict[str, object], anchors: Callable[[str, str], object]) -> None:
-        """anchors: the object of this process that a kind and a name stand for. Raises KeyError."""
+        """anchors: gives the object of this process for a kind and a name. Raises KeyError."""
         self._namespace = namespace
         self._anchors = anchors
 
@@ -380,7 +382,7 @@ class Landing:
             raise LookupError(f"{name!r} of the client is not offered any more") from None
 
     def axis(self, places: tuple[Place, ...], *reduced: Any) -> object:
-        """An index that some variables had in common."""
+        """An index that some variables share."""
         return rebuilt(self._namespace, places, *reduced)
 
     def function(
@@ -419,7 +421,8 @@ class StateUnpickler(pickle.Unpickler):
         self._nans: dict[int, float] = {}
 
     def repaired(self, ways: Mapping[str, Callable[[Any, Any], None]]) -> Any:
-        """What was stored, with its repairs. ways: how those are made whose kinds are not known here."""
+        """The stored value, with its repairs applied. ways: functions for kinds of repairs that are not known
+        here."""
         value = self.load()
         if self._stream.tell() < len(self._stream.getbuffer()):
             for kind, one, change in self.load():
@@ -444,15 +447,15 @@ class StateUnpickler(pickle.Unpickler):
 
 
 def load(parts: list[memoryview], landing: Landing) -> Any:
-    """What was stored, in a jail; its buffers are this process's private pages. Raises whatever its code raises."""
+    """The stored value, in a jail; its buffers are this process's private pages. Raises any error of its code."""
     return StateUnpickler(parts, landing).repaired({})
 
 
 def dump_process(
     state: dict[str, object], settings: Mapping[str, bytes], sources: Mapping[str, object]
 ) -> list[memoryview]:
-    """Plain values and what the standard library and numpy make of them. Settings and sources are parts of their own:
-    they stay what they are, or only grow, while random numbers are drawn.
+    """Plain values, and objects of the standard library and numpy. Settings and sources are separate parts: they stay
+    the same, or only grow, while random numbers are drawn.
     """
     parts = {"settings": dict(settings), "sources": list(sources.items())}
     apart = {key: pickle.PickleBuffer(pickle.dumps(part, protocol=5)) for key, part in parts.items()}
@@ -464,7 +467,8 @@ def dump_process(
 
 
 def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
-    """Each by itself. One with a function or a class of the user's is left out: it is the namespace's, too."""
+    """Each is pickled separately. A setting with a user's function or class is left out, since that belongs to the
+    namespace."""
     found = dict[str, bytes]()
     for state, value in settings.items():
         with suppress(Exception):
@@ -475,12 +479,12 @@ def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
 
 
 def load_sources(process: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a stored process; empty for one that has none."""
+    """The sources of a stored process; empty if it has none."""
     return dict(pickle.loads(process["sources"])) if "sources" in process else {}
 
 
 def load_settings(process: Mapping[str, Any]) -> dict[str, object]:
-    """Of a stored process; empty for one that has none. What cannot be read here is left out."""
+    """The settings of a stored process; empty if it has none. Unreadable ones are left out."""
     found = dict[str, object]()
     stored = pickle.loads(process["settings"]) if "settings" in process else {}
     for state, data in stored.items():
@@ -497,20 +501,20 @@ def _contents(cell: types.CellType) -> tuple[object, ...]:
 
 
 def _bunch(value: Any) -> Any:
-    """A data set of scikit-learn, whose own `__setstate__` drops the attributes that all others of it have."""
+    """A data set of scikit-learn, whose own `__setstate__` drops the attributes that its other instances have."""
     items = iter(value.items())
     return copyreg.__newobj__, (type(value),), vars(value), None, items, _with_attributes  # type: ignore[attr-defined]
 
 
 class _Nan:
-    """Stands for numpy's NaN, which pickle takes for a number like any other, and programs ask for by `is`."""
+    """Stands for numpy's NaN, which pickle treats as a plain number, and programs compare by `is`."""
 
 
 _NAN = _Nan()
 
 
 def _of_sklearn(value: Any) -> Any:
-    """Many of its estimators have that NaN for a default."""
+    """Many estimators have that NaN as a default."""
     numpy = sys.modules.get("numpy")
     reduced = value.__reduce_ex__(5)
     if numpy is None or not isinstance(reduced, tuple) or len(reduced) < 3:
@@ -531,7 +535,8 @@ def _type_parameters(function: types.FunctionType) -> tuple[object, ...]:
 
 
 def _maker(function: types.FunctionType) -> str:
-    """The library whose code has made a function, as decorators do; empty for one that is found there by name.
+    """The library whose code has made a function, as decorators do; empty for a function that the library has by
+    name.
 
     cloudpickle would give it copies of the library's globals.
     """
@@ -546,8 +551,8 @@ def _maker(function: types.FunctionType) -> str:
 
 
 def _filled(cls: type, state: Any) -> Any:
-    """For stored states of earlier versions. A base class may have set attributes on it when it was made, which
-    come in their order with the others."""
+    """For stored states of earlier versions. A base class may have set attributes on it when it was made; these are
+    in the stored order with the others."""
     attributes, _ = state
     for key in attributes.keys() & vars(cls).keys():
         if key[:2] != "__":

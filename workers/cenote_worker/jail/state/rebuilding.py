@@ -1,9 +1,9 @@
-"""What a fresh jail does before the values of a checkpoint are there: the process is set, and steps are run again.
+"""Prepares a fresh jail before the values of a checkpoint are restored: sets the process, and runs steps again.
 
 State of the process that programs see and no variable leads to (environment, directory, import path, random numbers)
-is taken for a checkpoint, and put back by a restore. What no checkpoint can have is made again: steps are run, and
-of what they do some names are kept. Before them a part of the checkpoint is restored, which they find; after them
-all else is, over what they left.
+is saved in a checkpoint and restored. What no checkpoint can store is made again: steps are run, and some of the
+names that they bind are kept. Before the steps the part of the checkpoint that they read is restored; after them
+everything else is, over their results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OURS = frozenset({"cenote_worker", "cenote_security", "cenote_proto", "google",
 
 
 def take_process(futures: int) -> dict[str, object]:
-    """In the process itself, not in a forked copy: Python draws new random numbers in each of those.
+    """Called in the process itself, not in a forked copy: Python draws new random numbers in each copy.
 
     futures: compiler flags that hold for later cells.
     """
@@ -56,7 +56,7 @@ def take_process(futures: int) -> dict[str, object]:
 
 
 def put_process(state: dict[str, Any]) -> None:
-    """Where code runs: before anything is imported or rebuilt."""
+    """Called where code runs, before anything is imported or rebuilt."""
     os.environ.clear()
     os.environ.update(state["environ"])
     if (backend := state["environ"].get("MPLBACKEND")) is not None:
@@ -68,7 +68,7 @@ def put_process(state: dict[str, Any]) -> None:
 
 
 def resume_random_numbers(state: dict[str, Any]) -> None:
-    """Random numbers go on where they were; last, since rebuilding values may draw some."""
+    """Restores random number generators; called last, since rebuilding values may draw numbers."""
     random.setstate(state["random"])
     if state["numpy.random"] is not None:
         import numpy.random
@@ -79,7 +79,7 @@ def resume_random_numbers(state: dict[str, Any]) -> None:
 
 
 def modules_in_use(imported: Iterable[str]) -> list[checkpoint_pb2.ModuleInUse]:
-    """Top-level modules of those that cells have imported, the interpreter's and our own left out."""
+    """Top-level modules that cells have imported, without the interpreter's and our own."""
     found = []
     for name in sorted(imported):
         if "." in name or name.startswith("_") or name in _STANDARD or name in _OURS:
@@ -99,10 +99,10 @@ def _directory() -> str:
 
 
 class StepRebuilder:
-    """Of one restore."""
+    """The rebuilder of one restore."""
 
     def __init__(self, kernel: Kernel, workdir: Path, stubs: Mapping[str, object]) -> None:
-        """Before anything is restored."""
+        """Made before anything is restored."""
         self._kernel = kernel
         self._namespace = kernel.namespace
         self._workdir = workdir
@@ -110,13 +110,13 @@ class StepRebuilder:
         self._began = take_process(kernel.futures)
         self._injected = dict(kernel.namespace)
         self._open: set[bytes] = set()
-        """Paths of files that are open by now: they are written over, and stay the files that they are."""
+        """Paths of files that are open now: these are overwritten in place."""
         self.made: dict[str, object] = {}
 
     def begin(
         self, request: checkpoint_pb2.RebuildBegin, restored: Mapping[str, object], process: Mapping[str, Any]
     ) -> None:
-        """The namespace and the process become what the first step finds."""
+        """Puts the namespace and the process into the state before the first step."""
         self._empty()
         self._namespace.update((name, self._injected[name]) for name in request.injected)
         self._namespace.update((name, restored[name]) for name in request.names)
@@ -130,7 +130,7 @@ class StepRebuilder:
         self._kernel.in_context(lambda: ambient_transfer.put_settings(given))
 
     def repeat(self, step: checkpoint_pb2.RepeatedStep) -> None:
-        """Raises NotKept when it does not do what it did, as far as anybody can tell."""
+        """Raises NotKept when its effects visibly differ from those of the first run."""
         self._check(step.found, step, "finds")
         code = step.code.decode("utf-8", "surrogatepass")
         outcome = self._kernel.run_cell(code, step.step)
@@ -139,7 +139,7 @@ class StepRebuilder:
         self._compare(outcome.trace, step)
 
     def end(self, request: checkpoint_pb2.RebuildEnd) -> None:
-        """These are kept, and what else the steps have made is gone."""
+        """Keeps these names, and removes everything else that the steps have made."""
         missing = [name for name in request.names if name not in self._namespace]
         if missing:
             raise NotKept(f"{', '.join(missing)}: the steps do not make it any more")
@@ -150,7 +150,7 @@ class StepRebuilder:
         self._open = self._clear()
 
     def check_files(self, files: Iterable[bytes]) -> None:
-        """All else has been restored. files: the paths that there are to be. Raises NotKept."""
+        """Called after everything else has been restored. files: the paths that should exist. Raises NotKept."""
         moved = self._open - set(files)
         if moved:
             path = os.fsdecode(min(moved))
@@ -169,7 +169,7 @@ class StepRebuilder:
                 importlib.import_module(module)
 
     def _clear(self) -> set[bytes]:
-        """Removes all files but those that are open; gives these."""
+        """Removes all files except open ones, which it returns."""
         inodes = proc_info.open_files()
         kept = set[bytes]()
         for folder, folders, files in os.walk(self._workdir, topdown=False):
@@ -202,9 +202,9 @@ class StepRebuilder:
 
 
 def _compare(expected: Mapping[Location, str], found: Mapping[Location, str], what: str) -> None:
-    """Of two versions that say what there is. Behind a `+` is what else in the namespace it is shared with.
+    """Compares two sets of versions. After a `+` a version names the sharing with the rest of the namespace.
 
-    Where several differ, as a list and who goes through it, the same one is named each time.
+    If several differ, as for a list and its iterator, the same one is always named.
     """
     for location, version in sorted(expected.items()):
         other = found.get(location, version)

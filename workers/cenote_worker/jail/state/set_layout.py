@@ -1,12 +1,12 @@
-"""How a set is put together again, slot for slot.
+"""Rebuilds a set slot by slot.
 
-A pickle gives back what a set holds, not how it lies there: members that wanted the same slot may change places, and
-the table may have another size. Both tell in which order a program meets them, now or when more are added. So a
-recipe goes along with each set that would come out otherwise: members that have the slot of their hash first, in any
-order, then those that were displaced, each behind what was in its way. Where members were removed, stand-ins are put
-in and removed again, since whatever is added later goes around the places that they leave.
+A pickle restores a set's members, not its layout: members that wanted the same slot may be swapped, and the table may
+have another size. Both affect the iteration order, now or when more are added. So a recipe accompanies each set whose
+layout would change: first members in the slot of their hash, in any order, then displaced ones, each after the
+members in its way. Where members were removed, stand-ins are added and removed again, since members added later avoid
+these slots.
 
-Only members whose hash runs no code of the user's: they are hashed more often than in a full run.
+Only for members whose hash runs no user code: they are hashed more often than in a full run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _SMALLEST: Final = 8
-"""Slots of the table that every set begins with."""
+"""Slots of a new set's table."""
 
 _MOST_SLOTS: Final = 2**20
-"""Of a table that is looked at slot by slot, which takes about a second then."""
+"""Slots of a table that is inspected slot by slot, which takes about a second at this size."""
 
 _FEW_FOR_TWICE: Final = 5
-"""Members from which on an empty set makes room for a dictionary: more than twice as many slots."""
+"""Members from which on an empty set, updated from a dictionary, gets more than twice as many slots."""
 
 _MOST_FOR_FOURFOLD: Final = 50_000
-"""Members up to which a set that is rid of removed ones gets more than four times as many slots."""
+"""Members up to which a set, when removed slots are cleared, gets more than four times as many slots."""
 
 _LINEAR: Final = 9
-"""So many slots behind the first one are looked at before one elsewhere, by further bits of the hash."""
+"""The number of adjacent slots that are tried before one elsewhere, chosen by further bits of the hash."""
 
 _SHIFT: Final = 5
 _WORD: Final = (1 << 64) - 1
@@ -42,8 +42,8 @@ _PLAIN: Final = frozenset((int, str, bytes, bool, complex, type(None), date, dat
 
 
 class Recipe(NamedTuple):
-    """size: slots. finger: where the next `pop` begins. removed: slots of members that went. members: in the order in
-    which they are put in."""
+    """size: slots. finger: where the next `pop` begins. removed: slots of removed members. members: in insertion
+    order."""
 
     size: int
     finger: int
@@ -52,7 +52,7 @@ class Recipe(NamedTuple):
 
 
 class _StandIn:
-    """What is equal to nothing else, and has any hash."""
+    """An object that is equal to nothing else, and has any given hash."""
 
     __slots__ = ("_hash",)
 
@@ -64,7 +64,7 @@ class _StandIn:
 
 
 def recipe_for(value: set[Any]) -> Recipe | None:
-    """How the set comes out of a pickle as it is; None where it does so anyway, or where no way is known."""
+    """How to restore the set's layout from a pickle; None if that is not needed, or no way is known."""
     if not IS_READABLE or head_of(value).mask >= _MOST_SLOTS or not all(map(_is_plain, value)):
         return None
     unpickled = set[Any]()
@@ -80,7 +80,7 @@ def recipe_for(value: set[Any]) -> Recipe | None:
 
 
 def follow(value: set[Any], recipe: Recipe) -> None:
-    """Makes the set what the recipe is for, in a process in which its members have the hashes that they had there."""
+    """Gives the set the recipe's layout, in a process in which its members have the same hashes."""
     value.clear()
     if recipe.finger:
         _point(value, recipe.finger)
@@ -96,12 +96,12 @@ def follow(value: set[Any], recipe: Recipe) -> None:
 def _is_plain(member: object) -> bool:
     kind = type(member)
     if kind is float:
-        return member == member  # a NaN is found by being the same object
+        return member == member  # a NaN is found by identity
     return kind in _PLAIN or (kind in (tuple, frozenset) and all(map(_is_plain, member)))  # type: ignore[call-overload]
 
 
 def is_alike(one: set[Any], other: set[Any]) -> bool:
-    """Whether two sets of the same objects lie alike."""
+    """Whether two sets of the same objects have the same layout."""
     here, there = head_of(one), head_of(other)
     return here._replace(address=there.address) == there and table_of(here) == table_of(there)
 
@@ -122,9 +122,9 @@ def _recipe(value: set[Any]) -> Recipe | None:
 
 
 def _in_order(astray: dict[int, tuple[int, object]], taken: set[int], mask: int) -> list[object] | None:
-    """Members that have not the slots of their hashes, each behind those that were in its way.
+    """Members that are not in the slots of their hashes, each after those that were in its way.
 
-    None where that cannot be: one has come to where another had been removed, and they stand in each other's way.
+    None if impossible: members are in each other's way, since one took a slot whose member had been removed.
     """
     waiting, blocking = dict[int, int](), dict[int, list[int]]()
     for slot, (number, _) in astray.items():
@@ -149,7 +149,7 @@ def _in_order(astray: dict[int, tuple[int, object]], taken: set[int], mask: int)
 
 
 def _slots(number: int, mask: int) -> Iterator[int]:
-    """Where a member with this hash is looked for, one slot after the other."""
+    """The slots where a member with this hash is looked for, in order."""
     further, slot = number & _WORD, number & mask
     while True:
         yield from range(slot, slot + _LINEAR + 1 if slot + _LINEAR <= mask else slot + 1)
@@ -158,7 +158,7 @@ def _slots(number: int, mask: int) -> Iterator[int]:
 
 
 def _can_make_room(count: int, size: int) -> bool:
-    """Whether `_make_room` does with so many members."""
+    """Whether `_make_room` works for that many members."""
     return size == _SMALLEST or count >= _at_once(size) or size // 8 <= min(count, _MOST_FOR_FOURFOLD)
 
 
@@ -167,7 +167,7 @@ def _at_once(size: int) -> int:
 
 
 def _make_room(value: set[Any], members: list[object], size: int) -> None:
-    """Gives an empty set so many slots, and the first of these members."""
+    """Gives an empty set that many slots, and the first of these members."""
     if len(members) >= _at_once(size):
         value.update(dict.fromkeys(members[: _at_once(size)]))
         return
@@ -178,7 +178,7 @@ def _make_room(value: set[Any], members: list[object], size: int) -> None:
 
 
 def _point(value: set[Any], finger: int) -> None:
-    """Has the next `pop` of an empty set begin there, as one before has left it."""
+    """Sets where the next `pop` of an empty set begins, as former pops have left it."""
     size = _SMALLEST * 2
     while size < 2 * finger:
         size *= 2
@@ -188,6 +188,6 @@ def _point(value: set[Any], finger: int) -> None:
 
 
 def recipes_for(met: Iterable[object]) -> list[tuple[set[Any], Recipe]]:
-    """Of all the sets among these objects that need one."""
+    """The recipes for all sets among these objects that need one."""
     found = [(value, recipe_for(value)) for value in met if type(value) is set]
     return [(value, recipe) for value, recipe in found if recipe is not None]

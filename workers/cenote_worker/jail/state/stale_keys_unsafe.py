@@ -1,7 +1,8 @@
-"""Keys that are found under another hash than theirs, since they have changed after they were put in.
+"""Keys that changed after their insertion, so that they are stored under another hash.
 
-A dictionary keeps the hash that a key had. A pickle puts each key in anew: what was not found is found then, and of
-two keys that have become equal one is left. So dictionaries and sets with such keys come along as they lie.
+A dictionary keeps the hash that a key had. A pickle inserts each key anew: a key that was not found before is found
+then, and of two keys that have become equal only one remains. So dictionaries and sets with such keys are stored with
+their hashes.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _put.argtypes = [ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_
 _put.restype = ctypes.c_int
 
 Entries = list[tuple[Any, Any, int]]
-"""Keys, values, and the hashes that they are found by."""
+"""Keys, values, and the hashes that they are stored under."""
 
 
 class KeysNotKeptError(TypeError):
-    """Changed keys that cannot be put where they were."""
+    """Changed keys that cannot be restored to their places."""
 
     def __init__(self) -> None:
         super().__init__("it has keys that have changed since they were put in")
 
 
 def stale_tables(met: Iterable[object]) -> list[tuple[Any, Entries]]:
-    """Of these objects, dictionaries and sets of which a pickle would make others. Runs `__hash__` and `__eq__` of
-    their keys. Raises KeysNotKeptError, and whatever these raise."""
+    """Of these objects, the dictionaries and sets that a pickle would change. Runs `__hash__` and `__eq__` of their
+    keys. Raises KeysNotKeptError, and any error of these."""
     values = list(met)
     if not any(type(cls.__hash__) is FunctionType for cls in set(map(type, values))):
         return []
@@ -55,7 +56,7 @@ def stale_tables(met: Iterable[object]) -> list[tuple[Any, Entries]]:
 
 
 def fill(table: Any, entries: Entries) -> None:
-    """Puts keys where they were."""
+    """Restores keys to their places."""
     into: dict[Any, Any] = {} if isinstance(table, set) else table
     dict.clear(into)
     for key, value, number in entries:
@@ -66,7 +67,7 @@ def fill(table: Any, entries: Entries) -> None:
 
 
 def _stale(table: Any) -> Entries | None:
-    """None where a pickle makes the same."""
+    """None if a pickle restores the same table."""
     lying: dict[Any, Any] = dict.copy(table) if isinstance(table, dict) else dict.fromkeys(set(table))
     if type(lying) is not dict:
         return None
@@ -87,8 +88,8 @@ def _stale(table: Any) -> Entries | None:
 
 
 def _entries(table: dict[Any, Any]) -> Iterator[tuple[Any, Any, int]]:
-    """A set that is made of a dictionary has the hashes that are there. It has one of two keys that have become equal
-    and lie under one hash, and two entries for a key that lies under two."""
+    """A set made from a dictionary uses the dictionary's hashes. It keeps one of two keys that have become equal and
+    have the same hash, and two entries for a key that is stored under two hashes."""
     numbers: dict[int, list[int]] = {}
     place, key_at, number = ctypes.c_ssize_t(0), ctypes.c_void_p(), ctypes.c_ssize_t(0)
     keys = set(table)

@@ -19,10 +19,10 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _ATOMS = frozenset((int, float, complex, bool, type(None), str, bytes))
-"""Equal ones cannot be told apart, but by `is`, which nobody may rely on."""
+"""Equal ones are indistinguishable, except by `is`, which no program may rely on."""
 
 _EQUAL = frozenset((tuple, frozenset, range, slice, CodeType, ModuleType, BuiltinFunctionType))
-"""Cannot be told apart either; what can be, in a tuple, is met by itself."""
+"""Indistinguishable too, apart from the items of a tuple, which are looked at by themselves."""
 
 NOT_STATE = frozenset(("__builtins__", "__name__", "__warningregistry__"))
 """Names that every namespace has, or gets from the interpreter."""
@@ -33,7 +33,7 @@ _SMALL = 4 * 1024
 _REASON_CHARS = 300
 
 _Memo = dict[int, tuple[int, object]]
-"""Of a pickler: what it met, by identity."""
+"""What a pickler met, by identity."""
 
 
 Key = str | tuple[str, str, str]
@@ -54,7 +54,7 @@ class PickledGroup:
 
 @dataclass(frozen=True, slots=True)
 class VariableGroups:
-    """refused: names of values that cannot be stored, with the reason; and places."""
+    """refused: names and places whose values cannot be stored, with the reason."""
 
     groups: tuple[PickledGroup, ...]
     refused: Mapping[Key, str]
@@ -66,12 +66,13 @@ def grouped(
     anchors: Anchors,
     places: Mapping[tuple[str, str, str], object] = MappingProxyType({}),
 ) -> VariableGroups:
-    """Pickles of the named values, and of what was set in libraries. Never raises for what they do."""
+    """Pickles of the named values, and of what was set in libraries. Never raises for their errors."""
     return _Grouping(namespace, anchors, places).of([*names, *places])
 
 
 class _Grouping:
-    """One pass over a namespace. Memos are kept to its end: they keep what they name alive, so that ids stay true."""
+    """One pass over a namespace. Memos are kept until its end: they keep the objects alive, so that ids stay
+    valid."""
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ def _is_small_atom(value: object) -> bool:
 
 
 def _has_identity(value: object) -> bool:
-    """Whether it matters that two variables lead to the same object, not to two equal ones."""
+    """Whether it matters that two variables refer to the same object, not to two equal ones."""
     kind = type(value)
     if kind in (float, complex):
         return value != value

@@ -1,4 +1,4 @@
-"""Work in a forked child: whatever becomes of that, this process is as it was, but for files."""
+"""Runs work in a forked child, so that this process is unaffected, except for files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 Plain = dict[str, object]
-"""What JSON can say."""
+"""Data that JSON can represent."""
 
 MAX_ANSWER: Final = 32 * 2**20
 _PIECE: Final = 1 << 16
 
 
 class ChildEnded(Exception):
-    """The child has given no answer. reason: such as `signal 11`, or that its time was up."""
+    """The child has given no answer. reason: such as `signal 11`, or that it timed out."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -33,9 +33,9 @@ class ChildEnded(Exception):
 
 
 def in_forked_child(work: Callable[[], Plain], deadline: float) -> Plain:
-    """What the work gives, as the child says. deadline: by the monotonic clock. Raises ChildEnded.
+    """The result of the work, from the child. deadline: on the monotonic clock. Raises ChildEnded.
 
-    The child ends as soon as it has answered, whatever it has started that still runs.
+    The child ends as soon as it has answered, even if it has started something that still runs.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -56,7 +56,7 @@ def in_forked_child(work: Callable[[], Plain], deadline: float) -> Plain:
 
 
 def _serve(work: Callable[[], Plain], writing: int) -> None:
-    """The child's life. Nothing of it reaches the pipes of the process that it was forked from."""
+    """The child's life. It does not use the pipes of its parent."""
     try:
         sys.stdout = sys.stderr = StringIO()
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -72,7 +72,7 @@ def _serve(work: Callable[[], Plain], writing: int) -> None:
 
 
 def _read(reading: int, deadline: float) -> bytes | None:
-    """The answer; None when the child ended before it was whole. Raises ChildEnded."""
+    """The answer; None when the child ended before it was complete. Raises ChildEnded."""
     data, size = bytearray(), 8
     while len(data) < size:
         left = deadline - time.monotonic()
@@ -90,7 +90,7 @@ def _read(reading: int, deadline: float) -> bytes | None:
 
 
 def _reason(status: int) -> str:
-    """How a child ended that has given no answer. This one's own signal comes after its end, if at all."""
+    """How a child without an answer ended. This process's own signal comes after its end, if at all."""
     if os.WIFSIGNALED(status):
         return f"signal {os.WTERMSIG(status)}"
     return f"it ended its process with status {os.waitstatus_to_exitcode(status)}"

@@ -1,9 +1,9 @@
 """Runs test suites beside the namespace: each in a forked child, each of its tests in a child of that.
 
-A suite is a file of the working directory, or functions of the namespace by a pattern of names; a test is a function
-whose name begins with `test` and that can be called without arguments. What each test used is what was seen of it:
-the functions of the user's files that ran, and for all else what a tracker of cells says (files, names, hidden
-state). A test need not be run again as long as all of that has the versions that it had.
+A suite is a file of the working directory, or functions of the namespace by a name pattern; a test is a function
+whose name begins with `test` and that can be called without arguments. The dependencies of each test are observed:
+the functions of the user's files that ran, and for everything else the tracker's data (files, names, hidden state). A
+test need not be run again as long as all of these have the same versions.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 Version = Callable[[str], str]
-"""Of something that a test uses, as it is now."""
+"""Gives the current version of a dependency."""
 
 
 def because(former: Mapping[str, object] | None, version: Version) -> str:
-    """Why the test runs: `new`, `failed`, `unsteady`, or what it uses that is different now. Empty: it need not.
+    """Why the test has to run: `new`, `failed`, `unsteady`, or the dependency that has changed. Empty if it need not.
 
-    former: `outcome`, `used` with the versions of its last run, `unsteady`: why it may come out different each time.
+    former: `outcome`, `used` with the versions of its last run, `unsteady`: why its result may differ each time.
     """
     if former is None:
         return "new"
@@ -57,7 +57,7 @@ _TRACEBACK = 4_000
 
 
 def explained(error: BaseException) -> Plain:
-    """Type, message, file, span and traceback. Where nothing says what is wrong, the failing line does."""
+    """Type, message, file, span and traceback. If there is no message, the failing line is used."""
     linecache.checkcache()
     steps = [step for step in steps_of(error) if step.owner in ("user", "cell")]
     innermost = steps[-1] if steps else None
@@ -74,12 +74,12 @@ def explained(error: BaseException) -> Plain:
 
 
 def ended(reason: str) -> Plain:
-    """Of a test whose process is gone."""
+    """The error of a test whose process has ended."""
     return {"type": "ProcessEnded", "message": reason, "file": "", "span": [], "traceback": ""}
 
 
 def _text(error: BaseException) -> str:
-    """Without the frames that led to the test."""
+    """The traceback without the frames that led to the test."""
     first = error.__traceback__
     while first is not None and owner_of(first.tb_frame.f_code.co_filename) == "cenote":
         first = first.tb_next
@@ -108,7 +108,8 @@ def _file(filename: str) -> str:
 
 
 class Suite:
-    """namespace: where tests find their names, each test under its own. imported: what loading the suite used."""
+    """namespace: where tests find their names, each test under its own. imported: the dependencies of loading the
+    suite."""
 
     def __init__(
         self, namespace: dict[str, object], tests: list[str], uses: SuiteUsage, imported: Plain
@@ -119,7 +120,7 @@ class Suite:
         self._imported = imported
 
     def outcome(self, test: str, former: Mapping[str, object] | None, deadline: float) -> Plain:
-        """Of a test, which is run if its former result does not hold any more."""
+        """The outcome of a test, which is run if its former result is no longer valid."""
         reason = because(former, self._uses.version)
         if not reason:
             return {"name": test, "because": ""}
@@ -143,7 +144,7 @@ class Suite:
 
 
 def loaded_file(path: str, top: str) -> Suite | Plain:
-    """The tests of a file, with all modules of the working directory as their files are; or why it has none."""
+    """The tests of a file, with current modules of the working directory; or why it has none."""
     _forget_modules(top)
     follower, names = CallFollower(top), dict[str, object]()
     uses = SuiteUsage(Tracker(names, top, joining=True), top, by_function=True)
@@ -159,7 +160,7 @@ def loaded_file(path: str, top: str) -> Suite | Plain:
 
 
 def loaded_names(pattern: str, namespace: dict[str, object], top: str) -> Suite:
-    """The functions of the namespace whose names fit, such as `test_*`."""
+    """The functions of the namespace whose names match, such as `test_*`."""
     uses = SuiteUsage(Tracker(namespace, top, joining=True), top, by_function=False)
     tests = [
         name
@@ -174,7 +175,7 @@ def _is_test(name: str, value: object) -> bool:
 
 
 def _forget_modules(top: str) -> None:
-    """Those of the working directory: they are imported anew, whatever a cell had of them."""
+    """Forgets modules of the working directory, so that they are imported again."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and os.path.realpath(file).startswith(f"{top}/"):
@@ -221,8 +222,8 @@ def _judged(error: BaseException | None) -> Plain:
 def run(namespace: dict[str, object], request: Mapping[str, object]) -> Plain:
     """request: `suites`, each with `name`, whether it is a `file`, and `former` results by test; `seconds`; `items`.
 
-    items: what former tests used, with versions; `used` of a former result has numbers of these.
-    Gives `suites`: each with `name`, `error` (None, or why it could not be loaded) and `tests`.
+    items: dependencies of former tests, with versions; `used` of a former result has indexes into these. Returns
+    `suites`: each with `name`, `error` (None, or why it could not be loaded) and `tests`.
     """
     seconds, suites, items = request["seconds"], request["suites"], request["items"]
     assert isinstance(seconds, float)

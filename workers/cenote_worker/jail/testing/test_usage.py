@@ -1,7 +1,7 @@
-"""What tests use, with versions: functions of the user's files, and what a tracker of cells has seen.
+"""The dependencies of tests, with versions: functions of the user's files, and the tracker's data.
 
-Which functions really run is noted when each is called first. A function is known by what it says, so that a change
-of one of them can be told from a change of another.
+Each function that really runs is recorded at its first call. A function is identified by its code, so that a change
+of one can be distinguished from a change of another.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __builtins__ = BUILTINS
 
 
 def digests_of(path: str) -> dict[str, str]:
-    """By qualified name, `<module>` for what runs on import; empty for a file that is no Python, or not there.
+    """By qualified name, `<module>` for code that runs on import; empty for a file that is missing or is not Python.
 
-    What is defined inside is left out of a digest, since it counts by itself if it is run. So are line numbers:
-    moving a function is no change of it. Definitions of one name, such as lambdas, have one digest together.
+    Inner definitions are left out of a digest, since they count separately if they run. So are line numbers: moving a
+    function does not change it. Definitions of one name, such as lambdas, share one digest.
     """
     try:
         whole = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
@@ -60,7 +60,7 @@ def _said(code: CodeType) -> str:
 
 
 def _constant(value: object) -> str:
-    """Sets in an order of their own: that of their hashes differs from process to process."""
+    """Sorted sets: their own order depends on hashes, which differ between processes."""
     if type(value) is CodeType:
         return f"code {value.co_qualname}"
     if type(value) is frozenset:
@@ -72,27 +72,27 @@ _INSPECTING: Final = frozenset(
     ("__code__", "__doc__", "__annotations__", "co_code", "co_consts", "getsource", "getsourcelines", "getdoc",
      "signature", "getmembers", "getfullargspec", "dis", "get_annotations")
 )  # fmt: skip
-"""With these a program learns of a function what running it does not show."""
+"""With these a program learns about a function without running it."""
 
 _REPLACED: Final = "it replaces the tracer of calls"
 
 
 class CallFollower:
-    """Of code in files below a folder."""
+    """Follows code in files below a folder."""
 
     def __init__(self, top: str) -> None:
         self._top = f"{os.path.realpath(top)}/"
         self._known: dict[int, CodeType] = {}
-        """By identity: code objects compare by all that they say, which takes long."""
+        """By identity: comparing code objects by content takes long."""
         self.ran: set[tuple[str, str]] = set()
-        """Path from the folder on, and qualified name."""
+        """Path relative to the folder, and qualified name."""
         self.words: set[str] = set()
-        """Names that the code speaks of."""
+        """Names in the code."""
         self.disturbed = ""
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Calls are noted, those in new threads too. disturbed: why not all were."""
+        """Records calls, those in new threads too. disturbed: why not all were recorded."""
         trace = self._called
         threading.settrace(trace)
         sys.settrace(trace)
@@ -106,7 +106,7 @@ class CallFollower:
 
     @property
     def inspects(self) -> bool:
-        """Whether the code may look at functions without running them."""
+        """Whether the code may inspect functions without running them."""
         return not self.words.isdisjoint(_INSPECTING)
 
     def _called(self, frame: FrameType, _event: str, _argument: object) -> None:
@@ -122,10 +122,10 @@ _CODE: Final = "code:"
 
 
 class SuiteUsage:
-    """Of one suite. Items are locations, and `code:PATH:NAME` for a function that ran.
+    """The dependencies of one suite. Items are locations, and `code:PATH:NAME` for a function that ran.
 
-    by_function: modules of the user's count by what of them runs. They were imported under watch, so that what runs
-    then is known; of modules that a cell has imported only the whole is.
+    by_function: modules of the user's are tracked by the functions that run. They were imported while being followed,
+    so the code that ran then is known; a module that a cell has imported is tracked as a whole.
     """
 
     def __init__(self, tracker: Tracker, top: str, *, by_function: bool) -> None:
@@ -139,7 +139,7 @@ class SuiteUsage:
         """Their files."""
 
     def version(self, item: str) -> str:
-        """As it is now; of what is not there any more it is empty."""
+        """The current version; empty if the item no longer exists."""
         if item.startswith(_CODE):
             path, _, function = item.removeprefix(_CODE).rpartition(":")
             return self._code(path, function)
@@ -147,14 +147,14 @@ class SuiteUsage:
         return self.tracker.versions([location]).get(location, ABSENT)
 
     def of_import(self, trace: StepTrace, follower: CallFollower) -> Plain:
-        """What loading the suite used, which each of its tests does."""
+        """The dependencies of loading the suite, which each of its tests has."""
         self._imported = {Location(f"file:{path}") for path, name in follower.ran if name == "<module>"}
         self._own = set(self.tracker.own_modules)
         used: dict[str, str] = {location: self.version(location) for location in self._watched(trace)}
         return {"used": used | self._ran(follower), "unsteady": _unsteady(trace, follower)}
 
     def of(self, trace: StepTrace, follower: CallFollower, imported: Plain) -> Plain:
-        """What a test used, with the versions from before it ran."""
+        """The dependencies of a test, with their versions before it ran."""
         used = dict(imported["used"]) if isinstance(imported["used"], dict) else {}
         used |= {item: trace.reads[item] for item in self._watched(trace)}
         if self._by_function:
@@ -178,7 +178,7 @@ class SuiteUsage:
 
     def _ran(self, follower: CallFollower) -> dict[str, str]:
         ran = follower.ran
-        if follower.inspects:  # functions may matter that did not run
+        if follower.inspects:  # functions that did not run may matter
             paths = {path for path, _ in ran} | {key_of(each) for each in self._imported}
             ran = ran | {(path, name) for path in paths for name in self._known(path)}
         return {f"{_CODE}{path}:{name}": self._code(path, name) for path, name in ran}
@@ -193,6 +193,6 @@ class SuiteUsage:
 
 
 def _unsteady(trace: StepTrace, follower: CallFollower) -> str:
-    """Why what is known is not enough to spare the test; empty if it is."""
+    """Why the data does not suffice to skip the test; empty if it does."""
     reasons = (*trace.opaque, *trace.unrepeatable)
     return reasons[0] if reasons else follower.disturbed

@@ -1,4 +1,4 @@
-"""How much may be looked at: counted, not timed, so that the same step is seen in the same way each time."""
+"""A limit on inspection: counted, not timed, so that the same step is inspected in the same way each time."""
 
 from __future__ import annotations
 
@@ -10,40 +10,39 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _BYTES_PER_SECOND = 10e9
-"""What xxh3 does on memory that is not in a cache: 9.9 to 14 GB/s were measured on one core."""
+"""Speed of xxh3 on uncached memory: 9.9 to 14 GB/s were measured on one core."""
 
 _SMALL = 1 << 20
 
 _SECONDS_PER_OBJECT = 2e-6
-"""What describing a small one takes: 1 to 3 microseconds were measured."""
+"""Time to describe a small object: 1 to 3 microseconds were measured."""
 
 _PATIENCE = 3
-"""How much longer than that everything may take: on a slow machine, or for objects of an unusual kind."""
+"""By what factor the time may be exceeded: on a slow machine, or for objects of an unusual kind."""
 
 _now = time.thread_time
-"""Of this thread's own time, so that a busy machine makes nothing unknown that would be known on an idle one."""
+"""This thread's own CPU time, so that a busy machine makes nothing unknown that would be known on an idle one."""
 
 
 TOO_LARGE: Final = "it is too large to be looked at in the time there is"
-"""What is said of what was too dear."""
+"""The reason given when the budget is exceeded."""
 
 
 class TooDear(Exception):
-    """It would cost more than it is worth: nothing is known of it."""
+    """Inspection would cost more than it is worth: nothing is known of the object."""
 
 
 class InspectionBudget:
-    """What looking at everything of one step may cost together, in seconds of an idle machine."""
+    """What all inspection of one step may cost together, in seconds of an idle machine."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = self._left = seconds
         self._patience = _PATIENCE * seconds
         self._end: float | None = None
-        """Set by the first look at the clock: most steps see so little that nobody looks, which is a call of the
-        system."""
+        """Set when the clock is first read: most steps inspect so little that it isn't, which saves a system call."""
 
     def spend(self, objects: int) -> None:
-        """So many were described."""
+        """Counts objects that were described."""
         self._left -= objects * _SECONDS_PER_OBJECT
 
     def check(self) -> None:
@@ -52,16 +51,16 @@ class InspectionBudget:
             raise TooDear
 
     def foresee(self, objects: int) -> None:
-        """So many are still to be described. Raises TooDear when that would be too many."""
+        """Checks for objects still to be described. Raises TooDear when they are too many."""
         if objects * _SECONDS_PER_OBJECT > self._left:
             raise TooDear
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes may be hashed."""
+        """Whether this many bytes may be hashed."""
         return size < _SMALL or (size / _BYTES_PER_SECOND <= self._left and not self._is_late())
 
     def allows(self, size: int) -> bool:
-        """As `has_room`; then they are counted."""
+        """Like `has_room`; if so, the bytes are counted."""
         if not self.has_room(size):
             return False
         self._left -= size / _BYTES_PER_SECOND

@@ -1,4 +1,4 @@
-"""A fingerprint: what one name's value was when it was looked at last, by the description that is for its class."""
+"""A fingerprint: what one name's value was at the last look, according to the description for its class."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _MADE: Final[dict[str, Callable[[ModuleType], dict[type, Handler]]]] = {
     "duckdb": duckdb_connections.handlers,
     "torch": pytorch.handlers,
 }
-"""By library, what gives the handlers for its exact types."""
+"""By library, a function that gives the handlers for its exact types."""
 
 
 class _Libraries:
-    """What is known of those that are imported. Others are learned of when they are."""
+    """What is known of imported libraries. Others are added when they are imported."""
 
     def __init__(self) -> None:
         self.exact: dict[type, Handler] = {}
@@ -57,7 +57,7 @@ class _Libraries:
         self.met: set[str] = set()
 
     def look_around(self, met: Collection[str] = ()) -> None:
-        """met: those that somebody else knows. Raises whatever a ruined library makes of it."""
+        """met: libraries that are known elsewhere. Raises any error of a broken library."""
         for library in ("numpy", "pandas", *_MADE):
             if library not in self.met and library not in met and _is_ready(library):
                 self.met.add(library)
@@ -75,18 +75,18 @@ class _Libraries:
 
 
 def _imported_early() -> _Libraries:
-    """Those that are there when this module is imported: in a zygote, what it has preloaded. A worker need not make
-    this, and write to the classes of all of them (each one's count of references), but once it has to learn of more.
+    """The libraries present when this module is imported: in a zygote, the preloaded ones. A worker then need not
+    build this, and write to the reference count of each class, except when it has to add more.
     """
     found = _Libraries()
     with suppress(Exception):
         found.look_around()
         return found
-    return _Libraries()  # whoever needs them is told
+    return _Libraries()  # the error is raised again for a caller that needs them
 
 
 def _is_ready(library: str) -> bool:
-    """Whether it has been imported to its end."""
+    """Whether its import has finished."""
     module = _modules.get(library)
     specification = getattr(module, "__spec__", None)
     return type(module) is ModuleType and not getattr(specification, "_initializing", False)
@@ -96,7 +96,7 @@ _EARLY: Final = _imported_early()
 
 
 class Handlers:
-    """By exact type where there is one for it; libraries' are known once the libraries are imported."""
+    """Handlers by exact type where there is one; those of libraries are known once the libraries are imported."""
 
     def __init__(self) -> None:
         ours = Objects(Classes())
@@ -110,7 +110,7 @@ class Handlers:
         self._late = _Libraries()
 
     def look_around(self) -> None:
-        """Learns of libraries that have been imported since. Raises whatever a ruined library makes of it."""
+        """Adds libraries that have been imported since. Raises any error of a broken library."""
         self._late.look_around(_EARLY.met)
 
     def of(self, value: object) -> Handler:
@@ -141,28 +141,28 @@ _NOWHERE: Final[frozenset[Location]] = frozenset()
 
 
 UNSEEN: Final = "?"
-"""How versions begin of what cannot be looked into: they can be equal only as tokens."""
+"""Prefix of versions of what cannot be inspected: they can be equal only as tokens."""
 
 
 _UNIQUE: Final = 8
-"""Random bytes of a version that only one look has given."""
+"""Random bytes of a version that is unique to one look."""
 
 
 def fresh() -> Version:
-    """A version that nobody else has, in whatever fork of the process."""
+    """A version that is unique, across all forks of the process."""
     return Version(f"{UNSEEN}{_random(_UNIQUE).hex()}")
 
 
 def is_unique(version: Version) -> bool:
-    """Whether another look at the very same would give another one."""
+    """Whether another look at the same value would give another version."""
     seen = version.partition("+")[0]
     return seen.startswith(UNSEEN) and len(seen) == len(UNSEEN) + 2 * _UNIQUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """See `ObjectGraph`. identity: id of the value itself. stays: why it cannot be carried over, as far as can be
-    seen from here. constant: nothing in it can ever change."""
+    """See `ObjectGraph`. identity: id of the value itself. stays: why it cannot be carried over, as far as known
+    here. constant: nothing in it can ever change."""
 
     identity: int
     version: Version
@@ -204,7 +204,7 @@ def fingerprint_of(
     untouched: KnownDigests,
     budget: InspectionBudget,
 ) -> Fingerprint:
-    """root: the object itself, of which `value` may be a view; the one that is not described by its name."""
+    """root: the object itself, of which `value` may be a view; it is described by content, not by name."""
     graph = ObjectGraph(namespace, own_modules, untouched, budget)
     try:
         version = Version(graph.walk(value, root, handlers.of))

@@ -1,7 +1,7 @@
-"""Which object each name of a namespace has, so that two such tables are compared by their bytes.
+"""Which object each name of a namespace has, in a form in which two tables are compared by their bytes.
 
-A cell changes a few names of what may be many thousands. To ask each for its identity takes longer than all else
-around a small cell, the more since Python tells its audit hooks of each time that it is asked.
+A cell changes a few names of maybe many thousands. Calling `id` for each takes longer than all other work around a
+small cell, the more since Python reports each call to its audit hooks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _AT_ONCE: Final = 256 * _WORD
 
 
 class NameTable:
-    """Of a namespace as it is now. It holds the names, so that no other object has their addresses, and no value."""
+    """The names of a namespace at one moment. It holds the names, so that no other object gets their addresses, but
+    no values."""
 
     __slots__ = ("_names", "_values", "names")
 
@@ -30,11 +31,11 @@ class NameTable:
         self._names, self._values = addresses_of(self.names), addresses_of(items)
 
     def begins_with(self, other: NameTable) -> bool:
-        """Whether it has all names of the other one first, in the same order."""
+        """Whether it begins with all names of the other table, in the same order."""
         return self._names.startswith(other._names)
 
     def changed_since(self, before: NameTable) -> Iterator[str]:
-        """Names that have another object, or are there in one of the two only. Keys that are no text are left out."""
+        """Names that have another object, or are in only one of the two. Keys that are no strings are left out."""
         if self.begins_with(before):
             for start in range(0, len(before._values), _AT_ONCE):
                 yield from self._changed_among(before, start)

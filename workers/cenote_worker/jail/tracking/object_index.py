@@ -1,6 +1,7 @@
-"""Pictures of all names: who leads to whom, who shares with whom, which version each has.
+"""Fingerprints ("pictures") of all names: references, shared objects, and the version of each.
 
-A picture holds until something could have changed its object: the next step that can reach it, or somebody outside.
+A picture is valid until something could have changed its object: the next step that can reach it, or a request from
+outside.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ __builtins__ = BUILTINS
 _TOLD: Final = 5_000
 """Versions by origin that are remembered."""
 _LARGE = 2_000
-"""Objects in one picture from which on they are not entered one by one among the owners."""
+"""Objects in one picture from which on they are not entered among the owners individually."""
 
 _INTERNAL: Final = frozenset(
     ("__builtins__", "__warningregistry__", "__name__", "__doc__", "__package__", "__loader__", "__spec__")
 )
-"""What a namespace has of itself."""
+"""Names that every namespace has."""
 
 _OF_MODULES: Final = (_INTERNAL - {"__doc__"}) | {"__cached__", "__file__", "__path__"}
-"""What a module has of itself; whatever else begins like these may have been set, and may be what gives the rest."""
+"""Names that every module has; other names that begin like these may have been set, and may provide the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """That a value has more objects than can be met, so that any may be in it.
+    """A value has too many objects to look at, so it may hold any object.
 
-    size: of the container that it is, 0 for others. seconds: what a look might cost.
+    size: of the container that it is, 0 for others. seconds: the budget of the look.
     """
 
     picture: Fingerprint
@@ -65,7 +66,7 @@ class _Verdict:
     seconds: float
 
     def holds_for(self, value: object, budget: InspectionBudget) -> bool:
-        """Until the name has another value, or this one is much smaller, or there is much more time."""
+        """Valid until the name has another value, or this one is much smaller, or the budget is much larger."""
         return (
             self.picture.identity == id(value)
             and self.type is type(value)
@@ -79,7 +80,7 @@ def _size(value: object) -> int:
 
 
 class ObjectIndex:
-    """Of one namespace."""
+    """The index of one namespace."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class ObjectIndex:
         untouched: KnownDigests | None = None,
         is_collecting: Callable[[], bool] = gc.isenabled,
     ) -> None:
-        """untouched: what tells memory that need not be read. is_collecting: see `LibraryState`."""
+        """untouched: knows memory that need not be read. is_collecting: see `LibraryState`."""
         self.namespace = namespace
         self.own_modules = own_modules
         self.patches = Monkeypatches(namespace)
@@ -99,35 +100,36 @@ class ObjectIndex:
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
         self._too_large: dict[Location, _Verdict] = {}
-        """What is not looked at again: to find that out for each step costs each as much as it may cost."""
+        """Values that are not looked at again: finding out that they are too large would cost each step its whole
+        budget."""
         self._lent: dict[Location, frozenset[Location]] = {}
-        """What was handed to libraries and to objects that do not show what they refer to."""
+        """Objects that were passed to libraries and to objects that do not show their references."""
         self.states: dict[str, Version] = {}
-        """Hidden state as it was looked at last, however long ago."""
+        """Hidden state at the last look, however long ago."""
         self.first_states: dict[str, Version] = {}
-        """Hidden state as it was when it was looked at first."""
+        """Hidden state at the first look."""
         self.left: dict[str, Version] | None = None
-        """Hidden state as the latest step has left it; None once something else may have run since."""
+        """Hidden state after the latest step; None once something else may have run since."""
         self._told: dict[Version, Version] = {}
-        """By what is known in this process alone of something: its version by how it came about."""
+        """Versions by origin, by versions that are valid in this process only."""
         self._origins = set[Version]()
         self._nailed: set[int] = set()
-        """Objects whose addresses may be known to somebody."""
+        """Objects whose addresses a program may know."""
         self.registered = False
         """Some step has registered a class with an abstract one, which shows nowhere."""
         self.finalizing = False
-        """Some object has been seen that does something as it goes, and may be waiting to be collected."""
+        """Some object has been seen that runs code when it is released, and may be waiting to be collected."""
         self._looked: NameTable | None = None
-        """What names had when all had been looked at."""
+        """The bindings when all names had been looked at."""
         self._dropped: set[Location] = set()
         """Names whose pictures were dropped since."""
         self._with_kin: set[Location] = set()
         self._showing: set[Location] = set()
-        """Those that show memory which may be an array's."""
+        """Names that show memory which may be an array's."""
         self._boundless: set[Location] = set()
 
     def forget(self, locations: Iterable[Location] | None = None) -> None:
-        """They may have changed; without locations, all of them."""
+        """Drops pictures that may be outdated; without locations, all of them."""
         if locations is None:
             self.left = None
             self._looked = None
@@ -143,7 +145,7 @@ class ObjectIndex:
             self._drop(location)
 
     def variables(self) -> list[Location]:
-        """From the oldest on. What was displayed last is the youngest, since every display replaces it."""
+        """The variables, oldest first. The last displayed value is the newest, since every display replaces it."""
         names = [each for each in list(self.namespace) if type(each) is str and each not in _INTERNAL]
         if "_" in self.namespace:
             names.remove("_")
@@ -156,16 +158,16 @@ class ObjectIndex:
 
     @staticmethod
     def in_order(bindings: NameTable) -> list[Location]:
-        """The names of the user's."""
+        """The user's names."""
         return [name(each) for each in bindings.names if type(each) is str and each not in _INTERNAL]
 
     @staticmethod
     def changed(after: NameTable, before: NameTable) -> set[Location]:
-        """Names that are bound to another object in one of the two, or in one of them not at all."""
+        """Names that are bound to different objects in the two, or in only one of them."""
         return {name(each) for each in after.changed_since(before) if each not in _INTERNAL}
 
     def look_at_all(self, budget: InspectionBudget) -> NameTable:
-        """Who shares what with whom can be said only of what has been looked at. Gives the bindings."""
+        """Looks at all names, since sharing is known only between names that were looked at. Returns the bindings."""
         bindings, looked = self.bindings(), self._looked
         if looked is None:
             wanted = self.in_order(bindings)
@@ -185,13 +187,13 @@ class ObjectIndex:
             self.picture(location, budget)
 
     def dying(self, locations: Iterable[Location]) -> set[Location]:
-        """Of names that will be bound anew, those whose old value may do something as it goes."""
+        """Of names that will be bound anew, those whose old value may run code when it is released."""
         known = [(each, self._pictures[each]) for each in locations if each in self._pictures]
         found = {each for each, picture in known if picture.restless or picture.finalizes}
         held = {each for each, picture in known if picture.kin} - found
         if held and any(picture.finalizes for picture in self._pictures.values()):
             found |= held
-        if self.finalizing:  # what cannot be looked into may be the last to hold what does something
+        if self.finalizing:  # what cannot be inspected may be the last to hold such an object
             found |= {each for each, picture in known if picture.opaque}
         return found
 
@@ -200,15 +202,15 @@ class ObjectIndex:
         return known is not None and known.constant
 
     def known_ones(self) -> dict[Location, Fingerprint]:
-        """All pictures, for who wants to know later what they were."""
+        """A copy of all pictures, to look up later what they were."""
         return self._pictures.copy()
 
     def known(self, location: Location) -> Fingerprint | None:
-        """The picture as it was taken last, however long ago."""
+        """The picture as it was last taken, however long ago."""
         return self._pictures.get(location)
 
     def picture(self, location: Location, budget: InspectionBudget) -> Fingerprint | None:
-        """Of a name or of a module of the user's; None for what is not there."""
+        """The picture of a name or of a module of the user's; None for what does not exist."""
         found, value = self._value(location)
         if not found:
             self._drop(location)
@@ -225,7 +227,7 @@ class ObjectIndex:
         content = value if kind_of(location) == "name" else self._attributes(key_of(location))
         own = self.own_modules.found
         taken = fingerprint_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
-        if content is not value:  # made for this look: what lies at its address later shares nothing with it
+        if content is not value:  # made for this look: a later object at its address shares nothing with it
             held = {each: count for each, count in taken.holds.items() if each != id(content)}
             taken = replace(taken, holds=held)
         if taken.version in self._told:
@@ -238,7 +240,7 @@ class ObjectIndex:
         return taken
 
     def unseen(self, locations: Iterable[Location]) -> list[Location]:
-        """Those in which something cannot be looked into, and of which nobody has said yet how it came about."""
+        """Those with parts that cannot be inspected, and whose origin is not recorded yet."""
         known = ((each, self._pictures.get(each)) for each in locations)
         return [
             each
@@ -249,13 +251,13 @@ class ObjectIndex:
         ]
 
     def tell_by_origin(self, locations: Iterable[Location], origin: bytes) -> None:
-        """Of those that `unseen` has given: their versions are made of this from now on, and not of what this process
-        alone can know."""
+        """Makes the versions of locations that `unseen` has given from their origin, and not from what is known in
+        this process only."""
         for location in sorted(locations):
             held = self._pictures[location]
             place = location.encode("utf-8", "surrogatepass")
             told = Version(f"{UNSEEN}{xxhash.xxh3_128_hexdigest(origin + place)}")
-            if not held.opaque:  # it looks the same for as long as it is the same, under whatever name
+            if not held.opaque:  # it looks the same while it is the same, under any name
                 told = self._told.setdefault(held.version, told)
                 self._origins.add(told)
                 self._forget_origins()
@@ -266,23 +268,24 @@ class ObjectIndex:
             self._origins.discard(self._told.pop(next(iter(self._told))))
 
     def lend(self, location: Location, others: Set[Location], *, anew: bool) -> None:
-        """What it has from now on may use these. anew: and nothing that it could use before."""
+        """Records that its new value may use these. anew: and nothing that it could use before."""
         before = frozenset[Location]() if anew else self._lent.get(location, frozenset())
         self._lent[location] = before | (others - {location})
 
     def lent_ones(self) -> dict[Location, Fingerprint]:
-        """What was handed to others, with its latest picture."""
+        """Objects that were passed to others, with their latest pictures."""
         lent = frozenset[Location]().union(*self._lent.values())
         return {each: self._pictures[each] for each in lent if each in self._pictures}
 
     def hand_on(self, location: Location, was: Fingerprint) -> None:
-        """A name that was lent has another object now: what it had is lent under the other names that have of it."""
+        """A lent name has another object now: its former object is lent under the other names that hold parts of
+        it."""
         heirs = self.holding(was.holds) - {location}
         for borrower in [borrower for borrower, lent in self._lent.items() if location in lent]:
             self._lent[borrower] |= heirs - {borrower}
 
     def kept_unseen(self) -> frozenset[Location]:
-        """What was lent to those that are still there, and that may have the very objects without showing it."""
+        """What was lent to objects that still exist, and that may hold it without showing it."""
         return frozenset[Location]().union(
             *(lent for borrower, lent in self._lent.items() if lent and self._is_lent_to(borrower))
         )
@@ -292,18 +295,18 @@ class ObjectIndex:
         return picture is not None and (picture.blind or picture.calling or kind_of(borrower) == "module")
 
     def holding(self, identities: Iterable[int]) -> set[Location]:
-        """Those that hold any of these objects, as by the latest pictures."""
+        """Names that hold any of these objects, according to the latest pictures."""
         wanted = set(identities)
         found = {other for identity in self._owners.keys() & wanted for other in self._owners[identity]}
         return found | {other for other in self._large if not wanted.isdisjoint(self._pictures[other].holds)}
 
     def refers(self, location: Location, picture: Fingerprint) -> frozenset[Location]:
-        """What its code may use, that which was lent to it included."""
+        """What its code may use, including what was lent to it."""
         lent = self._lent.get(location)
         return picture.refers | lent if lent and self._is_lent_to(location) else picture.refers
 
     def nail(self, location: Location) -> bool:
-        """The addresses of its objects may be known from now on. Whether there are any that can change."""
+        """Records that the addresses of its objects may be known. Returns whether any of them can change."""
         picture = self._pictures.get(location)
         if picture is None or not picture.holds:
             return False
@@ -324,13 +327,13 @@ class ObjectIndex:
         }
 
     def kept_by_databases(self, locations: Iterable[Location]) -> set[Location]:
-        """Those of which one of DuckDB may have something and not a copy of it: code, and objects of libraries."""
+        """Those of which a DuckDB connection may hold the object and not a copy: code, and objects of libraries."""
         known = ((each, self._pictures.get(each)) for each in locations)
         data = {each for each, held in known if held and (held.packages or held.opaque)}
         return data | self.with_code(locations)
 
     def reach(self, roots: Iterable[Location], budget: InspectionBudget) -> set[Location]:
-        """The roots and all that they lead to. With ANYTHING in it, whatever there is."""
+        """The roots and everything they lead to. If it contains ANYTHING, that is every object."""
         reached, waiting = set[Location](), list(roots)
         while waiting:
             location = waiting.pop()
@@ -342,7 +345,7 @@ class ObjectIndex:
         return reached
 
     def sharing(self, location: Location) -> set[Location]:
-        """The other locations that hold an object of this one that can change, as by the latest pictures."""
+        """The other locations that hold a mutable object of this one, according to the latest pictures."""
         picture = self._pictures.get(location)
         if picture is None:
             return set()
@@ -357,8 +360,8 @@ class ObjectIndex:
         return shown | {other for other in found if _share(picture, self._pictures[other])}
 
     def _may_share(self, location: Location, picture: Fingerprint) -> set[Location]:
-        """Others that may hold objects of this one, of which not all have been met. A step that uses one of these
-        says by itself that it may use anything."""
+        """Other names that may hold objects of this one, if not all objects were looked at. A step that uses one of
+        these already reports that it may use anything."""
         if picture.constant:
             return set()
         if picture.boundless:
@@ -366,13 +369,13 @@ class ObjectIndex:
         return self._boundless - {location}
 
     def covering_any(self, locations: Iterable[Location]) -> set[Location]:
-        """Others that show what these show, and that whoever does not copy it first changes for all of them."""
+        """Other names that show memory of these names, and that a write without a prior copy would change."""
         pictures = [picture for each in locations if (picture := self._pictures.get(each)) is not None]
         covered = {identity for picture in pictures for identity in picture.covered}
         return {other for identity in self._owners.keys() & covered for other in self._owners[identity]}
 
     def _shown_by(self, location: Location, picture: Fingerprint) -> set[Location]:
-        """Those that show memory of this one, and those whose memory it shows."""
+        """Names that show memory of this one, and those whose memory it shows."""
         pictures = self._pictures
         found = {other for other in self._showing if picture.owned and pictures[other].shows(picture)}
         if picture.shown:
@@ -391,7 +394,7 @@ class ObjectIndex:
         return found
 
     def version(self, location: Location, budget: InspectionBudget) -> Version:
-        """Also says which objects it shares with names that are older."""
+        """The version, which also depends on the objects that it shares with older names."""
         picture = self.picture(location, budget)
         if picture is None:
             return ABSENT
@@ -402,7 +405,7 @@ class ObjectIndex:
         return Version(f"{picture.version}+{alias}") if alias else picture.version
 
     def groups(self, locations: Iterable[Location]) -> tuple[frozenset[Location], ...]:
-        """The given ones with all that can only be moved together with them."""
+        """Each given location with all that can only be moved together with it."""
         groups, done = list[frozenset[Location]](), set[Location]()
         described = self._described()
         for location in locations:
@@ -413,7 +416,7 @@ class ObjectIndex:
         return tuple(groups)
 
     def _described(self) -> dict[str, list[Location]]:
-        """By name of a function or class: whose pictures refer to it."""
+        """By name of a function or class: locations whose pictures refer to it."""
         found = dict[str, list[Location]]()
         for location in self._with_kin:
             for variable in self._pictures[location].kin:
@@ -435,14 +438,14 @@ class ObjectIndex:
         return group
 
     def described_by(self, locations: Iterable[Location]) -> dict[Location, set[Location]]:
-        """By name: others whose pictures only refer to its function or class. Without those that have none."""
+        """By name: others whose pictures only refer to its function or class. Without names that have none."""
         wanted = {key_of(each): each for each in locations if each in self._pictures}
         described = self._described() if wanted else {}
         found = {each: set(described.get(variable, ())) - {each} for variable, each in wanted.items()}
         return {each: others for each, others in found.items() if others}
 
     def _alias(self, location: Location, picture: Fingerprint, mates: set[Location]) -> str:
-        """Which of its objects are which of an older name's. The oldest name has them to itself."""
+        """Which of its objects belong to which older name. The oldest name shows no sharing."""
         older = list[tuple[str, int, int]]()
         for mate in self._elders(location, mates):
             other = self._pictures[mate]
@@ -451,7 +454,7 @@ class ObjectIndex:
         return xxhash.xxh3_64_hexdigest(repr(older).encode()) if older else ""
 
     def _elders(self, location: Location, mates: set[Location]) -> list[Location]:
-        """Modules go before names, and the first of them before the others."""
+        """Modules go before names, and are in order themselves."""
         elders = list[Location]()
         for older in self.modules() if any(kind_of(each) == "module" for each in mates) else ():
             if older == location:
@@ -481,7 +484,7 @@ class ObjectIndex:
         return table if type(own) is ModuleType else {**table, "__class__": type(own)}
 
     def modules(self) -> list[Location]:
-        """The user's own, and what was set on others."""
+        """The user's own modules, and modules on which something was set."""
         return [*map(module, self.own_modules.found), *map(module, self.patches.found)]
 
     def _enter(self, location: Location, picture: Fingerprint) -> None:

@@ -1,6 +1,6 @@
-"""The index of a state: a version of each name, hidden state, own module and thing that was set in a library.
+"""The index of a state: a version of each name, hidden state, own module and attribute set in a library.
 
-Taken in the same way of a state and of its copy, in whichever processes they are; see `execution/state_index.py`.
+Taken in the same way of a state and of its copy, in any processes; see `execution/state_index.py`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 SECONDS: Final = 0.3
-"""Of an idle machine, for all of one index: 150,000 small objects."""
+"""Of an idle machine, for one whole index: 150,000 small objects."""
 
 _PRIVATE: Final = "some of it can be told only in the process that it was made in"
 _INSIDE: Final = "something in it may have been set that no attribute of its shows"
 _UNCOMPARED: Final = frozenset(("locks", hidden_state.EVENT_LOOP))
-"""States that are nothing but open files and tasks of the process; the names that hold these are told of."""
+"""States that are only open files and tasks of the process; the names that hold these are compared."""
 
 DRAWN: Final = frozenset(hidden_state.DRAWN)
 _modules = sys.modules
 
 
 class StateIndexer:
-    """Of one namespace."""
+    """The index of one namespace."""
 
     def __init__(self, namespace: dict[str, object], own_modules: OwnModules) -> None:
         own_modules.refresh()
@@ -48,7 +48,7 @@ class StateIndexer:
         self._budget = InspectionBudget(SECONDS)
 
     def names(self, names: Iterable[str]) -> dict[Location, Indexed]:
-        """Of those that are there, in the order in which they are given."""
+        """The existing names, in the given order."""
         locations = list(map(name, names))
         self._album.look_at(locations, self._budget)
         return {each: found for each in locations if (found := self._picture(each)) is not None}
@@ -67,7 +67,8 @@ class StateIndexer:
         return Indexed(location=location, version=version, unseen=picture.opaque or sealed)
 
     def libraries(self, noted: Mapping[str, tuple[object, Iterable[str], bool]]) -> dict[Location, Indexed]:
-        """noted: by dotted name of a module or class: it, the attributes that were set, whether more may be."""
+        """noted: by dotted name of a module or class: the object, the attributes that were set, whether there may be
+        more."""
         return {
             module(dotted): self._library(module(dotted), target, tuple(sorted(keys)), inside=inside)
             for dotted, (target, keys, inside) in noted.items()
@@ -94,7 +95,7 @@ class StateIndexer:
         return found
 
     def objects(self, locations: Iterable[Location]) -> frozenset[int]:
-        """Ids of what these names lead to and what can be told apart from an equal one."""
+        """Ids of objects that these names lead to and whose identity matters."""
         known = [picture for each in locations if (picture := self._album.known(each)) is not None]
         return frozenset(
             each for picture in known if not picture.constant for each in (picture.identity, *picture.holds)
@@ -102,15 +103,15 @@ class StateIndexer:
 
 
 def states() -> dict[Location, Indexed]:
-    """Hidden state of the process and of the libraries that are imported, but for that of `drawn`. To be called in
-    the context of the cells: some of it is a context variable.
+    """Hidden state of the process and of the imported libraries, except that of `drawn`. Call it in the context of
+    the cells: some of it is a context variable.
     """
     found = hidden_state.versions(hidden_state.settings())
     return _as_states((state, found[state]) for state in sorted(found.keys() - DRAWN))
 
 
 def drawn() -> dict[Location, Indexed]:
-    """Which random numbers come next."""
+    """The state of random number generators."""
     found = hidden_state.versions(())
     return _as_states((state, found[state]) for state in sorted(found.keys() & DRAWN))
 
@@ -128,7 +129,7 @@ def _as_states(found: Iterable[tuple[str, Version]]) -> dict[Location, Indexed]:
 def index_of_copy(
     namespace: dict[str, object], own_modules: OwnModules, expected: Iterable[Indexed]
 ) -> dict[Location, Indexed]:
-    """What is here of the locations of another index."""
+    """The entries of this process for the locations of another index."""
     expected = list(expected)
     indexer = StateIndexer(namespace, own_modules)
     wanted = {each.location: each for each in expected}
@@ -140,7 +141,7 @@ def index_of_copy(
 
 
 def import_all(expected: Iterable[Indexed]) -> None:
-    """Modules whose state another index tells of, but for those that cannot be imported here."""
+    """Imports modules in another index, except those that cannot be imported here."""
     for each in expected:
         if kind_of(each.location) == "module" or "." in key_of(each.location):
             with suppress(Exception):
@@ -148,13 +149,13 @@ def import_all(expected: Iterable[Indexed]) -> None:
 
 
 def shared_with(indexed: Indexed, version: Version) -> Indexed:
-    """With what is known of its sharing from another look at it. version: of that."""
+    """The entry, with the sharing from another look at it. version: of that look."""
     alias = version.partition("+")[2]
     return replace(indexed, version=Version(f"{indexed.content}+{alias}" if alias else indexed.content))
 
 
 def _target(dotted: str) -> object:
-    """The module or class of that name; None if it is not there."""
+    """The module or class of that name; None if it does not exist."""
     first = _import_longest(dotted)
     if first is None:
         return None
@@ -166,7 +167,7 @@ def _target(dotted: str) -> object:
 
 
 def _import_longest(dotted: str) -> str | None:
-    """The part of a dotted name that is a module which is here now."""
+    """The longest part of a dotted name that is an imported module."""
     while dotted:
         with suppress(ImportError):
             importlib.import_module(dotted)

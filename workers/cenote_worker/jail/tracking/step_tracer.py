@@ -1,4 +1,4 @@
-"""One step, from before it to after it: what could it reach, and what of that is different."""
+"""One step, from before it to after it: what it could reach, and what of that has changed."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ __builtins__ = BUILTINS
 
 MIN_SECONDS: Final = 0.06
 SHARE: Final = 0.05
-"""What watching one step may cost: this long, or this part of its time. What does not fit in counts as changed."""
+"""Limits for tracing one step: this long, or this share of its time. What does not fit in counts as changed."""
 
 _PARTIAL: Final = "partial"
-"""Of `functools`."""
+"""The name of the function in `functools`."""
 
 _NAMES: Final = frozenset(("name", "names", "freq"))
-"""Attributes that even an index can be given."""
+"""Attributes that can be set even on an index."""
 
 _now = time.perf_counter
 _registrations = abc.get_cache_token
@@ -72,7 +72,7 @@ class StepTracer:
         *parts: CodeType | None,
         displays: bool,
     ) -> None:
-        """parts: the code of the step, one after the other."""
+        """parts: the code of the step, in order."""
         facts = facts_of_cell(*parts)
         self._album, self._own_modules, self._cell = album, own_modules, facts
         self._parts, self._displays = tuple(filter(None, parts)), displays
@@ -112,7 +112,7 @@ class StepTracer:
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
         self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
         used = hidden_state.touched(self._met.packages, ())
-        if facts.imports:  # whose settings will be there afterwards nobody can tell yet
+        if facts.imports:  # their settings afterwards are not known yet
             used |= hidden_state.settings()
         left, album.left = album.left, None
         told = left is not None and hidden_state.tells(left, used)
@@ -120,20 +120,20 @@ class StepTracer:
         self._libraries = album.patches.version
         self._left = False
         self._by_chance = False
-        """Whether it may have asked DuckDB for a random number: nobody knows its queries."""
+        """Whether it may have asked DuckDB for a random number, as its queries are unknown."""
         everything = facts | self._met.facts
         self._patchable = album.patches.before(everything, self._met, own_modules.found)
         self._files = StepFileWatch(
             files, album.namespace, everything, self._met.packages, budget, tuple(filter(None, parts))
         )
         self.bound_only: frozenset[str] | None = None
-        """Once it is over: names that it has written, if it has certainly done nothing else but to files here."""
+        """After the step: names that it has written, if it has certainly changed nothing else but files here."""
         self._registrations = _registrations()
         album.untouched.step()
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
-        """The step is over. failure: why it did not come to its end; what it did until then stays."""
+        """Called after the step. failure: why it did not finish; its effects until then stay."""
         budget = InspectionBudget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
         self._album.untouched.step()
         self._own_modules.refresh()
@@ -148,7 +148,7 @@ class StepTracer:
         self._roots |= named
         self._roots |= patches.roots(self._met.packages | self._cell.imports)
         if "_" not in self._cell.loads and name("_") not in bound:
-            self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
+            self._roots.discard(name("_"))  # nothing was displayed; the former value is not looked at
         kin = self._album.described_by(bound)
         self._look_again(bound.union(*kin.values()), budget)
         self._look_again_inside(bound, budget)
@@ -159,7 +159,7 @@ class StepTracer:
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
         reads |= {each: self._versions[each] for each in named}
-        # Who has a function or class that lost its name has all of it now: as it was before.
+        # An object that has a function or class that lost its name now holds all of it: as it was before.
         reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
         parts = self._compare_imports(facts, reads, writes)
@@ -207,7 +207,8 @@ class StepTracer:
         return trace
 
     def _look_inside(self, budget: InspectionBudget) -> set[Location]:
-        """What the libraries keep for themselves that the step may use. Gives what that leads to, and itself."""
+        """Looks at the libraries' own state that the step may use. Returns the locations of that, and what it leads
+        to."""
         album, own = self._album, self._own_modules.found.keys()
         inner = {library_of(each) for each in self._cell.imports | self._met.facts.imports}
         found = set[Location]()
@@ -223,21 +224,22 @@ class StepTracer:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """Once it is over: those that it has imported, or has had objects of."""
+        """After the step: libraries that it has imported, or has had objects of."""
         return self._met.packages | {
             each.partition(".")[0] for each in (self._cell | self._met.facts).imports
         }
 
     @property
     def words(self) -> frozenset[str]:
-        """Once it is over: names and attributes that its code has, and that of the user's functions in reach."""
+        """After the step: names and attributes in its code, and in that of the user's functions in reach."""
         facts = self._cell | self._met.facts
         return facts.loads | facts.attributes
 
     # -- after the step --
 
     def _look_again_inside(self, bound: set[Location], budget: InspectionBudget) -> None:
-        """What these libraries keep now. They have of the user's what they hold, and what its code speaks of."""
+        """Looks at the libraries' own state now. They hold the user's objects that are in it, and what its code
+        names."""
         album, own = self._album, self._own_modules.found.keys()
         within = [facts_of(each) for part in self._parts for each in part.co_consts if type(each) is CodeType]
         inner = {each for facts in (*within, self._met.facts) for each in facts.imports}
@@ -261,22 +263,23 @@ class StepTracer:
         self._look_again({*self._roots, *map(module, changes.set_on), *map(module, changes.process)}, budget)
 
     def _named(self) -> set[Location]:
-        """Of the user's, what pickles and other texts named: the code of none of them says so."""
+        """The user's names in pickles and other texts, which occur in no code."""
         found = self._files.noted.named
         names = {name(each) for home, each in found if home == "__main__"}
         return names | {module(home) for home, _ in found if home in self._album.own_modules.found}
 
     def _bound(self) -> set[Location]:
-        """Names that are bound to another object than before, or not any more."""
+        """Names that are bound to another object than before, or no longer bound."""
         return self._album.changed(self._album.bindings(), self._bindings)
 
     def _look_again(self, bound: set[Location], budget: InspectionBudget) -> None:
-        """New pictures of all that the step could reach, and of what shares with it, until nothing more comes up."""
+        """Takes new pictures of all that the step could reach, and of what shares with it, until nothing more is
+        found."""
         album = self._album
         done, then = set[Location](), album.known_ones()
         stale = self._versions.keys() | bound
         while new := stale - done:
-            for each in new - self._versions.keys():  # it turns out only now that it could be reached
+            for each in new - self._versions.keys():  # only now it is known to be reachable
                 self._versions[each] = then[each].version if each in then else ABSENT
             album.forget(each for each in new if each in bound or self._may_be_another(each))
             done |= new
@@ -288,7 +291,7 @@ class StepTracer:
             stale = done | reached | album.sharing_any(done | reached)
 
     def _lend(self, libraries: Set[str], bound: set[Location], budget: InspectionBudget) -> None:
-        """Libraries have what the step has, of the user's code, and what that speaks of."""
+        """Lends to libraries the user's code that the step has, and what that names."""
         if libraries:
             self._album.look_at(bound, budget)
             spoken_of = {name(each) for each in self._cell.loads}
@@ -297,7 +300,8 @@ class StepTracer:
                 self._album.lend(module(library), lent, anew=False)
 
     def _lend_blind(self, writes: Iterable[Location], bound: set[Location]) -> None:
-        """What does not show what it refers to has all that the step has that wrote it, or all of its code."""
+        """Lends to objects that do not show their references all that the step that wrote them has, or all of its
+        code."""
         hands_on = sqlite_connections.hands_on(self._cell | self._met.facts)
         for each in list(writes):
             picture = self._album.known(each)
@@ -310,7 +314,7 @@ class StepTracer:
                 self._album.lend(each, handed, anew=each in bound)
 
     def _in_order(self, writes: dict[Location, Version]) -> dict[Location, Version]:
-        """Names as the namespace has them: some programs ask for that, and a patch puts them back into it."""
+        """Names in the order of the namespace: some programs use it, and a patch restores it."""
         if len(writes) < 2:
             return writes
         names = self._album.bindings().names
@@ -319,8 +323,8 @@ class StepTracer:
         return dict(sorted(writes.items(), key=lambda item: place.get(item[0], -1)))
 
     def _moved(self, facts: Facts) -> frozenset[Location]:
-        """Names that were taken away and bound again. Others come before these now, unless a patch runs the step
-        where there are none: what the code deletes, and is the last that was there before, counts as well."""
+        """Names that were deleted and bound again. Other names now come before them, unless a patch runs the step
+        without the others: so a name that the code deletes counts as well if it was the last before."""
         deleted, table = set(map(name, facts.deletes)), self._album.bindings()
         if table.begins_with(self._bindings) and not deleted:
             return frozenset()
@@ -339,7 +343,7 @@ class StepTracer:
         return {each for each in self._reached if kind_of(each) == "name"}
 
     def _ask_duckdb(self, facts: Facts) -> set[Location] | None:
-        """What of the user's it may have looked up there; None if anything."""
+        """The user's names that DuckDB may have looked up; None for any."""
         libraries = self._met.packages | {each.partition(".")[0] for each in self._cell.imports}
         noted = self._files.noted
         if not duckdb_connections.is_met(libraries):
@@ -363,7 +367,7 @@ class StepTracer:
     def _lend_to_duckdb(
         self, writes: dict[Location, Version], bound: set[Location], budget: InspectionBudget
     ) -> None:
-        """What it has inside has all that the step has. Results that are left are left by whoever they were of."""
+        """Lends to DuckDB all that the step has. Remaining results keep their former lenders."""
         if self._left:
             self._album.forget((RESULTS,))
             writes[RESULTS] = self._album.version(RESULTS, budget)
@@ -374,22 +378,22 @@ class StepTracer:
                 )
 
     def _code(self, bound: set[Location]) -> set[Location]:
-        """What the step has of the user's code, and what that speaks of."""
+        """The user's code that the step has, and what that names."""
         lent = self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
-        # It shows nothing of what it was given, and may be all that anybody has of it.
+        # It shows nothing of what it was given, and may be the only object that holds it.
         is_partial = _PARTIAL in self._cell.loads | self._cell.attributes
         return lent | self._names_reached() | bound if is_partial else lent
 
     def _nail_down(
         self, writes: dict[Location, Version], bound: set[Location], budget: InspectionBudget
     ) -> None:
-        """Somebody may keep the addresses of what it has: from now on that cannot be moved."""
+        """Records that a program may keep the addresses of its objects, which therefore cannot be moved."""
         for each in sorted(bound | self._reached - {ANYTHING}):
             if kind_of(each) == "name" and self._album.nail(each):
                 writes.setdefault(each, self._album.version(each, budget))
 
     def _may_be_another(self, location: Location) -> bool:
-        """Unless it is constant. One that was bound twice may be, too: the second may lie where the first one did."""
+        """False for a constant, unless it was bound again: the second object may have the address of the first."""
         variable = key_of(location)
         stored = variable in self._cell.stores or variable in self._met.facts.stores
         return stored or kind_of(location) == "module" or not self._album.is_constant(location)
@@ -398,7 +402,7 @@ class StepTracer:
         self, bound: set[Location], failure: str, budget: InspectionBudget
     ) -> tuple[dict[Location, Version], dict[Location, Version]]:
         reads, writes = dict[Location, Version](), dict[Location, Version]()
-        # A step that failed may not have come to bind what it binds in any case.
+        # A step that failed may not have reached bindings that it always makes.
         sure = set[Location]() if failure else {name(each) for each in self._cell.first}
         for each, before in self._versions.items():
             after = self._album.version(each, budget)
@@ -406,7 +410,7 @@ class StepTracer:
             if after != before or each in bound or (stored and each in sure):
                 writes[each] = after
             if stored and each not in sure and each not in bound:
-                reads[each] = before  # whether it was bound again cannot be told
+                reads[each] = before  # whether it was bound again is unknown
         for each in self._reached - {ANYTHING}:
             if (
                 each in self._met.referred
@@ -433,7 +437,7 @@ class StepTracer:
             self._album.first_states |= {each: self._states.get(each, after[each]) for each in fresh_ones}
         self._album.left = after
         for state, version in after.items():
-            # Of one that turns out only now to be used, all that can be known is that it was never another one.
+            # For a state that is only now known to be used, all that is known is whether it was ever different.
             before = self._states.get(state, version if last.get(state) == version else ABSENT)
             if state in touched or before != version:
                 reads[hidden(state)] = before
@@ -446,8 +450,8 @@ class StepTracer:
     def _compare_imports(
         self, facts: Facts, reads: dict[Location, Version], writes: dict[Location, Version]
     ) -> set[str]:
-        """Parts of libraries: those that it looks for were imported before or were not, and those that it imports are
-        there now in any case. Gives those of them that were not there before."""
+        """Submodules of libraries: those that it looks up were imported before or were not, and those that it imports
+        exist now in any case. Returns the ones that did not exist before."""
         new, own = self._own_modules.new, self._own_modules.found.keys()
         wanted = set(modules.spoken_of(facts, self._album.namespace, own)) - self._cell.submodules
         reads |= {imported(each): ABSENT if each in new else modules.version(each) for each in wanted}
@@ -458,10 +462,10 @@ class StepTracer:
     def _tell_by_origin(
         self, reads: dict[Location, Version], writes: dict[Location, Version], budget: InspectionBudget
     ) -> None:
-        """What cannot be looked into is told by how it came about: the same code has made the same of the same.
+        """Gives objects that cannot be inspected a version by origin: the same code makes the same from the same.
 
-        What was not there is left out: whether a module is looked for depends on what has been imported by now. Where
-        one run finds something and another one nothing, that is told in one of the two.
+        Missing locations are left out: whether a module is looked for depends on what has been imported so far. If
+        one run finds something and another one nothing, one of the two records that.
         """
         unseen = self._album.unseen(each for each in writes if kind_of(each) in ("name", "module"))
         if not unseen:
@@ -475,7 +479,7 @@ class StepTracer:
     def _groups(
         self, reads: dict[Location, Version], writes: dict[Location, Version], budget: InspectionBudget
     ) -> tuple[frozenset[Location], ...]:
-        """Of what was written. Its companions count as read: they are brought back together."""
+        """Groups of what was written. The other members count as read: they are restored together."""
         album = self._album
         groups = album.groups(each for each in writes if kind_of(each) in ("name", "module") and writes[each])
         for each in {member for group in groups for member in group} - writes.keys() - reads.keys():
@@ -547,7 +551,7 @@ class StepTracer:
     def _kept(
         self, writes: dict[Location, Version], groups: Iterable[frozenset[Location]], bound: set[Location]
     ) -> dict[Location, str]:
-        """What has to stay the object that it is: a copy would not be the one that somebody was handed before."""
+        """Objects that must keep their identity: a copy would not be the one that another object was given before."""
         if not (kept := self._album.kept_unseen() - bound):
             return {}
         tied = {each for group in groups if not kept.isdisjoint(group) for each in group}
@@ -555,7 +559,7 @@ class StepTracer:
 
 
 class Met:
-    """What the pictures of reached locations say together."""
+    """The combined facts of the pictures of reached locations."""
 
     def __init__(self, album: ObjectIndex, reached: Iterable[Location]) -> None:
         self.facts, packages, tools = NOTHING, set[str](), set[str]()
@@ -563,7 +567,7 @@ class Met:
         self.of_libraries = set[int]()
         self.referred, self.unclear = set[Location](), set[str]()
         self.holds = False
-        """Something of which not all is seen."""
+        """Whether it holds something that is not fully known."""
         for each in reached:
             picture = album.known(each)
             if picture is not None:

@@ -1,4 +1,4 @@
-"""Watches the steps of one namespace: what each read and wrote, with versions."""
+"""Tracks the steps of one namespace: what each read and wrote, with versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _ANSWER_SECONDS: Final = 10 * MIN_SECONDS
-"""For a question that no step waits for."""
+"""For a query that no step waits for."""
 
 
 class Tracker:
@@ -39,46 +39,47 @@ class Tracker:
         joining: bool = False,
         is_collecting: Callable[[], bool] = gc.isenabled,
     ) -> None:
-        """joining: steps have run already, so that modules which are there may be the user's own.
-        is_collecting: see `LibraryState`."""
+        """joining: steps have run already, so that existing modules may be the user's own. is_collecting: see
+        `LibraryState`."""
         self._namespace = namespace
         self._own_modules = OwnModules(joining=joining)
         self._album = ObjectIndex(namespace, self._own_modules, is_collecting=is_collecting)
         self._files = WorkdirFiles(workdir)
 
     def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
-        """Memory that was restored, part by part, and the XXH3 of 128 bits of what was put there. Never raises."""
+        """Restored memory, part by part, with its XXH3-128 digest when restored. Never raises."""
         self._album.untouched.learn(parts)
 
     def before_fork(self) -> None:
-        """See `Untouched`. Never raises."""
+        """See `KnownDigests`. Never raises."""
         with suppress(Exception, MemoryError):
             self._album.untouched.before_fork()
 
     @property
     def wants_copy(self) -> bool:
-        """Whether a copy of this process costs less than what steps would pay without it. See `Untouched`."""
+        """Whether a copy of this process costs less than steps would pay without it. See `KnownDigests`."""
         return self._album.untouched.is_pending
 
     def look_ahead(self) -> None:
-        """What the next step would look at first, as far as that may cost a step. Changes nothing that is known."""
+        """Inspects in advance what the next step would, as far as that may cost a step. Changes no results."""
         self._refresh()
         self._album.look_at_all(InspectionBudget(MIN_SECONDS))
 
     def begin(self, *parts: CodeType | None, displays: bool = False) -> StepTracer:
-        """A step is about to run this code. displays: the value of its last part becomes `_` and is shown."""
+        """Called when a step is about to run this code. displays: the value of its last part becomes `_` and is
+        shown."""
         return StepTracer(self._album, self._files, self._own_modules, *parts, displays=displays)
 
     def versions(self, locations: Iterable[Location]) -> dict[Location, Version]:
-        """Of what is there now. Two versions are equal only if the content is."""
+        """Current versions. Two versions are equal only if the content is."""
         self._refresh()
         wanted, budget = list(locations), InspectionBudget(_ANSWER_SECONDS)
-        self._album.look_at_all(budget)  # a version also says what is shared with which names
+        self._album.look_at_all(budget)  # a version also depends on sharing with other names
         states = hidden_state.versions([key_of(each) for each in wanted if kind_of(each) == "hidden"])
         return {each: self._version(each, states, budget) for each in wanted}
 
     def components(self, names: Iterable[str] | None = None) -> tuple[frozenset[str], ...]:
-        """These names, or all, in groups that share changeable objects; other names of a group are added."""
+        """These names, or all, in groups that share mutable objects; other names of a group are added."""
         self._refresh()
         album, budget = self._album, InspectionBudget(_ANSWER_SECONDS)
         album.look_at_all(budget)
@@ -93,25 +94,25 @@ class Tracker:
         return frozenset(self._own_modules.found)
 
     def indexer(self, namespace: dict[str, object] | None = None) -> StateIndexer:
-        """Of the state, or of a copy of it in another namespace of this process."""
+        """The indexer of the state, or of a copy of it in another namespace of this process."""
         return StateIndexer(self._namespace if namespace is None else namespace, self._own_modules)
 
     def temporary_files(self) -> dict[Location, Indexed]:
-        """What lies right below temporary folders: not in the working directory, and of no kept state."""
+        """Entries directly below temporary folders: not in the working directory, and in no kept state."""
         found = self._files.temporary_entries()
         return {file(path): Indexed(location=file(path), version=version) for path, version in found.items()}
 
     @property
     def first_states(self) -> Mapping[str, Version]:
-        """Hidden state as it was when a step met it first."""
+        """Hidden state when a step first used it."""
         return self._album.first_states
 
     def pictures(self) -> dict[Location, Fingerprint]:
-        """Those that hold: of what cannot have changed since it was looked at."""
+        """The valid pictures: of values that cannot have changed since the last look."""
         return self._album.known_ones()
 
     def index_of_copy(self, expected: Sequence[Indexed]) -> dict[Location, Indexed]:
-        """What this state, which is a copy, has of what is expected of it."""
+        """The entries of this state, which is a copy, for the expected ones."""
         wanted = {each.location for each in expected if kind_of(each.location) == "file"}
         files = (
             {each: found for each, found in self.temporary_files().items() if each in wanted}
@@ -125,7 +126,7 @@ class Tracker:
         return self._album.patches.noted()
 
     def parts_of_libraries(self) -> dict[int, str]:
-        """By their ids, objects that libraries have and steps have spoken of: as `part_of_library` takes them."""
+        """By id, objects of libraries that steps have named: as `part_of_library` takes them."""
         return {each: f"{part.dotted}:{part.key}" for each, part in self._album.patches.parts().items()}
 
     def part_of_library(self, told: str) -> object:
@@ -139,14 +140,15 @@ class Tracker:
         return self._album.patches
 
     def forget(self, names: Iterable[str] | None = None) -> None:
-        """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
+        """Called when something other than a step has run: an injection, another author's cell. names: all that it
+        affected."""
         self.look_anew()
         self._album.untouched.step()
         self._album.forget(None if names is None else map(name, names))
         self._files.may_be_open = True
 
     def look_anew(self) -> None:
-        """Code of the user's may have run that is no step, as when values are pickled, which names nothing new."""
+        """Called when user code may have run outside a step, as when values are pickled, which binds no names."""
         self._album.left = None
 
     def _refresh(self) -> None:

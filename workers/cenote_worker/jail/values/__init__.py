@@ -1,1 +1,1 @@
-"""Values of the namespace: put in, taken out, pickled for another process, or standing for the client's."""
+"""Values of the namespace: injected, fetched, pickled for another process, or stubs of the client's."""

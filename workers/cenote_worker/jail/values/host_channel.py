@@ -30,7 +30,7 @@ _stat = os.stat
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer:
-    """The client keeps the value and hands out a number for it, with what may be said of it."""
+    """The client keeps the value and gives a number for it, with its description."""
 
     number: int
     info: jail_pb2.VariableInfo
@@ -38,7 +38,7 @@ class ReferenceAnswer:
 
 @dataclass(slots=True)
 class HostCallFailed(Exception):
-    """What a host function raised, as data: see `HostFailure`. `type` is only a name."""
+    """A host function's exception, as data: see `HostFailure`. `type` is only a name."""
 
     type: str
     message: str
@@ -54,18 +54,18 @@ Answer = Content | ReferenceAnswer
 
 
 _LOOKS: Final = 500
-"""At a thread that ends, with a millisecond between two: a thousand times what it takes on an idle machine."""
+"""Checks of a thread that ends, a millisecond apart: a thousand times what it takes on an idle machine."""
 
 _sleep = time.sleep
 
 
 def _wait_for_end(joined: threading.Thread) -> None:
-    """The kernel has it for a moment longer than Python has, and with it the process would not be copied."""
+    """The kernel has the thread a moment longer than Python, and with it the process would not be copied."""
     for _ in range(_LOOKS):
         try:
             _stat(f"/proc/self/task/{joined.native_id}")
         except OSError:
-            return  # also where the walls hide it
+            return  # also if the jail hides it
         _sleep(0.001)
 
 
@@ -75,9 +75,11 @@ def _untouched() -> int:
 
 @dataclass(slots=True)
 class HostChannel:
-    """One socket to the supervisor, and how packets are sent on it. Its reader thread starts with the first call.
+    """One socket to the supervisor, and the function that sends packets on it. Its reader thread starts with the
+    first call.
 
-    It ends whenever the process is to be copied, and starts again with the next call, or when one is still waiting.
+    The thread ends whenever the process is to be copied, and starts again with the next call, or when one is still
+    waiting.
     """
 
     sock: socket.socket
@@ -129,7 +131,7 @@ class HostChannel:
         return number, future
 
     def cancel(self, number: int) -> None:
-        """Nobody waits for this answer any more; an async host function is cancelled."""
+        """Drops a call whose answer is no longer needed; an async host function is cancelled."""
         if self._waiting.pop(number, None) is not None:
             request = jail_pb2.HostRequest()
             request.cancel.id = number
@@ -150,16 +152,16 @@ class HostChannel:
             _wait_for_end(reader)
 
     def resume(self) -> None:
-        """Behind `rest`, in the same process."""
+        """Called after `rest`, in the same process."""
         if self._waiting and self._reader is None:
             self._start()
 
     def revive(self) -> None:
-        """In a process that was copied from the one that had this channel: what it waited for was for that one."""
+        """Called in a copy of the process that had this channel: pending answers belong to that process."""
         self._pid = os.getpid()
-        former, self._rest = self._rest, _untouched()  # that one may have been killed in the middle of `rest`
+        former, self._rest = self._rest, _untouched()  # that one may have been killed during `rest`
         os.close(former)
-        # A late answer to that one must not pass for ours.
+        # A late answer to that process must not pass for one of ours.
         self._numbers = itertools.count(time.monotonic_ns())
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
@@ -189,7 +191,7 @@ class HostChannel:
             self._settle(reply, packet.descriptors)
 
     def _heard(self) -> bool:
-        """Waits for a packet. False when the thread is to end."""
+        """Waits for a packet. False when the thread has to end."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         poll.register(self._rest, select.POLLIN)

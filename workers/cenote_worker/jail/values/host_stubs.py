@@ -1,4 +1,4 @@
-"""What stands in the namespace for things that live in the client: functions, objects, sub-agents, references."""
+"""Stubs in the namespace for things that live in the client: functions, objects, sub-agents, references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cenote_worker.pickling.buffers_unsafe import loads
 from cenote_worker.transport.content import Content
 
 _WITH_FACTS = UnicodeError, BaseExceptionGroup
-"""Cannot be made of a text alone."""
+"""These cannot be made from a text alone."""
 
 _RAISABLE = {
     name: value
@@ -38,7 +38,7 @@ class HostError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """What a sub-agent answered. `str()` of it is its text."""
+    """The answer of a sub-agent. `str()` of it is its text."""
 
     content: str
     status: str
@@ -90,7 +90,7 @@ class _Caller:
     def send_value(self, method: str, value: object, args: tuple[object, ...], name: str) -> object:
         """Gives `value` to another jail: a reference by its number, anything else as a sealed pickle.
 
-        name: what it is called, for what is said of it.
+        name: for the value's description.
         """
         arguments = _arguments(args, {})
         if isinstance(value, Reference):
@@ -130,7 +130,7 @@ def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Content:
 def _as_exception(failure: HostCallFailed) -> Exception:
     known = _RAISABLE.get(failure.type)
     error: Exception
-    if failure.exceptions:  # of whatever kind of group, so that `except*` finds what is in it
+    if failure.exceptions:  # of any kind of group, so that `except*` finds its members
         error = ExceptionGroup(failure.message, list(map(_as_exception, failure.exceptions)))
     else:
         error = HostError(str(failure)) if known is None else known(failure.message)
@@ -170,7 +170,7 @@ def function_stub(
 
 
 class _StandIn:
-    """Stands for something in the client. What is set here would stay here, so it is refused, not lost."""
+    """A stub of something in the client. An attribute set here would have no effect there, so that is refused."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"setting `{name}` here would not reach the client; {self._instead(name)}")
@@ -183,7 +183,7 @@ class _StandIn:
 
 
 class HostObject(_StandIn):
-    """Stands for a live object in the client. Its public methods are called there."""
+    """A stub of a live object in the client. Calls of its public methods run there."""
 
     _name: str
 
@@ -194,7 +194,7 @@ class HostObject(_StandIn):
             own[method.name] = function_stub(channel, _address(spec), method, method.name)
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("_"):  # copy and pickle ask, before there is anything to answer with
+        if name.startswith("_"):  # copy and pickle ask before the instance is initialized
             raise AttributeError(name)
         text = f"{self._name} is an object in the client; only its methods are here: {self._methods()}"
         raise AttributeError(text, name=name, obj=self)
@@ -210,7 +210,7 @@ class HostObject(_StandIn):
 
 
 class SubAgentRuntime(_StandIn):
-    """The runtime of a sub-agent. Values go from jail to jail and through no model."""
+    """The runtime of a sub-agent. Values are passed directly from jail to jail, without a model."""
 
     _caller: _Caller
 
@@ -221,7 +221,7 @@ class SubAgentRuntime(_StandIn):
         return f"update_variable({name!r}, value) sets a variable of the sub-agent"
 
     def update_variable(self, name: str, value: object) -> None:
-        """Sets a variable of the sub-agent to a value, or to what a reference stands for."""
+        """Sets a variable of the sub-agent to a value, or to the target of a reference."""
         self._caller.send_value("runtime.update_variable", value, (name,), name)
 
     def retrieve(self, name: str) -> object:
@@ -229,7 +229,7 @@ class SubAgentRuntime(_StandIn):
         return self._caller.call("runtime.retrieve", (name,), {})
 
     def share(self, name: str) -> object:
-        """A reference to a variable of the sub-agent, for handing on."""
+        """A reference to a variable of the sub-agent, to be passed on."""
         return self._caller.call("runtime.share", (name,), {})
 
     def describe(self) -> object:
@@ -238,7 +238,7 @@ class SubAgentRuntime(_StandIn):
 
 
 class SubAgent(_StandIn):
-    """An agent with a runtime of its own, to be given tasks: `reply = await agent.run("...")`."""
+    """An agent with its own runtime, which runs tasks: `reply = await agent.run("...")`."""
 
     _name: str
     _caller: _Caller
@@ -264,7 +264,7 @@ class SubAgent(_StandIn):
 
 
 def stub_for(channel: HostChannel, spec: jail_pb2.HostTarget) -> object:
-    """What the namespace gets for a thing of the client."""
+    """The stub for a thing of the client."""
     if spec.kind == jail_pb2.HostTarget.AGENT:
         return SubAgent(channel, spec)
     if spec.kind == jail_pb2.HostTarget.OBJECT:

@@ -1,17 +1,17 @@
-"""Instances of Python's classes as pickles that have all that they hold, exceptions and libraries' own objects too.
+"""Pickles of instances of Python classes with all their attributes, also of exceptions and libraries' own objects.
 
-A class may say itself how its instances are pickled, and mostly leaves out what another process has no use for: a
-cache, an attribute that a program has set on it. Or it asks for arguments that nothing has kept. So an instance of a
-class of the user's comes back without being asked: what it holds is put into an empty one. Where that cannot be
-pickled, a lock or a connection, or where something else than the class makes it, the class is asked; what it leaves
-out comes along as far as it can. An instance of a class of a library is always made by the library. What comes along
-besides are public attributes that no method of its class speaks of: these a program has set.
+A class may define how its instances are pickled, and mostly leaves out state that another process does not need: a
+cache, an attribute that a program has set. Or it requires arguments that were not kept. So an instance of a user's
+class is rebuilt without calling its class: its attributes are put into an empty instance. If these cannot be pickled
+(a lock, a connection), or if something other than the class creates it, the class is asked; what it leaves out comes
+along as far as possible. An instance of a library's class is always made by the library. Public attributes that no
+method of its class mentions come along too: a program has set these.
 
-Exceptions have what they came from, and are made without asking their classes. Their tracebacks stay behind: these
-lead to frames, which nothing can make again.
+Exceptions keep their causes, and are made without calling their classes. Their tracebacks are left out, since these
+refer to frames, which cannot be rebuilt.
 
-Objects that libraries have for themselves and that a user's name may lead to (`matplotlib.rcParams`, the generator
-that numpy draws from) are stored as names: a copy would have no effect where the library looks.
+Libraries' own objects that a user's name may refer to (`matplotlib.rcParams`, the generator that numpy draws from)
+are stored as names: the library would not use a copy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _PYTHON_MADE: Final = 1 << 9
-"""Of the flags of a class: it was made by running code, not by the interpreter or a library of C."""
+"""A class flag: the class was made by running code, not by the interpreter or a C library."""
 
 _PROTOCOL: Final = frozenset(
     ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -42,7 +42,7 @@ _PROTOCOL: Final = frozenset(
 _FILLING: Final = frozenset(
     ("__init__", "__setitem__", "__setattr__", "update", "append", "extend", "add", "__hash__", "__eq__")
 )
-"""What pickle calls on an instance of a class that is derived from a container, or what that calls."""
+"""Methods that pickle calls on an instance of a class derived from a container, directly or indirectly."""
 
 _IMMUTABLE: Final = (int, str, float, complex, bytes, tuple, frozenset)
 _CONTAINERS: Final = (list, dict, set, bytearray, deque, defaultdict)
@@ -69,7 +69,7 @@ _Way = Callable[[Any], _Reduced]
 class InstanceReducers:
     """How the instances that one pickler meets are pickled.
 
-    asked: classes whose instances cannot come as they are. can: whether a value can be pickled.
+    asked: classes whose instances cannot be pickled by attributes. can: whether a value can be pickled.
     """
 
     def __init__(self, asked: Collection[type], can: Callable[[object], bool]) -> None:
@@ -77,10 +77,10 @@ class InstanceReducers:
         self._can = can
         self._ways = dict[type, _Way | None]()
         self.last: type | None = None
-        """The class of which an instance was met last that came as it is: what it holds may be what cannot."""
+        """The class of the last instance that was pickled by attributes: one of these may have caused a failure."""
 
     def reduced(self, obj: Any) -> _Reduced:
-        """As `reducer_override` gives it; None for what pickle itself knows how to do."""
+        """As `reducer_override` returns it; None for objects that pickle handles itself."""
         kind = type(obj)
         try:
             way = self._ways[kind]
@@ -89,7 +89,7 @@ class InstanceReducers:
         return None if way is None else way(obj)
 
     def is_ordinary(self, kind: type) -> bool:
-        """Whether nothing is special about any instance of a class, of which one has been asked for."""
+        """Whether instances of a class need no special treatment; one of them has been looked at."""
         return self._ways.get(kind, _reduced_handler) is None and all(map(is_of_the_user, kind.__mro__[:-1]))
 
     def _way(self, kind: type) -> _Way | None:
@@ -118,14 +118,14 @@ class InstanceReducers:
                 return self._bare(core, says)
         asks = hasattr(kind, "__getattr__") and not (says or library_says)
         if asks and core in (object, *_IMMUTABLE, *_CONTAINERS):
-            return self._bare(core, says=False)  # which pickle would ask before there is anything in it
+            return self._bare(core, says=False)  # pickle would call it before the instance is filled
         reduces = core.__reduce__ is not object.__reduce__ or core.__reduce_ex__ is not object.__reduce_ex__
         if kind.__dictoffset__ and (says or library_says or reduces):
             return self._completed if own else self._with_what_was_set
         return None
 
     def _bare(self, core: Any, says: bool) -> _Way:
-        """An empty one, and what it holds."""
+        """An empty instance, and its attributes."""
 
         def reduced(obj: Any) -> _Reduced:
             kind = type(obj)
@@ -153,7 +153,7 @@ class InstanceReducers:
         )
 
     def _with_more(self, obj: Any, takes: Callable[[object, str], bool]) -> _Reduced:
-        """As the class has it, and attributes that it leaves out."""
+        """The class's own reduction, and attributes that it leaves out."""
         ask = copyreg.dispatch_table.get(type(obj))
         return self._more_than(ask(obj) if ask is not None else obj.__reduce_ex__(5), obj, takes)
 
@@ -178,12 +178,12 @@ class InstanceReducers:
 
 
 def bare(kind: Any, core: Any, *raw: Any) -> Any:
-    """An instance without any of its class's code having run."""
+    """An instance, made without running its class's code."""
     return core.__new__(kind, *raw)
 
 
 def _reduced_handler(obj: Any) -> _Reduced:
-    """A handler of `logging`, with a lock of its own. One that writes to a file opens it again, and goes on there."""
+    """A handler of `logging`, with its own lock. One that writes to a file reopens it at its end."""
     table = dict(vars(obj))
     table.pop("lock", None)
     is_open = False
@@ -212,7 +212,7 @@ def fill_handler(obj: Any, state: tuple[dict[str, Any], bool]) -> None:
 
 
 def held_by(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any], None]:
-    """What an instance has besides the content of its built-in class, as `fill_bare` takes it."""
+    """An instance's state besides the content of its built-in base, as `fill_bare` takes it."""
     return _table(obj), dict(_slots(obj)), None
 
 
@@ -241,7 +241,7 @@ def fill_bare(obj: Any, state: tuple[dict[str, Any] | None, dict[str, Any], Any]
 
 
 def complete(obj: Any, state: tuple[type, Any, Any, dict[str, Any]]) -> None:
-    """What the class has said, as pickle does it, and what it has left out."""
+    """Sets the state from the class's own reduction, as pickle does it, and the attributes that it left out."""
     kind, said, setter, more = state
     if setter is not None:
         setter(obj, said)
@@ -258,7 +258,7 @@ def complete(obj: Any, state: tuple[type, Any, Any, dict[str, Any]]) -> None:
 
 
 def says_how_to_pickle(cls: type, *, alone: bool = False) -> bool:
-    """Whether it has a way of a library's to be pickled. Of those that the user has written nothing is asked.
+    """Whether a library defines how it is pickled. Methods that the user has written don't count.
 
     alone: without its base classes.
     """
@@ -278,7 +278,7 @@ def is_of_the_user(cls: type) -> bool:
 
 
 def _sets_table(cls: type) -> bool:
-    """Whether its code may give several instances one dictionary of attributes."""
+    """Whether its code may share one attribute dictionary between instances."""
     methods = (getattr(value, "__code__", None) for value in vars(cls).values())
     return is_of_the_user(cls) and any(
         type(code) is CodeType and "__dict__" in code.co_names and _STORES in code.co_code[::2]
@@ -287,7 +287,7 @@ def _sets_table(cls: type) -> bool:
 
 
 def _core(kind: type) -> Any:
-    """The class that makes its instances: the first one among its bases that is not written in Python."""
+    """The class that makes its instances: the first base that is not written in Python."""
     return next(
         each
         for each in kind.__mro__
@@ -340,7 +340,7 @@ def _slot(cls: type, key: str) -> Any:
 
 
 def _spoken_of(cls: type) -> set[str]:
-    """Names of attributes in the code of the methods of a class."""
+    """Names of attributes in the code of a class's methods."""
     known = _SPOKEN.get(cls)
     if known is None:
         known = _SPOKEN[cls] = set[str]()
@@ -374,7 +374,7 @@ _ORIGIN = ("__cause__", "__context__", "__suppress_context__")
 
 
 def reduced_exception(value: BaseException) -> tuple[Any, ...] | None:
-    """How to pickle one, as `reducer_override` gives it; None where its own way says all there is."""
+    """How to pickle it, as `reducer_override` returns it; None if its own way is complete."""
     more = {key: told for key in _ORIGIN if (told := getattr(value, key))}
     more |= {key: told for key in _fields(type(value)) if (told := getattr(value, key)) is not None}
     cls, base = type(value), _built_in(type(value))
@@ -389,7 +389,7 @@ def reduced_exception(value: BaseException) -> tuple[Any, ...] | None:
 
 
 def made(cls: Any, base: Any, *arguments: object) -> BaseException:
-    """As the built-in class makes one that has these arguments."""
+    """Makes it as the built-in class does with these arguments."""
     value: BaseException = base.__new__(cls, *arguments)
     base.__init__(value, *arguments)
     return value
@@ -408,8 +408,8 @@ def _built_in(cls: type) -> Any:
 
 
 def _fields(cls: type) -> Iterator[str]:
-    """What built-in ones have besides their arguments, such as the name that an attribute error is about. A group has
-    nothing besides them."""
+    """Attributes of built-in exceptions besides their arguments, such as the name in an attribute error. A group has
+    none."""
     for base in cls.__mro__:
         if base.__module__ == "builtins" and base is not BaseExceptionGroup:
             own = vars(base).items()
@@ -423,19 +423,19 @@ _NONE_THERE: Final = frozenset(
      "cenote_security", "cenote_proto", "pandas", "enum", "typing", "ast", "weakref", "_io", "io", "logging",
      "__main__")
 )  # fmt: skip
-"""Modules whose objects are values like any other, or are known otherwise."""
+"""Modules whose objects are plain values, or are handled elsewhere."""
 
 _KNOWN: Final = frozenset(("matplotlib", "numpy", "decimal", "random", "torch", "threading"))
-"""Libraries whose own objects come as they are set, which is hidden state, or are bound to their process."""
+"""Libraries whose own objects are transferred as settings, which are hidden state, or are bound to their process."""
 
 
 def is_known(kind: type) -> bool:
-    """Whether what is in such an object of the library's comes otherwise."""
+    """Whether the content of such a library object is transferred elsewhere."""
     return kind.__module__.partition(".")[0] in _KNOWN
 
 
 def own_objects(kind: type) -> dict[int, str]:
-    """Instances of a class that the module which defines it has, or a package around that: by their ids, where."""
+    """Instances of a class in the module that defines it, or in a package around that: their places, by id."""
     home = kind.__module__
     if (
         home in _NONE_THERE
@@ -458,8 +458,8 @@ def own_objects(kind: type) -> dict[int, str]:
 
 
 def own_object(told: str, kind: Any = None) -> object:
-    """As `own_objects` says where. kind: its class, where a library may make it only when it is needed: it is made
-    here then. Raises KeyError, and ImportError."""
+    """The object at a place from `own_objects`. kind: its class, if a library creates it lazily: it is then created.
+    Raises KeyError, and ImportError."""
     home, _, path = told.partition(":")
     *around, key = path.split(".")
     holder: Any = importlib.import_module(home)
@@ -474,12 +474,12 @@ def own_object(told: str, kind: Any = None) -> object:
 
 
 def fill_own(obj: Any, table: dict[str, object]) -> None:
-    """What the library's object had in the other process."""
+    """Sets the content that the library's object had in the other process."""
     vars(obj).update(table)
 
 
 def _in(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """What it has, and what its instances have."""
+    """Its objects, and the attributes of its instances."""
     for key, value in list(vars(module).items()):
         yield key, value
         if table := _attributes(value):

@@ -1,8 +1,8 @@
 """Reducers for objects that pickle refuses, or stores as something else.
 
-`with open(...) as f` leaves a closed file, `m = re.match(...)` a match, `keys = d.keys()` a view that follows its
-dictionary; then there are functions with a cache of functools, and rows of `sqlite3`. Programs that are stored
-mid-way are full of them. Each is reduced to what it stands for.
+`with open(...) as f` leaves a closed file, `m = re.match(...)` a match, `keys = d.keys()` a view of its dictionary;
+others are functions with a cache of functools, and rows of `sqlite3`. Programs that are stored in the middle often
+have them. Each is reduced to what it stands for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WAYS = ("match", "fullmatch", "search")
 
 
 def reduced_leftover(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
-    """How to pickle it, as `reducer_override` gives it; None for anything else."""
+    """How to pickle it, as `reducer_override` returns it; None for anything else."""
     kind = type(value)
     if kind in _VIEWS:
         (mapping,) = gc.get_referents(value)  # its own attribute gives a read-only stand-in
@@ -56,7 +56,7 @@ def reduced_leftover(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
 
 
 def _weak(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
-    """What it leads to comes along, and lives as long as something else has it."""
+    """The target comes along, and lives as long as something else holds it."""
     kind = type(value)
     if kind is weakref.WeakSet:
         return kind, (list(value),)
@@ -74,7 +74,7 @@ def _weak(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
 
 
 def _behind(proxy: Any) -> object:
-    """What a proxy leads to, which it says by no attribute of its own; None if that is gone."""
+    """The target of a proxy, which no attribute of the proxy gives; None if it is gone."""
     try:
         return proxy.__repr__.__self__
     except ReferenceError:
@@ -91,7 +91,7 @@ class _Gone:
 
 
 def closed_file(name: object, mode: str, encoding: str | None, unbuffered: bool) -> IO[Any]:
-    """A file that nobody can read or write any more."""
+    """A closed file, which cannot be read or written."""
     file = open(os.devnull, mode.replace("x", "w"), 0 if unbuffered else -1, encoding)  # noqa: SIM115  (closed below)
     raw: Any = getattr(getattr(file, "buffer", file), "raw", file)
     raw.name = name
@@ -106,7 +106,8 @@ def found_again(way: str, pattern: re.Pattern[Any], *where: Any) -> re.Match[Any
 
 
 def _match(match: re.Match[Any]) -> tuple[Any, tuple[Any, ...]] | None:
-    """A match does not say how it was found. One of three ways finds it again, unless it was one of several."""
+    """A match does not say how it was found. One of three functions finds it again, unless it was one of several
+    matches."""
     where = match.string, match.pos, match.endpos
     for way in _WAYS:
         again = found_again(way, match.re, *where)
@@ -118,14 +119,14 @@ def _match(match: re.Match[Any]) -> tuple[Any, tuple[Any, ...]] | None:
 _HERE = "the result"
 _TEMPLATE = (lambda *_, **__: "the result".pop()).__code__  # type: ignore[attr-defined]
 CACHED = type(functools.lru_cache(len))
-"""What `cache` and `lru_cache` make of a function."""
+"""The type of functions decorated with `cache` or `lru_cache`."""
 
 
 def refuse_cache(cached: Any) -> None:
-    """Raises TypeError for a function with a cache, of a module that another process has not.
+    """Raises TypeError for a function with a cache, of a module that another process lacks.
 
-    It would go as a name in that module. With an empty cache it could go as the function that it wraps, but in the
-    jail it could not be stored any more once it was called.
+    It would be pickled as a name in that module. With an empty cache it could be pickled as the function that it
+    wraps, but then the jail could no longer store it after its first call.
     """
     raise TypeError(
         f"`{cached.__qualname__}` has a cache of functools, whose results cannot be copied; send the function "
@@ -134,7 +135,7 @@ def refuse_cache(cached: Any) -> None:
 
 
 def reduced_cache(cached: Any, namespace: Mapping[str, object]) -> tuple[Any, ...] | None:
-    """How to pickle it with what it remembers; None where that cannot be made again."""
+    """How to pickle it with its entries; None if these cannot be rebuilt."""
     entries = remembered(cached, namespace)
     if entries is None:
         return None
@@ -149,7 +150,7 @@ def cache_of(function: Callable[..., object], *maxsize: int | None) -> Any:
 
 
 def fill(cached: Any, state: tuple[list[tuple[tuple[Any, ...], object]], int]) -> None:
-    """Calls it as it was called; instead of the function's own code, one that gives the remembered result runs."""
+    """Repeats the calls; instead of the function's own code, code that returns the stored result runs."""
     entries, hits = state
     function = cached.__wrapped__
     own = function.__code__
@@ -164,7 +165,7 @@ def fill(cached: Any, state: tuple[list[tuple[tuple[Any, ...], object]], int]) -
 
 
 def _giving(result: object) -> CodeType:
-    """In a list, since what is plain may be replaced by its like in constants of code."""
+    """In a list, since a plain constant in code may be replaced by an equal one."""
     constants = tuple([result] if each == _HERE else each for each in _TEMPLATE.co_consts)
     return _TEMPLATE.replace(co_consts=constants)
 
@@ -178,7 +179,7 @@ _modules = sys.modules
 
 
 def reduced_row(obj: Any) -> tuple[Any, ...] | None:
-    """How to pickle a row, as `reducer_override` gives it; None for any other object."""
+    """How to pickle a row, as `reducer_override` returns it; None for any other object."""
     sqlite = _modules.get("sqlite3")
     if sqlite is None or type(obj) is not sqlite.Row:
         return None

@@ -1,8 +1,8 @@
-"""Classes that hold the data of a client's classes, and none of their code.
+"""Classes with the data of a client's classes, but without their code.
 
 The result of a host function may be an object of a class that only the client has. Its class would bring its methods
-along, and the values of all names that they mention. So the client describes the fields, and a class with the same
-name and the same fields is made here; see `cenote.runtime.inject.records`.
+along, and the values of all names in them. So the client describes the fields, and a class with the same name and the
+same fields is made here; see `cenote.runtime.inject.records`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __builtins__ = BUILTINS
 
 RecordKind: TypeAlias = Literal["plain", "data", "model", "tuple", "enum"]
 Default: TypeAlias = tuple[Literal["none", "value", "factory", "elsewhere"], Any]
-"""Of a field: none, a value, what makes one, or one that is in the client."""
+"""Of a field: none, a value, a factory, or a default that only the client has."""
 
 
 class RecordField(TypedDict):
@@ -37,7 +37,7 @@ class RecordField(TypedDict):
 
 
 class RecordSpec(TypedDict):
-    """What a class is made of. bases: those that a jail can import. members: of an Enum. settings: of its kind."""
+    """A class's description. bases: those that a jail can import. members: of an Enum. settings: of its kind."""
 
     kind: RecordKind
     name: str
@@ -50,7 +50,7 @@ class RecordSpec(TypedDict):
 
 
 def make_record(identity: str, spec: RecordSpec) -> type:
-    """The class. One identity is one class, in this process and in those that hold what was stored here."""
+    """The class for an identity, the same in this process and in those that restore its state."""
     known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(identity)
     if isinstance(known, type):
         return known
@@ -61,17 +61,17 @@ def make_record(identity: str, spec: RecordSpec) -> type:
 
 
 def new_record(cls: type, *content: object) -> object:
-    """An instance without its fields. content: what a class like `str` or an exception is made with."""
+    """An instance without its fields. content: arguments for a class like `str` or an exception."""
     return cls.__new__(cls, *content)
 
 
 def new_tuple(cls: type[tuple[Any, ...]], elements: tuple[Any, ...]) -> object:
-    """A named one takes its fields one by one otherwise."""
+    """A named tuple would otherwise take its fields one by one."""
     return tuple.__new__(cls, elements)
 
 
 def set_fields(record: object, fields: Mapping[str, object]) -> None:
-    """Also those of a frozen record."""
+    """Sets fields, also those of a frozen record."""
     for name, value in fields.items():
         object.__setattr__(record, name, value)
 
@@ -132,7 +132,7 @@ def _data(spec: RecordSpec) -> type:
     for each in spec["fields"]:
         body[each["name"]] = dataclasses.field(**_default(each), **each["settings"])
     body["__getattr__"] = _missing
-    body["__module__"] = __name__  # until it is made: generated methods have the names of its module
+    body["__module__"] = __name__  # until it is made: generated methods use its module's names
     cls = type(spec["name"], spec["bases"] or (object,), body)
     return dataclasses.dataclass(**spec["settings"])(cls)
 
@@ -162,7 +162,7 @@ def _model(spec: RecordSpec) -> type:
     }
     make: Callable[..., Any] = pydantic.create_model
     made: type = make(spec["name"], __base__=base, __config__=config, __module__=__name__, **fields)
-    # A copy of the class would take this from the frame that makes it, and with it whatever is there.
+    # Otherwise a copy of the class would take this from the calling frame, with all its variables.
     made.__pydantic_parent_namespace__ = {}  # type: ignore[attr-defined]
     return made
 
@@ -181,7 +181,7 @@ def _enum(spec: RecordSpec) -> type:
     make: Any = next(base for base in spec["bases"] if issubclass(base, enum.Enum))
     kind = next((base for base in spec["bases"] if not issubclass(base, enum.Enum)), None)
     if kind is not None and not all(isinstance(value, kind) for _, value in spec["members"]):
-        kind = None  # how its members are made of their values is code
+        kind = None  # how its members are made from their values is code
     made: type = make(
         spec["name"], spec["members"], module=spec["module"], qualname=spec["qualname"], type=kind
     )

@@ -1,7 +1,7 @@
-"""Values as JSON and as Arrow IPC, for clients that have no Python: made and opened in the jail, and nowhere else.
+"""Values as JSON and as Arrow IPC, for clients without Python: encoded and decoded only in the jail.
 
-`from_json` and `from_arrow` are named by the pickles that `runtime/jail_requests.py` makes, and those are kept with
-histories: their names and arguments stay.
+Pickles of `runtime/jail_requests.py` refer to `from_json` and `from_arrow`, and are stored with histories: names and
+arguments must not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cenote_worker.transport.content import INLINE_LIMIT, Content
 __builtins__ = BUILTINS
 
 _COLUMN: Final = "value"
-"""Of a table that is made of one array."""
+"""The column of a table that is made from one array."""
 
 _FILE_MAGIC: Final = b"ARROW1"
 
@@ -40,7 +40,7 @@ def from_json(text: memoryview) -> object:
 
 
 def from_arrow(data: memoryview) -> object:
-    """A pyarrow.Table over the memory that came. Raises NotPlainError."""
+    """A pyarrow.Table over the received memory. Raises NotPlainError."""
     arrow = _pyarrow()
     source = arrow.py_buffer(data)
     options = arrow.ipc.IpcReadOptions(use_threads=False)  # threads would keep the state from being copied
@@ -56,7 +56,7 @@ def from_arrow(data: memoryview) -> object:
 
 
 def written(value: object, name: str, form: jail_pb2.ValueForm.ValueType) -> Content:
-    """The value in a form other than Python's own. Raises NotPlainError, and what the value itself raises."""
+    """The value in a form other than Python's own. Raises NotPlainError, and any error of the value itself."""
     if form == jail_pb2.JSON_VALUE:
         return Content.of_bytes(as_json(value, name).encode())
     if form == jail_pb2.ARROW_VALUE:
@@ -89,7 +89,7 @@ def _as_arrow(value: object, name: str) -> Content:
 
 
 class _Writer:
-    """What Arrow writes into, straight into the memory that leaves the jail."""
+    """A file object for Arrow, which writes directly into the memory that is sent."""
 
     closed = False
 
@@ -115,7 +115,7 @@ class _Writer:
 
 
 def _table(arrow: Any, value: Any, name: str) -> Any:
-    """Raises NotPlainError, and what pyarrow says of a content that it has no type for."""
+    """Raises NotPlainError, and pyarrow's error for content without an Arrow type."""
     kind = type(value)
     home = kind.__module__.partition(".")[0]
     if isinstance(value, arrow.Table):
@@ -142,7 +142,7 @@ def _table(arrow: Any, value: Any, name: str) -> Any:
 
 
 def _array(arrow: Any, value: Any) -> Any:
-    """Of several dimensions: rows are tensors of a fixed shape, Arrow's canonical extension type."""
+    """For several dimensions: rows are tensors of a fixed shape, Arrow's canonical extension type."""
     if value.ndim == 1:
         return arrow.array(value)
     if not value.size:

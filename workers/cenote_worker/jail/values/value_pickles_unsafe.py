@@ -1,4 +1,4 @@
-"""Values out of this jail as pickles, for other jails to open."""
+"""Pickles of this jail's values, for other jails to open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cenote_worker.transport.content import Content
 
 
 def dump(value: object) -> Content:
-    """Pickles by value. Raises whatever the value's own pickling raises."""
+    """Pickles by value. Raises any error of the value's own pickling."""
 
     def pickle_to(stream: io.BytesIO, keep_in_band: KeepInBand) -> None:
         _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
@@ -29,9 +29,9 @@ def dump(value: object) -> Content:
 
 
 def sent_class(tracked: str, pickled: bytes) -> type:
-    """A class that the client has sent by value before, as what it was then where that is still known.
+    """A class that the client sent by value before: the existing class if it is still known.
 
-    tracked: cloudpickle's name for it. Not every process that came of the first one knows it.
+    tracked: cloudpickle's name for it. Processes that were restored may not know it.
     """
     known = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracked)
     cls: type = known if isinstance(known, type) else pickle.loads(pickled)

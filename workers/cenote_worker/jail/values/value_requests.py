@@ -1,4 +1,4 @@
-"""Values of the namespace, as requests put them in and take them out, name by name; and the refusal of a request."""
+"""Values of the namespace, injected and fetched by requests, name by name; and the refusal of a request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MESSAGE_LIMIT: Final = 4_000
 
 
 class RequestRefused(Exception):
-    """A request that cannot be done, with the reason as data."""
+    """A request cannot be done; the reason is data."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RequestRefused(Exception):
         self.kind, self.name, self.message, self.nearest = kind, name, message, nearest
 
     def fill(self, message: jail_pb2.Refusal) -> None:
-        """As it is told to the supervisor."""
+        """Fills the message for the supervisor."""
         message.kind, message.name = self.kind, utf8_text(self.name[:MESSAGE_LIMIT])
         message.message = utf8_text(self.message[:MESSAGE_LIMIT])
         message.nearest.extend(utf8_texts(self.nearest))
@@ -60,23 +60,23 @@ _fstat = os.fstat
 
 
 class ValueRequests:
-    """Of the namespace whose turn it is. Raises RequestRefused for what cannot be done."""
+    """Requests about the current author's namespace. Raises RequestRefused for what cannot be done."""
 
     def __init__(
         self, kernel: Kernel, send_packet: Send, offer: Callable[[str, object], None], merging: BranchMerge
     ) -> None:
-        """offer: told of each stub of a host function, by its name."""
+        """offer: called with each stub of a host function and its name."""
         self._merging = merging
         self._kernel = kernel
         self._send_packet = send_packet
         self._offer = offer
         self.hosts: HostChannel | None = None
-        """What host calls go through; there is one from the first injection of a host function on."""
+        """The channel of host calls; made at the first injection of a host function."""
         self._is_first = True
-        """Whether this process has not come of a state that another one had."""
+        """Whether this process does not come from another one's state."""
 
     def inject(self, request: jail_pb2.Inject, descriptors: list[int], done: jail_pb2.Done) -> None:
-        """Binds values and stubs of host functions. Nothing of it where a name is taken."""
+        """Binds values and stubs of host functions; nothing is bound if a name is taken."""
         content = Content.delivered(request.values, descriptors)
         hosts = _host_targets(request, descriptors)
         if request.has_host_channel:
@@ -99,7 +99,7 @@ class ValueRequests:
             self._offer(spec.name, stub)
 
     def _bind(self, values: dict[str, object]) -> None:
-        """Values that had the names before may run code of the user's as they go, which an interrupt is to end."""
+        """Binds values. Releasing the old values may run user code, which an interrupt must be able to stop."""
         try:
             with self._kernel.interruptible():
                 self._kernel.namespace.update(values)
@@ -107,13 +107,14 @@ class ValueRequests:
             self._kernel.namespace.update(values)
 
     def revive(self) -> None:
-        """In a process that was copied from the one that had these."""
+        """Called in a copy of the process that had these."""
         self._is_first = False
         if self.hosts is not None:
             self.hosts.revive()
 
     def _take_line(self, sock: socket.socket) -> None:
-        """It comes with each injection of host functions. What is new in this process another one may have used."""
+        """Takes the socket that comes with each injection of host functions. It may be new here and used before
+        elsewhere."""
         if self.hosts is not None and _is_same(self.hosts.sock, sock):
             sock.close()
             return
@@ -165,7 +166,7 @@ class ValueRequests:
     def delete(self, name: str) -> None:
         self._lookup(name)
         try:
-            with self._kernel.interruptible():  # the value may run code of the user's as it goes
+            with self._kernel.interruptible():  # releasing the value may run user code
                 del self._kernel.namespace[name]
         except KeyboardInterrupt:
             if name in self._kernel.namespace:
@@ -182,7 +183,7 @@ class ValueRequests:
             ]
 
     def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
-        """The values, and the classes that go along with them, both by name."""
+        """The values, and the classes that accompany them, both by name."""
         try:
             with self._kernel.interruptible():
                 value = loads(content)
@@ -203,7 +204,7 @@ class ValueRequests:
         return values, along
 
     def _holds(self, name: str, value: object) -> bool:
-        """Whether this very class has the name already: one goes along with the values of it."""
+        """Whether the name has this very class already: a class accompanies its values."""
         return type in bases(type(value)) and self._kernel.namespace.get(name) is value
 
     def _check_free(self, names: list[str], replace: bool) -> None:
@@ -259,7 +260,7 @@ class ValueRequests:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """For what changes nothing. A name may be an object of the user's, which may never say what it equals."""
+        """For requests that change nothing. A comparison of a user's object may never return."""
         try:
             with self._kernel.interruptible():
                 yield

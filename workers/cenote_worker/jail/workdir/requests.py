@@ -1,8 +1,8 @@
-"""The working directory, for whoever asks from outside the jail.
+"""Access to the working directory for clients outside the jail.
 
-Nothing outside ever opens a path that a jail made: the worker, inside the same walls as the cells, opens it and sends
-bytes. No symbolic link is followed. That protects nobody (a cell may read whatever a link leads to), but the
-answer to "what is in this file" then never depends on a link that changes meanwhile.
+No process outside ever opens a path that a jail made: the worker, inside the same walls as the cells, opens it and
+sends bytes. No symbolic link is followed. That is not a protection (a cell may read a link's target), but a file's
+content then never depends on a link that changes meanwhile.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Workdir:
             found = [os.fsencode(entry.name) for entry in islice(entries, limit + 1)]
             reply.cut = len(found) > limit
             for name in sorted(found[:limit]):
-                with suppress(FileNotFoundError):  # a process of the jail may remove it meanwhile
+                with suppress(FileNotFoundError):  # a process of the jail may have removed it
                     _fill(reply.entries.add(), name, _stat(name, dir_fd=folder, follow_symlinks=False))
 
     def _stat(self, parts: list[bytes], reply: jail_pb2.Folder) -> None:
@@ -135,7 +135,7 @@ def _last(parts: list[bytes]) -> bytes:
 
 
 def _create(name: bytes, folder: int, content: Content) -> None:
-    """A new file, whole or not at all."""
+    """Creates a file, whole or not at all."""
     file = os.open(name, _CREATE, 0o600, dir_fd=folder)
     try:
         content.write_to(file)

@@ -1,6 +1,6 @@
-"""Making a folder what it was: what is extra goes, what is missing comes, what is in place stays untouched.
+"""Restores a folder: extra files are removed, missing ones are made, and files in place stay untouched.
 
-Single paths of a version can be restored too, where nothing else would notice.
+Single paths of a version can be restored too, if no other process would notice.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ __builtins__ = BUILTINS
 
 
 class NotBrought(Exception):
-    """Something stays as it is, with the reason."""
+    """Something could not be restored; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """Files that the process has open or mapped: whoever has one goes on with that very file, whatever takes its
-    name. opened: devices and inodes. mapped: inodes, and paths, since systems differ in which they tell well."""
+    """Files that the process has open or mapped: their users keep that very file when another one takes its name.
+    opened: devices and inodes. mapped: inodes, and paths, since systems differ in which of the two is reliable."""
 
     opened: Collection[tuple[int, int]]
     mapped: Collection[int]
     paths: Collection[str]
 
     def has(self, path: str, signature: Signature) -> bool:
-        """path: the whole one."""
+        """path: absolute."""
         return path in self.paths or signature.file in self.opened or signature.inode in self.mapped
 
 
 def wanted(version: Tree, paths: Iterable[str]) -> Tree:
-    """What is to be there of these paths, in the order in which it is to be made. Raises NotBrought.
+    """The wanted entries of these paths, in the order in which they are to be made. Raises NotBrought.
 
-    Folders come first. Files come in the opposite order of the look: a file system in memory lists the newest first.
+    Folders come first. Files come in reverse order of the scan: a file system in memory lists the newest first.
     """
     names = Counter(entry.signature.file for entry in version.values() if entry.kind == "file")
     asked = set(paths)
@@ -58,7 +58,7 @@ def wanted(version: Tree, paths: Iterable[str]) -> Tree:
 
 
 def _check_absent(version: Tree, path: str) -> None:
-    """That it is in no version may be for the folder that it is in, of which nothing is."""
+    """A path may be missing in a version because its folder could not be stored."""
     while path != TOP:
         path, _ = parent_of(path)
         if (entry := version.get(path)) is not None:
@@ -70,10 +70,10 @@ def _check_absent(version: Tree, path: str) -> None:
 def present(
     tree: Tree, target: Tree, paths: Iterable[str], links: Collection[str], top: str, used: InUse
 ) -> Tree:
-    """What is there of these paths, as TreeRestore is to see it. Raises NotBrought.
+    """The current entries of these paths, for TreeRestore. Raises NotBrought.
 
-    A file is written over in place, so that it keeps its place in its folder; but not one of those that have further
-    names, `links`, which would become different, too.
+    A file is overwritten in place, so that it keeps its position in its folder; but not one of those with further
+    names, `links`, whose other names would change, too.
     """
     asked = set(paths)
     for path in asked:
@@ -99,7 +99,7 @@ _ACCESSIBLE = 0o700
 
 
 class TreeRestore:
-    """One run. present: what is there. target: what is to be."""
+    """One run. present: the current tree. target: the wanted one."""
 
     def __init__(self, top: str, store: VersionStore, present: Tree, target: Tree) -> None:
         self._top, self._store = top, store
@@ -109,12 +109,12 @@ class TreeRestore:
         self.changed = 0
 
     def run(self) -> dict[str, str]:
-        """Gives the paths that are not as they were, with reasons."""
-        mask = os.umask(0)  # where modes cannot be changed, a file is at least made with its own
+        """Returns the paths that could not be restored, with reasons."""
+        mask = os.umask(0)  # if modes cannot be changed, a file is at least created with its own
         try:
             self._open_folders()
             self._give_names_back()
-            for path in reversed(self._present):  # what is in a folder comes after it, so goes before it
+            for path in reversed(self._present):  # contents come after their folder, so are removed before it
                 if path not in self._target or self._is_another_kind(path):
                     self._attempt(path, self._remove)
             for path, wanted in self._target.items():
@@ -128,7 +128,7 @@ class TreeRestore:
         return self._problems
 
     def _attempt(self, path: str, step: Callable[[str, str, int], bool]) -> None:
-        """One step at one path, in its folder. What fails is a problem of that path alone."""
+        """One step at one path, in its folder. A failure is a problem of that path alone."""
         folder_path, name = parent_of(path)
         try:
             with opened(self._top, folder_path) as folder:
@@ -139,14 +139,15 @@ class TreeRestore:
     # -- what is there --
 
     def _open_folders(self) -> None:
-        """Folders that may not be written to get their mode back in the end; those that cannot, show later."""
+        """Makes read-only folders writable; they get their mode back at the end. Those that cannot be changed fail
+        later."""
         for path, entry in self._present.items():
             if entry.kind == "folder" and entry.signature.mode & _ACCESSIBLE != _ACCESSIBLE:
                 with suppress(OSError), opened(self._top, path) as folder:
                     os.chmod(folder, _ACCESSIBLE)  # noqa: PTH101
 
     def _give_names_back(self) -> None:
-        """A file that goes by another name now gets its old one: whoever has it open goes on with this very file."""
+        """Gives a renamed file its old name: a process that has it open keeps this very file."""
         names = {entry.signature.file: path for path, entry in self._present.items() if entry.kind == "file"}
         for path, wanted in self._target.items():
             there, name = self._present.get(path), names.get(wanted.signature.file)
@@ -208,7 +209,7 @@ class TreeRestore:
         self._replace(wanted, name, folder)
 
     def _rewrite(self, wanted: PathEntry, name: str, folder: int) -> None:
-        """The same file with its old bytes: whoever has it open or mapped, sees them."""
+        """Writes the old bytes into the same file: a process that has it open or mapped sees them."""
         file = os.open(name, _REWRITE, dir_fd=folder)
         try:
             self._store.write(wanted.content, file)
@@ -231,7 +232,7 @@ class TreeRestore:
             os.close(file)
 
     def _link(self, first: str, name: str, folder: int) -> None:
-        """One more name of a file that is in place."""
+        """Adds a name to a file that is in place."""
         source_path, source_name = parent_of(first)
         with opened(self._top, source_path) as source:
             with suppress(FileNotFoundError):
@@ -263,7 +264,7 @@ def _set_metadata(file: int, wanted: PathEntry) -> None:
 
 
 def _set_time(file: int | str, wanted: PathEntry, folder: int | None = None) -> None:
-    """At `landlock` a jail may not; that is told, path by path."""
+    """At `landlock` a jail may not set times; that is reported for each path."""
     times = (wanted.signature.mtime_ns, wanted.signature.mtime_ns)
     try:
         if folder is None:

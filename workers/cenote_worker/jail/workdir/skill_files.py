@@ -1,7 +1,7 @@
-"""Files that an activated skill brings along: they are put where its instructions expect them, while a cell waits.
+"""Files of an activated skill: they are put where its instructions expect them, while a cell waits.
 
-The instructions come as the answer of a host function. Rebuilding that answer in the jail puts the files there, so
-that they are there again wherever a recorded answer is given again.
+The instructions are the answer of a host function. Rebuilding that answer in the jail creates the files, so that they
+exist again when a recorded answer is replayed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _MOST_LISTED: Final = 30
-"""Files that the instructions name; of more, only how many there are."""
+"""Files named in the instructions; of more, only their number is."""
 
 _FOR_READERS: Final = ("license", "readme", "notice", "changelog")
-"""Files at the top of many skills that no code reads: two of one name are no reason to move all others."""
+"""Files at the top of many skills that no code reads: a conflict between two of them must not move all others."""
 
 
 class SkillFile(NamedTuple):
-    """A file of a skill: its path below the skill's folder, its content, and whether it can be run."""
+    """A file of a skill: its path below the skill's folder, its content, and whether it is executable."""
 
     path: str
     data: bytes
@@ -30,7 +30,7 @@ class SkillFile(NamedTuple):
 
 
 class Instructions(str):
-    """What an activated skill says. Unpickled, it is a plain text that says where the files are by then."""
+    """The text of an activated skill. Unpickled, it is plain text that says where the files are."""
 
     __slots__ = ("files", "skill")
 
@@ -47,9 +47,9 @@ class Instructions(str):
 
 
 def with_files_put(text: str, skill: str, files: list[tuple[str, bytes, bool]]) -> str:
-    """Puts the files into the working directory, or into a folder of the skill's name where a name is taken.
+    """Puts the files into the working directory, or into a folder of the skill's name if a name is taken.
 
-    Gives the text, and where the files are.
+    Returns the text, and where the files are.
     """
     found = [SkillFile(*file) for file in files]
     try:
@@ -65,7 +65,7 @@ def with_files_put(text: str, skill: str, files: list[tuple[str, bytes, bool]]) 
 
 
 def _is_taken(file: SkillFile) -> bool:
-    """Whether something else is there."""
+    """Whether another file is there."""
     place = Path(file.path)
     if any(parent.is_symlink() or (parent.exists() and not parent.is_dir()) for parent in place.parents):
         return True

@@ -1,8 +1,8 @@
 """Every path below a folder as an entry, by metadata alone.
 
-What is looked at is hostile: links in loops, folders that become links meanwhile, names of any bytes, trees of any
-depth. Each folder is opened relative to its parent and never through a link; what cannot be looked at is an entry
-with a reason.
+The folder's content is hostile: links in loops, folders that become links meanwhile, names of any bytes, trees of any
+depth. Each folder is opened relative to its parent and never through a link; an entry that cannot be read has a
+reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_
 class Signature(NamedTuple):
     """Changes whenever a file does. The change time cannot be set by programs, so a forged `mtime` hides nothing.
 
-    ctime_ns: 0 when it may change without its times, see `doubted`.
+    ctime_ns: 0 if the content may change without its times, see `doubted`.
     """
 
     device: int
@@ -52,7 +52,7 @@ class Signature(NamedTuple):
         return self._replace(ctime_ns=0)
 
     def proves(self, other: Signature) -> bool:
-        """Whether a file with this signature has the bytes that it had when it had the other one."""
+        """Whether a file with this signature has the same bytes as when it had the other one."""
         return self == other and self.ctime_ns != 0
 
     @property
@@ -61,12 +61,12 @@ class Signature(NamedTuple):
 
     @property
     def file(self) -> tuple[int, int]:
-        """What two names of one file have in common."""
+        """The device and inode, which all names of a file share."""
         return self.device, self.inode
 
 
 class PathEntry(NamedTuple):
-    """content: the name of a file's bytes in the store, or where a link points. reason: why there is none."""
+    """content: the name of a file's bytes in the store, or a link's target. reason: why there is none."""
 
     signature: Signature
     content: str = ""
@@ -78,8 +78,8 @@ class PathEntry(NamedTuple):
 
 
 Tree = dict[str, PathEntry]
-"""Entries by path below the top, `""` for the top itself; a folder comes before what is in it. Bytes of a name that
-are no UTF-8 are lone surrogates, as everywhere in Python.
+"""Entries by path below the top, `""` for the top itself; a folder comes before its contents. Bytes of a name that
+are not UTF-8 are lone surrogates, as everywhere in Python.
 """
 TOP = ""
 
@@ -97,7 +97,7 @@ _open, _close = os.open, os.close
 
 @contextmanager
 def opened(top: str, path: str) -> Iterator[int]:
-    """A descriptor of a folder. A part that is a link by now, or gone, is an OSError."""
+    """A descriptor of a folder. Raises OSError for a part that is a link or is gone."""
     folder = _open(top, FOLDER)
     try:
         for part in filter(None, path.split("/")):
@@ -110,10 +110,10 @@ def opened(top: str, path: str) -> Iterator[int]:
 
 
 MAX_ENTRIES = 50_000
-"""A look takes 4 µs per path, so this is 0.2 s."""
+"""A scan takes 4 µs per path, so this is 0.2 s."""
 
 MAX_DEPTH = 64
-"""Each level holds a descriptor."""
+"""Each level needs a descriptor."""
 
 _open_at, _close_scanned, _scandir, _fstat, _readlink = os.open, os.close, os.scandir, os.fstat, os.readlink
 

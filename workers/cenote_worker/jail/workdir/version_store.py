@@ -1,10 +1,10 @@
 """The store of versions: contents of files, each once, and a list of entries per version.
 
-Forked copies of the process share it, and each knows only what its original knew. So the truth is on disk, no name
-is ever used twice, and what a process remembers of the whole is forgotten as soon as it finds that it is another one.
-A version equal to the one before it is a second name of that one's list; so the file system counts for us.
+Forked copies of the process share it, and each knows only what its original knew. So the truth is on disk, no name is
+ever used twice, and a process that finds that it was forked forgets what it remembers of the store. A version equal
+to the one before it is a hard link to the same list, so the file system counts the references.
 
-Bytes go from file to file by reference where the file system can (Btrfs, XFS); holes stay holes.
+Bytes are copied from file to file by reference if the file system can (Btrfs, XFS); holes stay holes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNABLE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPER
 
 
 def copy(source: int, target: int, size: int) -> None:
-    """Make `target` have the first `size` bytes of `source`, and no others. Raises OSError, of a full disk too."""
+    """Make `target` have exactly the first `size` bytes of `source`. Raises OSError, of a full disk too."""
     os.ftruncate(target, 0)
     os.ftruncate(target, size)
     position = 0
@@ -36,7 +36,7 @@ def copy(source: int, target: int, size: int) -> None:
         try:
             begin = os.lseek(source, position, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole is left
+            if error.errno == errno.ENXIO:  # only a hole is left
                 return
             raise
         end = min(os.lseek(source, begin, os.SEEK_HOLE), size)
@@ -48,7 +48,7 @@ def _copy_piece(source: int, target: int, begin: int, end: int) -> None:
     try:
         while begin < end:
             done = os.copy_file_range(source, target, min(end - begin, _PIECE), begin, begin)
-            if done == 0:  # the file has become shorter; what it is now is for the caller to see
+            if done == 0:  # the file has become shorter; the caller checks for that
                 return
             begin += done
     except OSError as error:
@@ -72,17 +72,17 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NoRoom(Exception):
-    """A content that is not kept, with the reason."""
+    """A content is not kept; the message is the reason."""
 
 
 class VersionLost(Exception):
-    """A version that was never kept, was dropped, or whose list somebody has spoilt."""
+    """A version was never kept, was dropped, or its list is corrupt."""
 
 
 class VersionStore:
     """Everything below one folder, which is made when first needed.
 
-    max_bytes: of all contents together. max_file: of one. Copies never take more than half of what is free either:
+    max_bytes: of all contents together. max_file: of one. Copies never take more than half of the free space either:
     the disk is the user's.
     """
 
@@ -98,7 +98,7 @@ class VersionStore:
     # -- contents --
 
     def add(self, file: int) -> str:
-        """Copy a file's bytes. Gives their name. Raises NoRoom."""
+        """Copy a file's bytes. Returns the content's name. Raises NoRoom."""
         status = _fstat(file)
         occupied = status.st_blocks * 512
         self._check_room(occupied)
@@ -139,14 +139,14 @@ class VersionStore:
             os.close(source)
 
     def discard(self, contents: Iterable[str]) -> None:
-        """Forget contents that no version has got."""
+        """Remove contents that no version has."""
         for name in contents:
             if name not in self._uses:
                 (self._contents / name).unlink(missing_ok=True)
                 self._account(name, 0)
 
     def bytes(self) -> int:
-        """What contents and lists take of the disk."""
+        """Bytes on the disk of contents and lists."""
         self._learn()
         return self._bytes
 
@@ -158,7 +158,7 @@ class VersionStore:
     # -- versions --
 
     def save(self, version: int, tree: Tree) -> None:
-        """Keep a version, in place of one of the same number. Raises OSError."""
+        """Keep a version, replacing one of the same number. Raises OSError."""
         self._learn()
         temporary = self._versions / f".{os.urandom(6).hex()}"
         try:
@@ -183,7 +183,7 @@ class VersionStore:
         return os.path.exists(f"{self._versions}/{version}.json")  # noqa: PTH110  (asked after each cell)
 
     def numbers(self) -> list[int]:
-        """Of all versions."""
+        """The numbers of all versions."""
         return [int(path.stem) for path in self._lists() if path.stem.isdigit()]
 
     def load(self, version: int) -> Tree:
@@ -194,14 +194,15 @@ class VersionStore:
             raise VersionLost(f"version {version} of the working directory is lost: {error}") from None
 
     def drop(self, version: int) -> None:
-        """Free what nobody else has. Nothing happens when there is no such version."""
+        """Free what only this version has. Does nothing when there is no such version."""
         self._learn()
         gone = self._forget(version)
         self._path(version).unlink(missing_ok=True)
         self.discard(gone)
 
     def _forget(self, version: int) -> list[str]:
-        """Count a version's contents off, if this is the last name of its list. Gives those that are left over."""
+        """Uncount a version's contents, if this is the last name of its list. Returns those that are no longer
+        used."""
         with suppress(OSError, VersionLost):
             if self._path(version).stat().st_nlink == 1:
                 contents = _contents_of(self.load(version))
@@ -214,7 +215,7 @@ class VersionStore:
         return []
 
     def _lists(self) -> list[Path]:
-        """By no pattern, which would have to be compiled in each process. None while there is no folder."""
+        """Without a pattern, which each process would have to compile. Empty while there is no folder."""
         with suppress(FileNotFoundError):
             names = _listdir(self._versions)
             return [self._versions / name for name in names if name.endswith(".json")]
@@ -224,7 +225,8 @@ class VersionStore:
         return self._versions / f"{version}.json"
 
     def _learn(self) -> None:
-        """Read what there is, if this process has not yet. What no version has is removed: its maker died over it."""
+        """Read the store, if this process has not yet. Contents without a version are removed: the process that made
+        them died."""
         if self._process == os.getpid() and os.path.isdir(self._contents):  # noqa: PTH112  (after each cell)
             return
         for folder in (self._contents, self._versions):
@@ -242,7 +244,7 @@ class VersionStore:
 
 
 def _size_of_list(path: Path) -> tuple[str, int]:
-    """A name for a list that all its names have in common, and the bytes it takes."""
+    """A name that is the same for all links of a list, and the bytes it takes."""
     status = path.stat()
     return f"list {status.st_ino}", status.st_blocks * 512
 
@@ -253,7 +255,7 @@ def _contents_of(tree: Tree) -> set[str]:
 
 
 def _from_json(data: bytes) -> Tree:
-    """Whatever is in the file: it may not be ours any more. Raises ValueError, TypeError or AttributeError."""
+    """Parses a file that may have been changed by a cell. Raises ValueError, TypeError or AttributeError."""
     tree = {
         str(path): PathEntry(Signature(*map(int, signature)), str(content), str(reason))
         for path, (signature, content, reason) in plain_json.loads(data).items()

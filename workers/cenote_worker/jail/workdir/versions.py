@@ -1,8 +1,8 @@
-"""Versions of the working directory, one for each state of the namespace that is kept.
+"""Versions of the working directory, one for each kept state of the namespace.
 
-A look at all metadata tells what may have changed; of that, and of nothing else, the bytes are copied. Copying and
-not linking, since a cell may write into any file that it can name; what cannot change any more are the copies.
-Metadata proves a file unchanged only where two changes of a file always have two times, which is tried out.
+A scan of all metadata shows which files may have changed; only their bytes are copied. Files are copied and not
+linked, since a cell may write into any file that it can name, but not into the copies. Metadata proves a file
+unchanged only if two changes of a file always have different times, which is tested.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __builtins__ = BUILTINS
 _fstat = os.fstat
 
 _REALTIME_COARSE = 5
-"""The clock that file systems stamp with: it moves on once per tick of the kernel, each 1 to 10 ms."""
+"""The clock of file timestamps: it advances once per tick of the kernel, each 1 to 10 ms."""
 
 _TICK = 0.05
-"""Seconds that are waited for a tick at most, five times the longest one."""
+"""Seconds to wait for a tick at most, five times the longest one."""
 
 _TRIALS = 6
 
@@ -57,9 +57,9 @@ _clock_gettime_ns = time.clock_gettime_ns
 
 
 def is_fine(folder: Path) -> bool:
-    """Whether this file system stamps a file anew at each change that follows a look at it (Linux 6.13 and later).
+    """Whether this file system gives a file a new time at each change after a stat (Linux 6.13 and later).
 
-    Tried, on a file that is changed at once after each look: within a tick other systems give the same time.
+    Tested on a file that is changed immediately after each stat: other systems give the same time within a tick.
     """
     probe = folder / f".{os.urandom(6).hex()}"
     file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -75,7 +75,7 @@ def is_fine(folder: Path) -> bool:
 
 
 def wait_until_past(ctime_ns: int) -> None:
-    """Until whatever changes from now on gets a later time than this."""
+    """Waits until any further change gets a later time than this."""
     deadline = _monotonic() + _TICK
     while _clock_gettime_ns(_REALTIME_COARSE) <= ctime_ns and _monotonic() < deadline:
         _sleep(0.001)
@@ -89,12 +89,12 @@ _READ = (
 _ATTEMPTS = 2
 
 MAX_SKIPPED = 20
-"""Paths that are named in one report; what comes after is counted."""
+"""Paths that are named in one report; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedPath:
-    """A path that a version does not have, or that could not be brought back, and why."""
+    """A path that a version does not have, or that could not be restored, and why."""
 
     path: str
     reason: str
@@ -117,7 +117,7 @@ class RecordResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """changed: paths that were written, made or removed. skipped: those that are not as they were; see
+    """changed: paths that were written, made or removed. skipped: paths that could not be restored; see
     RecordResult."""
 
     changed: int
@@ -128,7 +128,7 @@ class RestoreResult:
 class WorkdirVersions:
     """top: the working directory. store: a folder of our own on the same disk, outside of `top`.
 
-    Serves one process and the copies forked from it, of which only one is at work at a time.
+    Serves one process and the copies forked from it, of which only one works at a time.
     """
 
     def __init__(self, top: str, store: str, *, max_bytes: int, max_file: int) -> None:
@@ -139,9 +139,9 @@ class WorkdirVersions:
         self._fine_clock: bool | None = None
 
     def record(self, version: int, *, or_last: bool = False) -> RecordResult:
-        """Keep the directory as it is now. Never raises: what is in it, and around it, is a cell's doing.
+        """Keep the directory as it is now. Never raises: a cell controls the directory and its surroundings.
 
-        or_last: if it is as it was then, the last version will do, and nothing is written.
+        or_last: if nothing has changed, the last version is used, and nothing is written.
         """
         try:
             return self._record(version, or_last)
@@ -153,22 +153,22 @@ class WorkdirVersions:
             return _nothing(f"{type(error).__name__}: {error}"[:200])
 
     def numbers(self) -> list[int]:
-        """Of all versions that are kept."""
+        """The numbers of all kept versions."""
         return self._store.numbers()
 
     def learn(self, version: int) -> None:
-        """Take it for what was recorded last, as another process has done. Raises VersionLost."""
+        """Take it as the last recorded version, when another process has recorded it. Raises VersionLost."""
         self._last, self._last_version = self._store.load(version), version
 
     def restore(self, version: int) -> RestoreResult:
-        """Make the directory what it was. What is in place is not touched. Undoable if it was recorded before.
+        """Restore the directory. Files in place are not touched. Undoable if it was recorded before.
 
         Raises VersionLost; nothing has been changed then. And OSError, if the directory itself cannot be opened.
         """
         target = self._store.load(version)
         tree = self._look()
         if target == self._last and self._is_still(tree) and _has_all(target):
-            # Mostly so, and whoever asks has just been forked: each page that it writes to is copied first.
+            # The usual case, and this process has just been forked: each page that it writes to is copied first.
             self._last_version = version
             return RestoreResult(changed=0)
         restoring = TreeRestore(self._top, self._store, tree, target)
@@ -182,10 +182,10 @@ class WorkdirVersions:
         )
 
     def bring(self, version: int, paths: Collection[str], used: InUse) -> None:
-        """Make these paths what they were, and leave all others as they are; one that was not there goes.
+        """Restore these paths, and leave all others as they are; a path that did not exist is removed.
 
-        Raises NotBrought: of whatever could not be made so, or may be noticed by somebody else, nobody should rely on
-        the rest either. VersionLost; nothing has been changed then. OSError, TooManyEntries.
+        Raises NotBrought if a path could not be restored, or another process may notice; then the other paths are not
+        reliable either. VersionLost; nothing has been changed then. OSError, TooManyEntries.
         """
         target = bringing.wanted(self._store.load(version), paths)
         tree = self._look()
@@ -201,7 +201,7 @@ class WorkdirVersions:
         self._store.drop(version)
 
     def cost(self) -> int:
-        """Bytes of the disk that all versions take."""
+        """Bytes on the disk of all versions."""
         return self._store.bytes()
 
     # -- recording --
@@ -231,7 +231,7 @@ class WorkdirVersions:
 
     def _look(self) -> Tree:
         tree = scan(self._top)
-        # A look at the process's memory takes longer than one at a small directory.
+        # Reading the process's mappings takes longer than scanning a small directory.
         if any(entry.kind == "file" for entry in tree.values()) and (mapped := shared_files()):
             for path, entry in tree.items():
                 if entry.signature.inode in mapped:
@@ -242,7 +242,7 @@ class WorkdirVersions:
         return not self._take_over(tree) and tree == self._last
 
     def _take_over(self, tree: Tree) -> list[str]:
-        """Give files that are as they were the content that they had. Gives the paths of the others."""
+        """Give unchanged files their last content. Returns the paths of the others."""
         changed, kept = [], self._store.kept()
         for path, entry in tree.items():
             if entry.kind != "file":
@@ -255,7 +255,7 @@ class WorkdirVersions:
         return changed
 
     def _wait_for_a_tick(self, changed: list[str], tree: Tree) -> None:
-        """So that a change after the copy cannot have the time of the one before it."""
+        """Waits, so that a change after the copy cannot have the same time as the one before it."""
         if self._fine_clock is None:
             self._fine_clock = is_fine(self._store.folder)
         if changed and not self._fine_clock:
@@ -274,7 +274,7 @@ class WorkdirVersions:
     # -- restoring --
 
     def _learn(self, version: int, target: Tree) -> Tree:
-        """The version as it lies on the disk now: the same contents, other signatures."""
+        """The version as it is on the disk now: the same contents, other signatures."""
         now = self._look()
         if self._fine_clock is False:
             wait_until_past(max(entry.signature.ctime_ns for entry in now.values()))
@@ -286,7 +286,7 @@ class WorkdirVersions:
         return tree
 
     def _learn_part(self, paths: Collection[str], target: Tree) -> None:
-        """What of the last version these paths are, so that their bytes are not copied once more."""
+        """Updates the last version for these paths, so that their bytes are not copied once more."""
         now = self._look()
         changed = [path for path in paths if path in now]
         self._wait_for_a_tick(changed, now)
@@ -297,7 +297,7 @@ class WorkdirVersions:
         self._last_version = None
 
     def _has_names(self, path: str) -> bool:
-        """Whether it is a file with more than one."""
+        """Whether it is a file with several names."""
         status = _lstat(f"{self._top}/{path}")
         return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
@@ -345,7 +345,7 @@ class _Copies:
 
 
 def _has_all(tree: Tree) -> bool:
-    """Whether there is no path of which would have to be told that the version does not have it."""
+    """Whether the version has all of its paths."""
     return all(entry.kind != "other" for entry in tree.values())
 
 

@@ -1,1 +1,1 @@
-"""The node as Ray actors: its agent, its hosts, and what they ask of each other."""
+"""The node as Ray actors: its agent, its hosts, and their calls to each other."""

@@ -1,4 +1,4 @@
-"""Asking actors: what they answer, what they raise, and what is to be done when their process has ended."""
+"""Calls to actors: their answers, the errors they raise, and how calls react when an actor's process has ended."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ THREADS: Final = 64
 """Calls to one actor at once. Each may wait for a jail to start."""
 
 PATIENCE: Final = 60.0
-"""Seconds for an actor that was killed to be there again."""
+"""Seconds for an actor that was killed to run again."""
 
 ANSWER_PATIENCE: Final = 180.0
 """Seconds for an answer: several times what a runtime takes to start on a busy machine. A process that was stopped,
 not killed, gives none, and Ray does not notice."""
 
 LOOK_PATIENCE: Final = 10.0
-"""Seconds for an answer that takes no work. One that hangs keeps its runtimes, and whoever looks at all of them waits
-for it: it is taken for dead, dismissed, and others go on with what it served, as behind any other death."""
+"""Seconds for an answer that takes no work. A host that hangs blocks its runtimes, and every caller that reads the
+status of all: it is taken for dead, dismissed, and others serve its runtimes, as after any other death."""
 
 LOOKS: Final = "looks"
-"""Threads of an actor for such calls, so that they do not wait behind those that take long."""
+"""Threads of an actor for such calls, so that they do not wait after those that take long."""
 
 LOOKERS: Final = 4
 
@@ -47,8 +47,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def is_look(method: Method) -> Method:
     """Marks a method of an actor as a call of `LOOKS`.
 
-    Where the method is and not where it is called: Ray's client, by which a cluster is joined as `ray://`, takes no
-    group with a call.
+    At the method and not at the call: Ray's client, by which a cluster is joined as `ray://`, takes no group with a
+    call.
     """
     marked: Method = ray.method(concurrency_group=LOOKS)(method)
     return marked
@@ -59,16 +59,16 @@ _PAUSE: Final = 0.2
 _ENDING: Final = "the platform is being ended"
 
 _LOOK_EVERY: Final = 0.5
-"""Seconds between two looks whether anybody waits for an answer still."""
+"""Seconds between two checks whether the caller still waits for an answer."""
 
 T = TypeVar("T")
 
 
 def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
-    """What an actor gives. patience: seconds for it.
+    """The answer of an actor. patience: seconds for it.
 
     Raises the CenoteError that it raised; HostGone when its process or machine has gone or does not answer in time;
-    UnavailableError for whatever else goes wrong.
+    UnavailableError for anything else that goes wrong.
     """
     try:
         return ray.get(reference, timeout=patience)
@@ -84,8 +84,8 @@ def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
 
 
 def looked_up(look: Callable[[], ray.ObjectRef[T]], patience: float = LOOK_PATIENCE) -> T:
-    """What an actor gives at once unless it hangs. It is asked twice: after a pause of the whole machine the time for
-    an answer is over before it could come. Raises as `answer` does.
+    """The answer of an actor that answers at once unless it hangs. It is called twice: after a pause of the whole
+    machine the time for an answer is over before it could come. Raises as `answer` does.
     """
     try:
         return answer(look(), patience)
@@ -96,9 +96,10 @@ def looked_up(look: Callable[[], ray.ObjectRef[T]], patience: float = LOOK_PATIE
 def answers(
     asked: Mapping[str, ray.ObjectRef[T]], patience: float, ending: threading.Event | None = None
 ) -> dict[str, T]:
-    """What actors give that were asked at the same time, by their names; nothing of those that fail, or take longer.
+    """The answers of actors that were called at the same time, by their names; without those that fail, or take
+    longer.
 
-    ending: once it is set nobody waits any longer. Raises UnavailableError.
+    ending: ends the wait once it is set. Raises UnavailableError.
     """
     return dict(arriving(asked, patience, ending))
 
@@ -106,7 +107,7 @@ def answers(
 def arriving(
     asked: Mapping[str, ray.ObjectRef[T]], patience: float, ending: threading.Event | None = None
 ) -> Iterator[tuple[str, T]]:
-    """The same as they come, for whom the first good one is enough."""
+    """The same, as they come, for a caller that needs only the first good one."""
     until = time.monotonic() + patience
     waited_for = dict(asked)
     while waited_for and (left := until - time.monotonic()) > 0 and not (ending and ending.is_set()):
@@ -117,7 +118,7 @@ def arriving(
 
 
 def _first(references: list[ray.ObjectRef[T]], patience: float) -> list[ray.ObjectRef[T]]:
-    """Those that are there when the first one is."""
+    """The references that are ready when the first one is."""
     try:
         return ray.wait(references, timeout=patience)[0]
     except RayError as error:
@@ -131,10 +132,10 @@ def ask(
     ending: threading.Event | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Any:
-    """The answer of an actor that Ray starts again when it was killed, and that is then asked again.
+    """The answer of an actor that Ray starts again when it was killed, and that is then called again.
 
-    actor: finds it; raises ValueError while it is not there. ending: once it is set nobody waits any longer. check:
-    called now and then while the answer is waited for; what it raises is raised.
+    actor: finds it; raises ValueError while it does not exist. ending: ends the wait once it is set. check: called
+    now and then during the wait; its errors are raised.
 
     Raises what `answer` does, but never HostGone; UnavailableError when no answer comes, too.
     """
@@ -155,7 +156,7 @@ def ask(
 def _arrived(
     reference: ray.ObjectRef[T], ending: threading.Event, check: Callable[[], None]
 ) -> ray.ObjectRef[T]:
-    """An answer that is there, or the news that none will come."""
+    """The reference, once its answer is there, or is known never to come."""
     deadline = time.monotonic() + ANSWER_PATIENCE
     while not ending.is_set():
         if time.monotonic() > deadline:
@@ -167,7 +168,7 @@ def _arrived(
 
 
 def raylet() -> str:
-    """The short id of the one that this process belongs to."""
+    """The short id of this process's raylet."""
     return ray.get_runtime_context().get_node_id()[:SHORT]
 
 

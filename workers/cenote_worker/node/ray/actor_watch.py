@@ -1,4 +1,4 @@
-"""Actors that hang are killed, so that Ray starts them again: of one that was stopped it notices nothing."""
+"""Actors that hang are killed, so that Ray starts them again: Ray does not notice that a process was stopped."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cenote_worker.node.ray.actor_calls import LOOK_PATIENCE, answer
 from cenote_worker.node.state_log import StateLog
 
 COMING_PATIENCE: Final = 120.0
-"""Seconds for an actor that is being started to answer for the first time: on a busy machine it imports for long."""
+"""Seconds for a starting actor to answer for the first time: on a busy machine its imports take long."""
 
 Finding = Literal["waits", "ask", "hangs"]
 
 
 @dataclass(slots=True)
 class ActorHeartbeat:
-    """Of one actor, which Ray starts again when it ends. asked: when it was asked what it has not answered yet.
+    """The state of one actor, which Ray starts again when it ends. asked: the time of the unanswered call.
 
-    is_up: whether it has answered since it was started. is_late: whether it has let the time for an answer pass once.
+    is_up: whether it has answered since it was started. is_late: whether it was too late with an answer once.
     """
 
     asked: float
@@ -34,16 +34,16 @@ class ActorHeartbeat:
     is_late: bool = False
 
     def answered(self, now: float) -> None:
-        """And is asked the next time."""
+        """It has answered, and is called again."""
         self.asked, self.is_up, self.is_late = now, True, False
 
     def ended(self, now: float) -> None:
-        """Its process has; another one is on its way."""
+        """Its process has ended; another one is on its way."""
         self.asked, self.is_up, self.is_late = now, False, False
 
     def look(self, now: float) -> Finding:
-        """It has not answered. It is asked again once: behind a pause of the whole machine the time for an answer is
-        over before that could come.
+        """What to do while it has not answered. It is called again once: after a pause of the whole machine the time
+        for an answer is over before it could come.
         """
         if now - self.asked <= (LOOK_PATIENCE if self.is_up else COMING_PATIENCE):
             return "waits"
@@ -54,10 +54,10 @@ class ActorHeartbeat:
 
 
 EVERY: Final = 2.0
-"""Seconds between two questions to one that answers."""
+"""Seconds between two calls to an actor that answers."""
 
 SURE: Final = 5.0
-"""Seconds that the second answer is waited for until others are told that none comes."""
+"""Seconds of waiting for the second answer until `hangs` reports that none comes."""
 
 _log = logging.getLogger("cenote.cluster")
 
@@ -70,7 +70,7 @@ class _Watched:
 
 
 class ActorWatch:
-    """actors: those that are to be there, by any name, each with a method `is_there`, which `is_look`."""
+    """actors: the ones to watch, by any name, each with a method `is_there`, which `is_look`."""
 
     def __init__(
         self, actors: Callable[[], Mapping[str, Any]], clock: Callable[[], float] = time.monotonic
@@ -81,24 +81,24 @@ class ActorWatch:
         self._state = StateLog(_log, "no process could be asked whether it is there")
 
     def run(self, ending: threading.Event) -> None:
-        """Until that is set."""
+        """Watches until `ending` is set."""
         while not ending.wait(EVERY):
             try:
                 self.look()
-            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
+            except Exception as error:  # noqa: BLE001  (Ray raises various errors while its head is away)
                 self._state.failed(error, expected=isinstance(error, CenoteError))
             else:
                 self._state.worked()
 
     def hangs(self, name: str) -> bool:
-        """Whether nobody should wait for it now. It is killed, or goes on after all, within some seconds."""
+        """Whether callers should not wait for it now. It is killed, or goes on after all, within some seconds."""
         watched = self._watched.get(name)
         if watched is None or not watched.pulse.is_late:
             return False
         return self._clock() - watched.pulse.asked > SURE
 
     def look(self) -> None:
-        """Asks each, takes what has come, and kills what was asked twice in vain."""
+        """Calls each actor, takes the answers, and kills those that were called twice in vain."""
         actors = self._actors()
         self._watched = {name: self._of(name, handle) for name, handle in actors.items()}
         for name, watched in self._watched.items():
@@ -119,7 +119,7 @@ class ActorWatch:
             answer(watched.asked)
         except HostGone:
             watched.pulse.ended(now)
-        except CenoteError:  # the cluster's trouble, of which others tell
+        except CenoteError:  # an error of the cluster, which is reported elsewhere
             return
         else:
             watched.pulse.answered(now)

@@ -1,6 +1,6 @@
-"""A node, as a Ray actor: a shell over Node, and what hires and mourns the actors that serve its runtimes.
+"""A node, as a Ray actor: a shell over ClusterNode, which starts and watches the actors that serve its runtimes.
 
-No code of a user or a model ever runs in it: whoever runs code in a Ray process owns the cluster.
+No code of a user or a model ever runs in it: code in a Ray process controls the cluster.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from cenote_worker.tenancy.shared_quota import Limits
 SWEEP_SECONDS: Final = 5.0
 
 GREETING_SECONDS: Final = 60.0
-"""For a process that serves runtimes to come up and say where."""
+"""Seconds for a process that serves runtimes to start and report its endpoints."""
 
 END_SECONDS: Final = 10.0
-"""For processes that were killed to be gone."""
+"""Seconds for killed processes to be gone."""
 
 _log = logging.getLogger("cenote.cluster")
 
 
 class NodeAgent:
-    """A Node as a Ray actor: one per machine, there for as long as the cluster is."""
+    """A ClusterNode as a Ray actor: one per machine, for as long as the cluster runs."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._among_others = not settings.node
@@ -71,7 +71,7 @@ class NodeAgent:
         self._certificate = NodeCertificate(self._keeper) if settings.secured else None
         self._copies = ValueCopies(raylet(), self._references)
         self._processes: dict[HostId, int] = {}
-        """Of hosts that are there."""
+        """The processes of running hosts."""
         self._node = ClusterNode(
             node=settings.node,
             folder=folder,
@@ -92,15 +92,15 @@ class NodeAgent:
         """Answers at once, unless this process hangs."""
 
     def name(self) -> str:
-        """The node's: what references and places call it."""
+        """The node's name in references and places."""
         return self._settings.node
 
     def lines(self) -> tuple[bool, bool]:
-        """Whether the lines to its hosts are secured, and whether these have a door for clients."""
+        """Whether the connections to its hosts are secured, and whether these have an endpoint for clients."""
         return self._settings.secured, self._settings.clients
 
     def certificate_request(self, authority: bytes) -> bytes:
-        """See NodeCertificate; nothing where no certificate is needed."""
+        """See NodeCertificate; empty where no certificate is needed."""
         return b"" if self._certificate is None else self._certificate.request(authority)
 
     def certify(self, certificate: bytes, authority: bytes) -> None:
@@ -142,7 +142,7 @@ class NodeAgent:
         self._node.limit(limits)
 
     def any_address(self) -> str:
-        """Of a host: each of them has all references of this node."""
+        """The address of a host: each of them has all references of this node."""
         return self._node.any_address()
 
     def keeps(self, reference: str) -> bool:
@@ -166,12 +166,12 @@ class NodeAgent:
         self._copies.bring(reference, tenant)
 
     def dissolve(self) -> None:
-        """Ends all runtimes and hosts of the node, and its keeper; and what nodes have left here that were killed."""
+        """Ends all runtimes and hosts of the node, and its descriptor store; and what killed nodes have left here."""
         if self._certificate is not None:
             self._certificate.give_up()
         self._node.dissolve()
         hosts = self._former_hosts()
-        # One that still lived when the keeper ends would start another; Ray takes it for dead a little before.
+        # A host that outlived the store would start another; Ray takes it for dead a little before it has ended.
         with awaited_end([*self._processes.values()], END_SECONDS):
             for handle in (*hosts, self._nursery):
                 ray.kill(handle)
@@ -189,7 +189,7 @@ class NodeAgent:
     def _hire_one(self) -> None:
         try:
             handle = self._hired()
-        except Exception:  # noqa: BLE001  (whatever it is: the node waits for one that was asked for)
+        except Exception:  # noqa: BLE001  (any error: the node waits for the host that it requested)
             _log.exception("no process that serves runtimes could be asked for")
             handle = None
         if handle is None:
@@ -198,7 +198,7 @@ class NodeAgent:
             self._welcome(handle, expected=True)
 
     def _hired(self) -> Any:
-        """None where none is to be had, or wanted, just now."""
+        """A new host. None where none can be started, or is needed, now."""
         if not self._node.await_quiet():
             return None
         if self._certificate is not None and not self._certificate.wait(GREETING_SECONDS):
@@ -210,7 +210,7 @@ class NodeAgent:
 
     def _new_host(self) -> Any:
         name = f"{_hosts()}{secrets.token_hex(6)}"
-        remote: Any = ray.remote  # whose types know of no groups
+        remote: Any = ray.remote  # its types do not know groups
         return (
             remote(concurrency_groups={LOOKS: LOOKERS})(RuntimeActor)
             .options(
@@ -233,7 +233,7 @@ class NodeAgent:
         return found
 
     def _welcome_back(self, handles: Sequence[ActorHandle[RuntimeActor]]) -> None:
-        """Those from before this agent was started again, at once: each may hang, and nothing is asked meanwhile."""
+        """Greets hosts from before this agent was started again, at once: each may hang, and delays the start."""
         greeting = [
             threading.Thread(target=self._welcome, args=(handle,), kwargs={"expected": False}, daemon=True)
             for handle in handles
@@ -273,23 +273,23 @@ class NodeAgent:
             threading.Event().wait(SWEEP_SECONDS)
             try:
                 self._node.sweep()
-            except Exception as error:  # noqa: BLE001  (nothing else ends what is over; the next sweep may do better)
+            except Exception as error:  # noqa: BLE001  (no other thread sweeps; the next sweep may work)
                 state.failed(error, expected=isinstance(error, CenoteError))
             else:
                 state.worked()
 
 
 def _hello(handle: ActorHandle[RuntimeActor], *, expected: bool) -> tuple[str, Endpoints, int]:
-    """expected: it comes up, which takes longer than an answer. Raises as `answer` does."""
+    """expected: it is starting, which takes longer than an answer. Raises as `answer` does."""
     if expected:
         return answer(handle.hello.remote(), GREETING_SECONDS)
-    hello: Any = handle.hello  # whose types know of no groups
+    hello: Any = handle.hello  # its types do not know groups
     found: tuple[str, Endpoints, int] = looked_up(lambda: hello.options(concurrency_group=LOOKS).remote())
     return found
 
 
 def _hosts() -> str:
-    """What the names of hosts begin with that belong to this process's raylet."""
+    """The name prefix of hosts that belong to this process's raylet."""
     return f"host/{raylet()}/"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# Else a lost connection silently starts a cluster of its own.
+# Otherwise a lost connection silently starts a cluster of its own.
 os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 
 import ray
@@ -28,17 +28,17 @@ from cenote_worker.node.ray.value_copies import AGENT, LOOK_SECONDS, agents
 from cenote_worker.runtime.patch_jobs import Patcher
 
 DISSOLVE_SECONDS: Final = 15.0
-"""For all machines together."""
+"""Seconds for all machines together."""
 
 
 CLIENT_TRIES: Final = 5
-"""Of Ray's client server to start a process for this driver."""
+"""Tries of Ray's client server to start a process for this driver."""
 
 _NO_SERVER: Final = "Starting Ray client server failed"
 
 
 def join(address: str, platform: str) -> None:
-    """Makes this process one of the cluster's drivers. platform: so that others on this cluster are not met.
+    """Makes this process one of the cluster's drivers. platform: separates it from others on this cluster.
 
     Raises ConnectionError.
     """
@@ -48,13 +48,13 @@ def join(address: str, platform: str) -> None:
     except (ConnectionError, AuthenticationError) as error:
         raise ConnectionError(_reason(str(error))) from error
     if threading.current_thread() is threading.main_thread():
-        # Ray puts its own way out there, which leaves everything as it is.
+        # Ray installs a handler there that exits without any cleanup.
         signal.signal(signal.SIGTERM, ending)
 
 
 def _begin(address: str, namespace: str, tries: int = CLIENT_TRIES) -> None:
-    """Ray's client server starts a process for each driver. Now and then that ends at once: it was forked while other
-    threads were in gRPC. Another one is asked for.
+    """Connects. Ray's client server starts a process for each driver. Now and then that ends at once: it was forked
+    while other threads were in gRPC. Then another one is requested.
     """
     try:
         ray.init(
@@ -71,7 +71,7 @@ def _begin(address: str, namespace: str, tries: int = CLIENT_TRIES) -> None:
 
 
 def _reason(said: str) -> str:
-    """What Ray says, in a line. From its client's server comes a traceback, of which the last line says it."""
+    """Ray's error in a line. Ray's client server sends a traceback, whose last line is the error."""
     lines = [line for line in said.strip().splitlines() if line.strip()] or ["it gives no reason"]
     if len(lines) > 1 and lines[1].startswith("Traceback"):
         return f"{lines[0].rstrip(': ')}: {lines[-1]}"
@@ -79,7 +79,7 @@ def _reason(said: str) -> str:
 
 
 def _token_hint() -> str:
-    """Ray looks for a token only where it is told to, and says of a wrong one that nobody answers."""
+    """Ray looks for a token only if RAY_AUTH_MODE says so, and reports a wrong one as a missing server."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return " with the token that RAY_AUTH_MODE=token has it take from RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
     return "; where it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH if that is no usual place"
@@ -95,13 +95,13 @@ def joined(address: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What the agents of all nodes have in common.
+    """The common settings of the agents of all nodes.
 
-    folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
-    hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of a node, None
-    for half of what it has. only_node: the name of the only machine; empty where each names itself. secured: nodes on
-    the loopback too; all others are in any case. clients: see Secured. patcher: see RuntimeServer; a function of a
-    module.
+    folder: for descriptor stores, the same path on each machine. host: the address at which hosts listen; empty for
+    their node's. hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of
+    a node, None for half of its memory. only_node: the name of the only machine; empty where each names itself.
+    secured: nodes on the loopback too; all others are in any case. clients: see Secured. patcher: see RuntimeServer;
+    a function of a module.
     """
 
     folder: Path
@@ -116,9 +116,9 @@ class AgentSettings:
 
 
 def ensure_agents(settings: AgentSettings, without: Collection[str]) -> dict[str, Any]:
-    """An agent on each machine that is there, by the short id of its raylet. Those that run already are kept.
+    """An agent on each machine of the cluster, by the short id of its raylet. Running ones stay.
 
-    without: raylets that are to have none.
+    without: raylets that get none.
     """
     alive = {node["NodeID"][:SHORT]: node for node in _nodes() if node["Alive"]}
     return {
@@ -129,9 +129,9 @@ def ensure_agents(settings: AgentSettings, without: Collection[str]) -> dict[str
 
 
 def check_lines(settings: AgentSettings) -> None:
-    """Before agents are taken over that a killed gateway has left: they go on with the lines that they were given.
+    """Call this before taking over agents that a killed gateway has left: they keep the settings that they have.
 
-    Raises UsageError where those are others than these. Who does not answer is asked nothing.
+    Raises UsageError where those differ from these. Agents that do not answer are skipped.
     """
     wanted = {node["NodeID"][:SHORT]: _settings(settings, node) for node in _nodes() if node["Alive"]}
     former: dict[str, tuple[bool, bool]] = answers(
@@ -147,7 +147,7 @@ def check_lines(settings: AgentSettings) -> None:
 
 
 def dissolve() -> None:
-    """Ends all runtimes, shared values and actors of ours, on each machine; an agent that is stuck, after a while."""
+    """Ends this platform's runtimes, shared values and actors on each machine; a stuck agent after a while."""
     there = list(agents().values())
     ends: list[Any] = [agent.dissolve.remote() for agent in there]
     if ends:
@@ -161,7 +161,7 @@ def leave() -> None:
 
 
 def listening(settings: AgentSettings) -> dict[str, str]:
-    """What the hosts of each machine that is there listen at, by the short id of its raylet."""
+    """The address at which the hosts of each machine listen, by the short id of its raylet."""
     return {node["NodeID"][:SHORT]: _host(settings, node) for node in _nodes() if node["Alive"]}
 
 
@@ -190,7 +190,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _agent(settings: NodeSettings, node: str) -> Any:
-    remote: Any = ray.remote  # whose types know of no groups
+    remote: Any = ray.remote  # its types do not know groups
     return (
         remote(concurrency_groups={LOOKS: LOOKERS})(NodeAgent)
         .options(

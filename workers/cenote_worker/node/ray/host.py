@@ -1,7 +1,7 @@
 """The processes of a node that serve its runtimes, and the one that has its zygotes, as Ray actors.
 
-A host is a shell over RuntimeHost. No code of a user or a model ever runs in it: whatever runs code in a Ray process
-owns the cluster. Jails outlive the process whose zygotes have started them.
+A host is a shell over RuntimeHost. No code of a user or a model ever runs in it: code in a Ray process controls the
+cluster. Jails outlive the process whose zygotes have started them.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _log = logging.getLogger("cenote.cluster")
 
 
 def nursery_name() -> str:
-    """Of that which belongs to this process's raylet."""
+    """The name of the starter that belongs to this process's raylet."""
     return f"nursery/{raylet()}"
 
 
 class NurseryActor:
-    """Starts jails for the hosts of a node. folder: of its keeper."""
+    """Starts jails for the hosts of a node. folder: of its descriptor store."""
 
     def __init__(self, folder: str) -> None:
         self._keeper = DescriptorStoreClient(Path(folder), RETURN_SECONDS)
@@ -79,7 +79,7 @@ class NurseryActor:
         """The first jail of a process waits until numpy and pandas are imported; the next ones do not."""
         try:
             supervisor = self._nursery.start(SandboxPolicy())
-        except CenoteError as error:  # whoever asks for a runtime is told again
+        except CenoteError as error:  # a client that requests a runtime gets the error again
             _log.warning("no jail of the default policy can be had here: %s", error)
         else:
             supervisor.end(JailExit(reason="closed"))
@@ -97,8 +97,8 @@ class NurseryActor:
 
 
 def ensure_nursery(folder: str) -> Any:
-    """On this machine; the one that runs, if one does."""
-    remote: Any = ray.remote  # whose types know of no groups
+    """The starter of jails on this machine; the running one, if there is one."""
+    remote: Any = ray.remote  # its types do not know groups
     return (
         remote(concurrency_groups={LOOKS: LOOKERS})(NurseryActor)
         .options(
@@ -118,9 +118,9 @@ def ensure_nursery(folder: str) -> Any:
 class NodeSettings:
     """What an agent is started with. listen: `host:port` of hosts, port 0 for any.
 
-    folder: of the keeper; where no node is named, the one that holds those of all nodes, see `settle`.
-    hosts: processes that serve runtimes, at most. room: see ValueStore. secured: with a certificate that is asked
-    for. clients: see Secured. key, patcher: see RuntimeHost.
+    folder: of the descriptor store; where no node is named, the one that contains those of all nodes, see `settle`.
+    hosts: processes that serve runtimes, at most. room: see ValueStore. secured: with a requested certificate.
+    clients: see Secured. key, patcher: see RuntimeHost.
     """
 
     node: str
@@ -154,12 +154,12 @@ class RuntimeActor:
             secured=Secured(material=certificate, clients=settings.clients) if settings.secured else None,
             patcher=settings.patcher,
         )
-        # What was imported stays: to look through it at each full collection stops every client for 50 ms.
+        # Imported objects stay: scanning them at each full collection stops every client for 50 ms.
         gc.collect()
         gc.freeze()
 
     def hello(self) -> tuple[str, Endpoints, int]:
-        """Name, where it is reached, and its process."""
+        """Name, endpoints, and pid."""
         return self._name, self._host.doors, os.getpid()
 
     def bind(self, assignment: Assignment, *, begins: bool) -> None:
@@ -193,11 +193,11 @@ class RuntimeActor:
         return self._host.deeds(written)
 
     def last(self) -> None:
-        """Returns never: whoever waits for it learns when this process ends."""
+        """Never returns: a caller that waits for it learns when this process ends."""
         self._ended.wait()
 
     def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
-        """By the nursery, which has the zygote."""
+        """Calls the process that has the zygote."""
         key: str = ask(lambda: ray.get_actor(nursery_name()), "start_spare", policy)
         return take_spare(self._keeper, key)
 
@@ -251,5 +251,5 @@ class DistantHost:
 
 
 def _bring(reference: str, tenant: str) -> None:
-    """By the agent, for all hosts of the node."""
+    """Calls the agent, which does this for all hosts of the node."""
     ask(lambda: ray.get_actor(AGENT + raylet()), "bring", reference, tenant)

@@ -1,4 +1,4 @@
-"""Bytes on their way between two nodes, through Ray's object store, copied as seldom as can be."""
+"""Bytes on their way between two nodes, through Ray's object store, with as few copies as possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SealedBytes:
-    """Out of band where it is pickled, so that Ray copies the bytes once; nothing in them is ever opened."""
+    """Pickled out of band, so that Ray copies the bytes once; their content is never loaded."""
 
     view: memoryview
 

@@ -1,4 +1,4 @@
-"""Values of other nodes, brought to this one through Ray's object store: each once, whoever wants it here."""
+"""Values of other nodes, fetched to this one through Ray's object store: each once for all who use it here."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from cenote_worker.node.references import COPY_SECONDS, NodeReferences, content_
 from cenote_worker.transport.content import Content
 
 AGENT: Final = "node/"
-"""What the names of agents begin with, before the short id of their raylet."""
+"""The prefix of agents' names, before the short id of their raylet."""
 
 LOOK_SECONDS: Final = 10.0
-"""For all nodes to say whether they have a value."""
+"""Seconds for all nodes to report whether they have a value."""
 
 PIECE: Final = 32 * 1024 * 1024
-"""Bytes that go through Ray's store at once. The same stretches of it serve piece after piece: to touch as much fresh
-memory as a large value has, in the stores of both machines, takes several times as long as bringing it."""
+"""Bytes that go through Ray's store at once. The same memory of it serves piece after piece: touching as much fresh
+memory as a large value has, in the stores of both machines, takes several times as long as the transfer."""
 
 PIECES_AT_ONCE: Final = 4
 
 PIECE_SECONDS: Final = 60.0
-"""For one piece to arrive, over the slowest line between two machines. A process that was stopped sends none."""
+"""Seconds for one piece to arrive, over the slowest connection between two machines. A stopped process sends none."""
 
 _CROSSING: Final = "on its way to "
 """The holder of a value that another node fetches."""
@@ -42,13 +42,13 @@ _TURNS: Final = 64
 
 
 class ValueCopies:
-    """Of one node, in its agent. raylet: the short id of that which carries the node."""
+    """The copies of one node, in its agent. raylet: the short id of the node's raylet."""
 
     def __init__(self, raylet: str, references: NodeReferences) -> None:
         self._raylet = raylet
         self._references = references
         self._turns = [threading.Lock() for _ in range(_TURNS)]
-        """One value is brought after the other where their names share one: so none is brought twice at once."""
+        """Values whose names share a lock are fetched one after the other: so none is fetched twice at once."""
 
     def bring(self, reference: str, tenant: str) -> None:
         """Raises UnknownReferenceError when no node has it; UnavailableError while one does not answer."""
@@ -57,7 +57,7 @@ class ValueCopies:
                 self._fetch(reference, tenant)
 
     def _fetch(self, reference: str, tenant: str) -> None:
-        """From the first that says that it has it; if that one ends meanwhile, from the next."""
+        """Fetches from the first node that reports having it; if that one ends meanwhile, from the next."""
         others = agents()
         del others[self._raylet]
         asked: dict[str, ray.ObjectRef[bytes | None]] = {
@@ -90,7 +90,7 @@ class ValueCopies:
     def _pieces(
         self, agent: ActorHandle[Any], reference: str, tenant: str, size: int
     ) -> Iterator[SealedBytes]:
-        """In order. While one is copied out of Ray's store here, the next are copied into it there, or under way."""
+        """In order. While one is copied out of Ray's store here, the next are copied into it, or on their way."""
         starts = iter(range(0, size, PIECE))
         asked: deque[ray.ObjectRef[SealedBytes]] = deque()
         while True:
@@ -98,14 +98,14 @@ class ValueCopies:
                 asked.append(agent.piece.remote(reference, tenant, start, self._raylet))
             if not asked:
                 return
-            # Ray brings what somebody waits for, and goes on with that when nobody does any more.
+            # Ray fetches what a call waits for, and continues with that after the call.
             ray.wait(list(asked), timeout=0, num_returns=len(asked))
             yield answer(asked.popleft(), PIECE_SECONDS)
 
     # -- for other nodes --
 
     def record(self, reference: str, tenant: str) -> bytes | None:
-        """What is kept of a value of this node beside its bytes; nothing of one that is not here."""
+        """The record of a value of this node; None for one that is not here."""
         try:
             record, content = self._references.sealed(reference, tenant)
         except UnknownReferenceError:
@@ -114,7 +114,7 @@ class ValueCopies:
         return record
 
     def piece(self, reference: str, tenant: str, start: int, raylet: str) -> SealedBytes:
-        """Of a value of this node, which it keeps until that of the raylet has `fetched` it, or asks no more."""
+        """A piece of a value, which this node stores until the raylet's node calls `fetched`, or calls no more."""
         _, content = self._references.sealed(reference, tenant)
         with closing(content):
             if content.size > PIECE:
@@ -122,12 +122,12 @@ class ValueCopies:
             return SealedBytes(view_of(content)[start : start + PIECE])
 
     def fetched(self, reference: str, tenant: str, raylet: str) -> None:
-        with suppress(UnknownReferenceError):  # others have let go of it too
+        with suppress(UnknownReferenceError):  # its other holders have released it too
             self._references.release(reference, tenant, holder=_CROSSING + raylet)
 
 
 def agents() -> dict[str, ActorHandle[Any]]:
-    """Those of this platform that there are, by the short ids of their raylets."""
+    """The running agents of this platform, by the short ids of their raylets."""
     found = {}
     for name in ray.util.list_named_actors():
         if name.startswith(AGENT):

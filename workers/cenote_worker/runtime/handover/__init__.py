@@ -1,1 +1,1 @@
-"""A runtime that outlives its process: what it leaves to the next one, and how that takes it over."""
+"""A runtime that outlives its process: what it leaves to the next process, and how that takes it over."""

@@ -1,4 +1,4 @@
-"""What a runtime leaves to the process that takes it over, as the runtime sees it."""
+"""What a runtime records for the process that takes it over, as the runtime sees it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from cenote_worker.supervisor.supervisor import Supervisor
 
 
 class HandoverLog(Protocol):
-    """Each call comes before what it tells takes effect. None raises because nobody keeps things any more."""
+    """Each call comes before the recorded event takes effect. None raises when the descriptor store is
+    unavailable."""
 
     def hold(self, injection: Injection) -> None:
         """An injection is about to be sent. It gets a number."""
 
     def release(self, injection: Injection) -> None:
-        """It was refused, or a later one stands for it."""
+        """The injection was refused, or a later one replaces it."""
 
     def accept(self, injection: Injection | None, superseded: Sequence[Injection]) -> None:
-        """Every later jail begins with it, if there is one, and no longer with those."""
+        """Every later jail begins with this injection, if there is one, and no longer with the superseded ones."""
 
     def filled(self, head: int, steps: int) -> None:
-        """The jail that was started last has what the runtime's jails begin with.
+        """The jail that was started last has the values that the runtime's jails begin with.
 
-        head: the step whose state that is. steps: how many have had a number.
+        head: the step whose state that is. steps: how many steps have had a number.
         """
 
     def host_channel(self, ours: socket.socket, theirs: socket.socket) -> HostLog:
-        """The jail is about to get its end."""
+        """The jail is about to get its end of the host channel."""
 
     def settled(self, key: str, outcome: Outcome) -> None:
         """A request with a key has an outcome."""
@@ -42,22 +43,22 @@ class HandoverLog(Protocol):
     def start_beside(
         self, policy: SandboxPolicy, ledger: EgressLedger | None, ends_at: float | None
     ) -> Supervisor:
-        """A jail of which nothing is left: it ends with this process."""
+        """A jail that is not recorded: it ends with this process."""
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         """A patch of this key is about to be applied. head: the step whose state it begins with. steps: so far."""
 
     def set_aside(self, *, intact: bool) -> None:
-        """The jail that there is waits while the patch goes on in the next one. A successor ends that, and goes on
-        with the one that waits, until the patch is settled. intact: it is still in the state that the patch has begun
-        with.
+        """The present jail waits while the patch continues in the next one. A successor ends the next one, and
+        continues with the waiting one, until the patch is settled. intact: the waiting jail is still in the state
+        that the patch began with.
         """
 
     def taken_back(self) -> None:
-        """The jail that waits is about to be the runtime's again."""
+        """The waiting jail is about to be the runtime's again."""
 
     def stays(self, over: Callable[[], None]) -> None:
-        """The next one stays. over: ends the one that waits; called as soon as no successor would go on with it."""
+        """The next jail stays. over: ends the waiting one; called as soon as no successor would continue with it."""
 
     def close(self) -> None:
         """The runtime was closed: there is nothing to take over."""

@@ -1,4 +1,4 @@
-"""A runtime whose jail, journal and injections are held by the keeper of its node."""
+"""A runtime whose jail, journal and injections are stored in the descriptor store of its node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ StartEnds = Callable[[SandboxPolicy], JailEnds]
 
 @dataclass(slots=True, kw_only=True)
 class _KeptJail:
-    """channel: both ends of the line of its host calls, once there may be any."""
+    """channel: both ends of its host channel, once there may be host calls."""
 
     ends: JailEnds
     journal: JailJournal
@@ -41,9 +41,9 @@ class _KeptJail:
 
 
 class StoredHandoverLog:
-    """The HandoverLog of a runtime, and its StartJail: what a successor needs is held by the keeper at any time.
+    """The HandoverLog of a runtime, and its StartJail: the descriptor store always has what a successor needs.
 
-    A keeper that was replaced is filled again by `refill`; what cannot be put meanwhile is put then.
+    A store that was replaced is filled again by `refill`; what cannot be put meanwhile is put then.
     """
 
     def __init__(
@@ -62,22 +62,23 @@ class StoredHandoverLog:
         self._last_injection = 0
         self._injections: dict[int, Injection] = {}
         self._jails: dict[int, _KeptJail] = {}
-        """Those that have not ended, by number: the runtime's own, and while a patch is applied one that waits."""
+        """The jails that have not ended, by number: the runtime's own, and one that waits while a patch is
+        applied."""
         self._patch = ""
-        """Key of the one that was begun last."""
+        """Key of the patch that was begun last."""
         self._over: Callable[[], None] | None = None
-        """Called when that is settled."""
+        """Called when that patch is settled."""
         self._telling = threading.Lock()
         self._left = False
-        """Whether the places are another's: what is heard from here on changes nothing in the keeper. The end of a
-        jail is heard after its runtime was closed, when there may be another runtime of the same name."""
+        """Whether the entries belong to another process: later events change nothing in the store. The end of a jail
+        is reported after its runtime was closed, when there may be another runtime of the same name."""
         self._journal = Journal(file, policy.output_bytes, self._hand_journal, self._give_up)
 
     @classmethod
     def fresh(
         cls, name: str, policy: SandboxPolicy, keeper: DescriptorStoreClient, start: StartEnds = start_ends
     ) -> StoredHandoverLog:
-        """Of a runtime that begins. start: makes its jails. Raises UnavailableError when there is no keeper."""
+        """For a new runtime. start: makes its jails. Raises UnavailableError when there is no descriptor store."""
         if policy.isolation == "gvisor":
             raise UnavailableError(
                 "a jail in gVisor sends its memory in pieces, which nobody can go on receiving in the middle: "
@@ -95,9 +96,9 @@ class StoredHandoverLog:
     def found(
         cls, name: str, policy: SandboxPolicy, keeper: DescriptorStoreClient, start: StartEnds = start_ends
     ) -> StoredHandoverLog:
-        """Of a runtime whose process has ended.
+        """For a runtime whose process has ended.
 
-        Raises UnknownRuntimeError when nothing is kept of it, UnavailableError when its process still lives.
+        Raises UnknownRuntimeError when nothing is stored for it, UnavailableError when its process still lives.
         """
         kept = keeper.get(f"runtime/{name}/journal")
         if kept is None:
@@ -123,7 +124,7 @@ class StoredHandoverLog:
         try:
             return supervise(ends, policy, ledger, ends_at, jail.journal)
         except BaseException:
-            self._gone(number)  # with that nobody holds it, and it ends
+            self._gone(number)  # after that no process has its ends open, and it ends
             ends.close()
             raise
 
@@ -145,7 +146,8 @@ class StoredHandoverLog:
         return self._journal.story()
 
     def found_story(self) -> JournalReplay:
-        """How the runtime stands: with a jail that was set aside, if one was, as its own again. No other is kept."""
+        """The runtime's state, with a jail that was set aside, if any, as its own again. Entries of other jails are
+        dropped."""
         if self.story().aside is not None:
             self._journal.taken_back()
         for what in ("jail", "hosts"):
@@ -155,7 +157,7 @@ class StoredHandoverLog:
         return self.story()
 
     def find_ends(self, jail: int) -> JailEnds | None:
-        """The ends of that jail, if they are kept."""
+        """The ends of that jail, if they are stored."""
         kept = self._keeper.get(f"{self._place}jail/{jail}")
         if kept is None:
             return None
@@ -164,7 +166,7 @@ class StoredHandoverLog:
         return ends
 
     def find_injections(self) -> dict[int, Injection]:
-        """Those that are kept, by number: accepted or under way."""
+        """The stored injections, by number: accepted or under way."""
         place = self._place + "injection/"
         for key in self._keeper.keys(place):
             kept = self._keeper.get(key)
@@ -175,7 +177,7 @@ class StoredHandoverLog:
         return dict(self._injections)
 
     def find_host_channel(self, jail: int) -> tuple[socket.socket, socket.socket, HostLog] | None:
-        """Our end, and the jail's."""
+        """Our end, the jail's end, and the log."""
         kept = self._keeper.get(f"{self._place}hosts/{jail}")
         if kept is None:
             return None
@@ -190,17 +192,17 @@ class StoredHandoverLog:
     def supervise(
         self, ends: JailEnds, story: JailReplay, ledger: EgressLedger | None, succession: SupervisorState
     ) -> Supervisor:
-        """Goes on with a jail that was found."""
+        """Continues with a jail that was found."""
         ends_at = story.jail.ends_at or None
         journal = self._jails[story.jail.jail].journal
         return supervise(ends, self._policy, ledger, ends_at, journal, succession)
 
     def take_up(self, ends: JailEnds, story: JailReplay) -> None:
-        """Writes on where the journal ends."""
+        """Continues to write where the journal ends."""
         self._jails[story.jail.jail].journal.take_up(ends.frames, story)
 
     def mourned(self, jail: int) -> None:
-        """The runtime's owner was told that this jail, which was found, has ended."""
+        """The runtime's owner was informed that this jail, which was found, has ended."""
         self._journal.mourned(jail)
 
     # -- HandoverLog --
@@ -264,7 +266,7 @@ class StoredHandoverLog:
 
     def close(self) -> None:
         self._leave_places()
-        with suppress(UnavailableError):  # then nothing is kept
+        with suppress(UnavailableError):  # then nothing is stored
             for key in self._keeper.keys(self._place):
                 self._keeper.drop(key)
         self.leave()
@@ -278,11 +280,11 @@ class StoredHandoverLog:
             injection.close()
         self._journal.close()
 
-    # -- the keeper --
+    # -- the descriptor store --
 
     def refill(self) -> None:
-        """Puts everything once more: the keeper is a new one, and holds nothing. Waits for it: there may be thousands
-        of injections, of which each that waits to be told takes descriptors.
+        """Puts everything once more, because the store is a new and empty one. Waits for it: there may be thousands
+        of injections, and each one that waits to be put takes descriptors.
         """
         with self._lock:
             jails, injections = dict(self._jails), list(self._injections.values())

@@ -1,6 +1,6 @@
 """Continues with a runtime whose process has ended: its jail, its namespace, the cell that runs.
 
-The journal tells how the former process left the runtime. A jail that is still there is supervised again, and the
+The journal records how the former process left the runtime. A jail that still runs is supervised again, and the
 requests under way are joined; where it has vanished, the next jail begins as after any other loss.
 """
 
@@ -53,16 +53,16 @@ VANISHED = JailExit(
     text="the runtime's process and whatever held its jail beside it were ended together",
     outside=True,
 )
-"""Of a jail that the journal tells of and nobody holds."""
+"""The end of a jail that is in the journal, but whose ends no process has open."""
 
 
 def seat_of(asked: journal_pb2.Asked) -> AuthorSession:
-    """Whose the request is."""
+    """The session of the requester."""
     return AuthorSession(author=asked.author, private=asked.private) if asked.author else OWNER
 
 
 def vanished(request: ReplayedRequest) -> Outcome:
-    """What becomes of a request whose jail has vanished."""
+    """The outcome of a request whose jail has vanished."""
     if request.ask is not RequestKind.EXECUTE:
         return JailLostError(VANISHED.describe())
     asked, error = request.asked, VANISHED.as_error()
@@ -77,9 +77,9 @@ def succession(
     listener: Listener | None,
     is_stored: Callable[[], bool],
 ) -> SupervisorState:
-    """How the former supervisor left its jail. listener: hears of the request that is under way, if one is.
+    """The state in which the former supervisor left its jail. listener: of the request that is under way, if one is.
 
-    held: likewise, of each that was answered before. is_stored: see SupervisorState.
+    held: the listeners of the requests that were answered before. is_stored: see SupervisorState.
     """
     under = None
     if story.request is not None:
@@ -133,7 +133,7 @@ def _underway(request: ReplayedRequest, listener: Listener) -> PendingRequest:
         started=asked.started,
         interrupted_at=interrupted.at if interrupted is not None else None,
         expired=interrupted is not None and interrupted.expired,
-        # What was answered, or has printed, must have been sent.
+        # A request that was answered, or has printed, must have been sent.
         sent=request.sent or request.answered,
         missing=request.printed.after(0)[0],
         heard=list(_heard(request)),
@@ -152,11 +152,11 @@ def _memory(data: bytes) -> int:
 
 
 Equip = Callable[[HostedRuntime], None]
-"""Gives a runtime what it stores its states with, before anything is heard of its jail."""
+"""Gives a runtime its means to store states, before anything is read from its jail."""
 
 
 Entries = Callable[[str, str], UsageEntry]
-"""Makes the entry, in the books of the platform, of a cell that is not counted: its code, and its token's id."""
+"""Makes the platform's usage entry for a cell that is not counted: from its code, and its token's id."""
 
 
 def _bare(_runtime: HostedRuntime) -> None:
@@ -173,11 +173,11 @@ def adopt(
     entries: Entries | None = None,
     counts: Counts | None = None,
 ) -> HostedRuntime:
-    """Goes on with a runtime that another process has left. policy: the one that it had. kept: as it was found.
+    """Continues with a runtime that another process has left. policy: the one that it had. kept: as it was found.
 
-    Its namespace and its running cell are there, and the outcomes of its last keyed calls. Calls that were waiting
-    never ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
-    history: as that process wrote it down, if it did. entries: for the cell that runs, if there are books.
+    Its namespace, its running cell and the outcomes of its last keyed calls are there. Calls that were waiting never
+    ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
+    history: as that process recorded it, if it did. entries: for the running cell, if usage is recorded.
     counts: see HostedRuntime.
     """
     runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history, counts)
@@ -210,7 +210,7 @@ def adopt(
 
 
 def _recorded_by(story: JournalReplay) -> int:
-    """The last step that can be in the record of the former process: one under way comes into its successor's."""
+    """The last step that the former process can have recorded: a step under way is recorded by the successor."""
     steps = story.steps
     for request in (story.current.request, *reversed(story.current.held.values())):
         asked = request.asked if request is not None else journal_pb2.Asked()
@@ -220,12 +220,12 @@ def _recorded_by(story: JournalReplay) -> int:
 
 
 def _number(asked: journal_pb2.Asked) -> int:
-    """Of the step that it gives, 0 for none. A return that undoes a cell names the step that it goes to."""
+    """The number of the request's step, 0 for none. A rollback that undoes a cell names its target step."""
     return asked.failed.step if asked.HasField("failed") else asked.step
 
 
 class _Takeover:
-    """Of one jail that nobody has declared dead."""
+    """The takeover of one jail whose end was not recorded."""
 
     def __init__(
         self,
@@ -254,11 +254,11 @@ class _Takeover:
             return
         if self._story.jail.filled and not self._story.jail.mourned:
             self._open_host_line(self._runtime.jail.take_over(lambda: self._supervise(ends, held, listener)))
-        else:  # a start was under way, or a reset: nobody has, or wants, anything in it. The next call begins another
+        else:  # a start or a reset was under way: no client has, or wants, values in it. The next call starts another
             self._supervise(ends, held, listener).end(JailExit(reason="closed"))
 
     def _held(self, *, lives: bool) -> list[Listener]:
-        """Of the requests whose answers were being stored. lives: so that they can be, now."""
+        """Listeners of the requests whose answers were being stored. lives: whether they still can be."""
         if lives:
             listeners = [self._listener(request) for request in self._story.held.values()]
             self._call = None
@@ -294,11 +294,11 @@ class _Takeover:
             line.disown()
 
     def _listener(self, request: ReplayedRequest) -> Listener:
-        """Of the request that is under way: those who come with its key hear of it."""
+        """The listener of a request that is under way: clients that join with its key get its outcome."""
         listener: Listener = DiscardingListener()
         if key := request.asked.key:
             printed = CellTranscript(self._runtime.policy.output_bytes)
-            printed.skip(request.printed.after(0)[0])  # the rest is heard once more
+            printed.skip(request.printed.after(0)[0])  # the rest is replayed
             listener = self._call = self._runtime.calls.restore(key, None, printed)
         injection = self._injections.get(request.asked.injection)
         refill = self._runtime.refill
@@ -307,12 +307,12 @@ class _Takeover:
         listener = LossNoticeListener(self._entered(recorded, request), refill)
         if request.asked.HasField("failed"):
             listener = UndoListener(listener, to_result(request.asked.failed))
-        if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
+        if seat_of(request.asked) is OWNER:  # the result of another session does not inform the owner
             listener = LossListener(listener, self._lost)
         return listener if injection is None else self._runtime.noted.noting(injection, listener)
 
     def _entered(self, listener: Listener, request: ReplayedRequest) -> Listener:
-        """In the books when it ends: a cell that has ended before stands in those of the former process."""
+        """Records usage when the request ends: the former process has recorded cells that ended before."""
         asked = request.asked
         is_cell = request.ask is RequestKind.EXECUTE or asked.HasField("failed")
         if self._entries is None or not is_cell or request is not self._story.request:
@@ -323,7 +323,7 @@ class _Takeover:
     def _recorded(
         self, listener: Listener, request: ReplayedRequest, injection: Injection | None
     ) -> Listener:
-        """As the former process would have written it down, if it had not done so already."""
+        """Records the request as the former process would have, unless that has done so already."""
         asked, recorder = request.asked, self._runtime.recorder
         if request.ask is RequestKind.ROLLBACK and not asked.HasField("failed"):
             return recorder.rollback(listener)

@@ -1,1 +1,1 @@
-"""The states of a runtime outside its jail: stored, copied, made again, and put into a fresh one."""
+"""The states of a runtime outside its jail: stored, copied, rebuilt, and put into a fresh one."""

@@ -1,12 +1,12 @@
 """Branches of a runtime: its state, copied once in memory, and fresh runtimes that begin with it.
 
 A branch is a jail of its own, with limits, files and a history of its own, and ends on its own. The state is an
-image of the process where that can be had. Else it goes by value: what a pickle cannot carry each branch makes
-again, by running the steps that made it; what cannot be made again is named before anything starts.
+image of the process where one can be made. Otherwise it is copied by value: each branch rebuilds what a pickle cannot
+hold, by running the steps that made it; what cannot be rebuilt is reported before anything starts.
 
 To copy a former state the runtime is rolled back to it for a moment. That is neither a step of the history nor
 stored: to all other callers the runtime has not moved. A process that takes over meanwhile goes forward first, as it
-does after a patch that was left in the middle.
+does after an unfinished patch.
 """
 
 from __future__ import annotations
@@ -48,22 +48,23 @@ from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
 QUIET_SECONDS: Final = 2.0
-"""For a runtime that has answered everything to have nothing under way."""
+"""Seconds for a runtime that has answered all requests to have nothing under way."""
 
 BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
 
 _LOOK_EVERY: Final = 0.005
 
 _TRIES: Final = 3
-"""A return is not carried out when the worker has just died, and asked for again then."""
+"""A rollback is not carried out when the worker has just died, and is requested again then."""
 
 
 @contextmanager
 def temporary_rollback(runtime: HostedRuntime, to: int | str) -> Iterator[None]:
-    """Inside, the live state is that after step `to`, or that of a label. Nobody else's call is sent meanwhile.
+    """Inside, the live state is that after step `to`, or that of a label. No other caller's request is sent
+    meanwhile.
 
     Raises NotKeptError and UnavailableError with nothing done: when there is no such state, when the present one
-    cannot be kept, while a call is under way. JailLostError when the jail ends meanwhile.
+    cannot be stored, while a call is under way. JailLostError when the jail ends meanwhile.
     """
     check_target(to)
     with _alone(runtime) as supervisor, runtime.patches.away(f"visit {secrets.token_hex(8)}"):
@@ -96,7 +97,7 @@ def _alone(runtime: HostedRuntime) -> Iterator[Supervisor]:
 
 
 def _kept(runtime: HostedRuntime) -> int:
-    """The number that the present state is kept under."""
+    """The number of the present state's snapshot."""
     kept = WaitingListener()
     runtime.rerunning().keep(kept, label="")
     outcome = kept.outcomes.get()
@@ -118,7 +119,7 @@ def _back(runtime: HostedRuntime, supervisor: Supervisor, present: int, visited:
         outcome = _moved(supervisor, present)
         if isinstance(outcome, Rollback):
             return
-    # What everybody sees from now on is the state that was visited; its jail says which that is.
+    # All clients see the state that was visited from now on; its jail says which that is.
     if supervisor.death is None and visited in runtime.history.tree:
         runtime.history.moved(visited, "the state before a fork could not be had again")
     raise _error(outcome)
@@ -142,10 +143,10 @@ def _error(outcome: Outcome) -> Exception:
 
 
 MAX_BRANCHES: Final = 256
-"""Of one fork: each is a jail of its own, and a slip such as 10**6 would bring the machine down before it is told."""
+"""Of one fork: each is a jail of its own, and a slip such as 10**6 would bring the machine down."""
 
 _LEAST_PATIENCE: Final = 0.1
-"""Seconds for a copy by value where the image has taken all that there was."""
+"""Seconds for a copy by value where the image has taken all the time that there was."""
 
 _AT_A_TIME: Final = 8
 """Branches that are started at once; more would wait for the zygote, which makes one jail after the other."""
@@ -153,10 +154,11 @@ _AT_A_TIME: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkOrder:
-    """What branches begin with. at: a kept state, by step or label; None for the present one.
+    """The options of a fork. at: a snapshot, by step or label; None for the present state.
 
-    deterministic: they draw the random numbers that the source goes on to draw. partial: what can neither be copied
-    nor made again is left out; else nothing starts. patience: seconds for all of it; None to wait for cells that run.
+    deterministic: branches draw the random numbers that the source would draw next. partial: objects that can neither
+    be copied nor rebuilt are left out; otherwise nothing starts. patience: seconds for all of it; None to wait for
+    running cells.
     """
 
     at: int | str | None = None
@@ -166,7 +168,7 @@ class ForkOrder:
 
     @property
     def visits(self) -> bool:
-        """Whether the source is elsewhere while it is copied, see `temporary_rollback`."""
+        """Whether the source is at another state while it is copied, see `temporary_rollback`."""
         return self.at is not None
 
 
@@ -179,7 +181,7 @@ class ForkPoint:
 
 
 def check_count(count: int) -> None:
-    """Of one fork's branches. Raises UsageError."""
+    """Checks the number of one fork's branches. Raises UsageError."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UsageError(f"a fork makes at least one runtime, not {count!r}")
     if count > MAX_BRANCHES:
@@ -189,7 +191,7 @@ def check_count(count: int) -> None:
 
 
 def branch_names(name: str | None, count: int) -> list[str]:
-    """What so many branches are called that are to be called that; none where they are not."""
+    """The names of this many branches, from the requested name; none where there is none."""
     if not name or count == 1:
         return [name] if name else []
     return [f"{name}-{number}" for number in range(1, count + 1)]
@@ -197,7 +199,7 @@ def branch_names(name: str | None, count: int) -> list[str]:
 
 @contextmanager
 def copied(source: HostedRuntime, order: ForkOrder) -> Iterator[StateCopy]:
-    """The state that is asked for, for as many branches as are started inside.
+    """The requested state, for the branches that are started inside.
 
     Raises IncompleteForkError when something would be missing, CheckpointRefusedError, what `temporary_rollback` and
     `HostedRuntime.start` raise, OSError when there is no memory.
@@ -215,7 +217,7 @@ def copied(source: HostedRuntime, order: ForkOrder) -> Iterator[StateCopy]:
 
 
 def carried_out(works: Sequence[Callable[[], None]]) -> None:
-    """All of them, some at a time: each waits for its jail most of the time. Raises what the first to fail raises."""
+    """Runs all of them, some at a time: each mostly waits for its jail. Raises the first error."""
     if len(works) == 1:
         works[0]()
         return
@@ -225,11 +227,11 @@ def carried_out(works: Sequence[Callable[[], None]]) -> None:
 
 
 _Taken = tuple[ReceivedState | ReceivedImage, int, str]
-"""A copy of a state, the step whose end it is, and why it is no image of the process, if so."""
+"""A copy of a state, the step whose end it is, and why it is not an image of the process, if so."""
 
 
 def _copy_of(source: HostedRuntime, patience: float | None, *, partial: bool, exact: bool) -> _Taken:
-    """As an image, where that can be had and lacks nothing; else by value, where steps may make again what it lacks.
+    """As an image, where one can be made and lacks nothing; else by value, where steps may rebuild what it lacks.
 
     partial: it may lack something all the same. exact: False if it is to be by value.
     """
@@ -257,9 +259,9 @@ class StateCopy:
         self._until = None if order.patience is None else time.monotonic() + order.patience
         self._lock = threading.Lock()
         self.branches = 0
-        """That were begun with it."""
+        """Number of branches that were begun with it."""
         self._images: list[ReceivedImage] = []
-        """That were not taken in: another branch may be about to find the same."""
+        """Images that a jail did not take: another branch may be about to find the same."""
         self._held, self._head, self._reason = self._taken(exact=True)
         self._plan = plan_of(source, self._held.state, self._head, beside=True)
 
@@ -272,9 +274,9 @@ class StateCopy:
 
     @property
     def point(self) -> ForkPoint:
-        """Where its branches leave the source: behind the step whose end the state is.
+        """Where its branches leave the source: after the step whose end the state is.
 
-        One that no step has led to is believed to be where the source is.
+        A state that no step has led to counts as that of the source's head.
         """
         history = self._source.history
         step = self._head if self._head in history.tree else history.tree.head
@@ -282,7 +284,7 @@ class StateCopy:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Each thing that branches will not have, with the reason."""
+        """The objects that branches will not have, each with the reason."""
         return missing_of(self._held.state, self._plan.rebuild)
 
     def runtime(
@@ -294,9 +296,9 @@ class StateCopy:
         legacy: HandoverLog = NO_HANDOVER_LOG,
         history: History | None = None,
     ) -> HostedRuntime:
-        """A runtime that begins with this state once it is started, which happens while the copy is there.
+        """A runtime that begins with this state once it is started, which must happen before the copy is closed.
 
-        hosts: carries out what its jails call outside. name: by default the source's. The rest: see HostedRuntime;
+        hosts: carries out the host calls of its jails. name: by default the source's. The rest: see HostedRuntime;
         the history is an empty one.
         """
         history = History() if history is None else history
@@ -338,7 +340,7 @@ class StateCopy:
         )
 
     def _by_value(self, reason: str) -> ReceivedState:
-        """Where a jail has not taken the image in. The state, as long as the source is still there."""
+        """Copies the state by value, if the source still has it, since a jail has refused the image."""
         with self._lock:
             if isinstance(self._held, ReceivedImage):
                 held, head, _ = self._taken(exact=False)
@@ -356,7 +358,7 @@ class StateCopy:
     def _made_again(
         self, branch: HostedRuntime, supervisor: Supervisor, held: ReceivedState, line: Lineage
     ) -> tuple[str, ...]:
-        """What is there now of what could not be copied, by name, with what shares objects with it."""
+        """The names of rebuilt objects that could not be copied, with those that share objects with them."""
         state, rebuild = held.state, self._plan.rebuild
         groups, files = rebuild.given_groups(state.groups), rebuild.given_files(state.files)
         self._put(supervisor, held, RebuildGiven(groups=groups, files=files))

@@ -1,8 +1,8 @@
 """The checkpoints of one runtime: making them, ending a jail that has one, filling the next jail from it.
 
-A durable runtime holds its answers back until the state that they tell of is stored. An outcome comes on the
-reactor's thread, which must not wait: it is queued, a thread stores the state of the jail that it came from, and
-then its listener hears of it. What came meanwhile shares the next checkpoint.
+A durable runtime delays its answers until the state that they report is stored. An outcome comes on the reactor's
+thread, which must not wait: it is queued, a thread stores the state of the jail that it came from, and then its
+listener gets it. Outcomes that came meanwhile share the next checkpoint.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from cenote_worker.supervisor.supervisor import Supervisor
 _log = logging.getLogger("cenote.hosted")
 
 Secure = Callable[[Supervisor], tuple[str, ...]]
-"""Stores the state of a jail; gives news for whoever ran a cell. Raises whatever keeps it from being stored."""
+"""Stores the state of a jail; returns news for clients that ran a cell. Raises the error of a failed store."""
 
 Settled = Callable[[str, int], None]
-"""Told of each call with a key that the state of its jail has from now on: the key, and its step, 0 for none."""
+"""Called with each keyed call that is part of its jail's state from now on: the key, and its step, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Held:
 
 
 class Acknowledger:
-    """One runtime's. Its thread starts with the first outcome and ends with `close`."""
+    """Of one runtime. Its thread starts with the first outcome and ends with `close`."""
 
     def __init__(self, secure: Secure, settled: Settled) -> None:
         self._secure = secure
@@ -73,7 +73,7 @@ class Acknowledger:
         self._thread: threading.Thread | None = None
 
     def hold(self, listener: Listener, outcome: Outcome, source: Source, key: str) -> None:
-        """The listener hears of it once it is stored, or of a NotDurableError. Never blocks."""
+        """The listener gets the outcome once it is stored, or a NotDurableError. Never blocks."""
         if key:
             self._settled(key, outcome.step if isinstance(outcome, ExecutionResult) else 0)
         held = _Held(listener, outcome, source)
@@ -82,14 +82,14 @@ class Acknowledger:
                 thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # nobody else would ever answer it
+                except RuntimeError as error:  # nothing else would ever answer it
                     _refuse([held], error)
                     return
                 self._thread = thread
         self._queue.put(held)
 
     def close(self) -> None:
-        """What is held is still answered."""
+        """Outcomes in the queue are still answered."""
         self._queue.put(None)
 
     def _work(self) -> None:
@@ -100,7 +100,7 @@ class Acknowledger:
                 return
 
     def _more(self, first: _Held) -> tuple[list[_Held], bool]:
-        """What waits as well, and whether it was the last."""
+        """All outcomes that wait as well, and whether it was the last batch."""
         batch = [first]
         while True:
             try:
@@ -117,7 +117,7 @@ class Acknowledger:
             theirs = [held for held, whose in held_of if whose is supervisor]
             try:
                 news = self._secure(supervisor)
-            except Exception as error:  # noqa: BLE001  (nobody else would ever answer them)
+            except Exception as error:  # noqa: BLE001  (nothing else would ever answer them)
                 _refuse(theirs, error)
                 continue
             for held in theirs:
@@ -131,15 +131,15 @@ def _refuse(batch: list[_Held], error: Exception) -> None:
 
 
 def _tell(held: _Held, outcome: Outcome) -> None:
-    """A listener that fails keeps no other one from the answers that come after it."""
+    """A listener that fails does not keep later answers from other listeners."""
     try:
         held.listener.done(outcome)
-    except Exception:  # noqa: BLE001  (whatever it is: this thread answers all that come after it)
+    except Exception:  # noqa: BLE001  (any error: this thread gives all later answers)
         _log.exception("an outcome could not be passed on")
 
 
 class DurableListener:
-    """Passes on what happens; what changed the namespace, once that is stored."""
+    """Passes events on; delays outcomes that changed the namespace until that is stored."""
 
     def __init__(self, listener: Listener, acknowledger: Acknowledger, source: Source, key: str) -> None:
         self._listener = listener
@@ -166,18 +166,18 @@ def _with_news(outcome: Outcome, news: tuple[str, ...]) -> Outcome:
 
 
 KEEP: Final = 8
-"""Checkpoints without a label that a durable runtime keeps, or one that is put to sleep; older ones are swept."""
+"""Checkpoints without a label that a durable or sleeping runtime stores; older ones are swept."""
 
 _SWEEP_EVERY = 16
 
 BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
 
 MAX_SETTLED: Final = 64
-"""Calls that a checkpoint has by their keys: clients repeat what was under way when their line broke."""
+"""Keyed calls in a checkpoint: clients repeat those that were under way when their connection broke."""
 
 
 Room = Callable[[int], AbstractContextManager[None]]
-"""For so many bytes, which are stored inside. Raises QuotaExceededError."""
+"""Room for this many bytes, which are stored inside. Raises QuotaExceededError."""
 
 
 def _boundless(_size: int) -> AbstractContextManager[None]:
@@ -185,9 +185,9 @@ def _boundless(_size: int) -> AbstractContextManager[None]:
 
 
 class Checkpoints:
-    """One runtime's, under a name in a store. It is the runtime's StateSource. Safe to use from several threads.
+    """Of one runtime, under a name in a store. It is the runtime's StateSource. Safe to use from several threads.
 
-    durable: every change is stored before whoever made it hears of it.
+    durable: every change is stored before its client gets the outcome.
     Raises StoreBusyError when the name has a writer, EntryExistsError when it has checkpoints and none is restored.
     """
 
@@ -204,10 +204,10 @@ class Checkpoints:
         ahead: bool = True,
         room: Room = _boundless,
     ) -> None:
-        """base: the checkpoint that the runtime begins with. partial: what cannot be read of it may be left out.
+        """base: the checkpoint that the runtime begins with. partial: unreadable parts of it may be left out.
 
-        added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read now,
-        and refused if it is damaged, and not when it fills a jail. room: asked before anything more is stored.
+        added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read, and
+        refused if it is damaged, now instead of when it fills a jail. room: called before anything more is stored.
         """
         self.store = store
         self.name = name
@@ -221,11 +221,11 @@ class Checkpoints:
         """See Dealings; changed and read with `_settling`."""
         self._settling = threading.Lock()
         self._asleep: Supervisor | None = None
-        """Of the jail that was put to sleep last: all that it did is stored."""
+        """The supervisor of the jail that was put to sleep last: its whole state is stored."""
         self._wakeful = NOWHERE
-        """The state that was found not to come back whole: it is not stored again to see that."""
+        """The state that was found not to be restored in full: it is not stored again to see that."""
         self._unstored = False
-        """Set while somebody was told that what a call did is not stored."""
+        """Set until the next stored state, after a client was informed that a call's effect is not stored."""
         self._base = base
         self._partial = partial
         self._added = tuple(added)
@@ -259,17 +259,17 @@ class Checkpoints:
     def make(self, label: str = "") -> CheckpointInfo:
         """Stores the state as it is when the cells that were sent before are over. The next one does not wait for it.
 
-        Raises UsageError for what is no label, CheckpointError, and what `HostedRuntime.start` raises.
+        Raises UsageError for an invalid label, CheckpointError, and what `HostedRuntime.start` raises.
         """
         check_label(label)
         with self._making:
             return self._writer.describe(self._make(self._runtime.started(), label))
 
     def _secure(self, supervisor: Supervisor) -> tuple[str, ...]:
-        """Stores the state of that jail, and of no other: one that was filled since does not have what it did. The
-        record of its steps is written too.
+        """Stores the state of that jail, and of no other: one that was filled since lacks its changes. The record of
+        its steps is written too.
 
-        Gives a line for each thing that cannot be stored and could, or was not there, until now.
+        Returns a line for each object that cannot be stored and could be, or did not exist, until now.
         """
         with self._making:
             if supervisor is self._asleep:
@@ -285,13 +285,13 @@ class Checkpoints:
         self._unstored = True
         manifest = self._make(supervisor, "")
         self._unstored = False
-        # What a history cannot write it tells by itself, whenever it is asked to; the state is stored.
+        # A history reports its own write errors whenever it is flushed; the state is stored.
         with suppress(CenoteError):
             self._runtime.history.flush()
         self._tidy(manifest)
 
     def hibernate(self, *, partial: bool) -> CheckpointInfo:
-        """Stores the state and ends the jail; the next call fills another with it.
+        """Stores the state and ends the jail; the next call fills another jail with it.
 
         Raises IncompleteRestoreError, and then the jail goes on, when something would be missing and not `partial`.
         """
@@ -324,8 +324,8 @@ class Checkpoints:
     def go_back(self, checkpoint: int | str) -> CheckpointInfo:
         """Goes on from an earlier one, by number or label; the present state is stored before it.
 
-        Raises UnknownEntryError, CheckpointDamagedError, IncompleteRestoreError and UnavailableError while anybody
-        does anything: then nothing has changed but what is stored.
+        Raises UnknownEntryError, CheckpointDamagedError, IncompleteRestoreError, and UnavailableError while any call
+        is under way: then nothing has changed except the stored checkpoints.
         """
         former = self.store.manifest(self.name, checkpoint)
         if missing := fidelity(former, former.state.message.hosts).missing:
@@ -347,7 +347,7 @@ class Checkpoints:
             return self._writer.describe(again)
 
     def _started_from(self, former: Manifest, present: Manifest | None) -> Supervisor:
-        """A jail that is filled with a former state; the next one has the present again if that cannot be had."""
+        """A jail that is filled with a former state; the next one has the present again if that fails."""
         try:
             return self._runtime.started()
         except BaseException:
@@ -357,14 +357,14 @@ class Checkpoints:
             raise
 
     def last(self) -> CheckpointInfo:
-        """What the next jail begins with. Raises UsageError when nothing is stored."""
+        """The checkpoint that the next jail begins with. Raises UsageError when nothing is stored."""
         with self._making:
             if self._base is None:
                 raise UsageError("nothing of this runtime is stored yet")
             return self._writer.describe(self._base)
 
     def _tidy(self, manifest: Manifest) -> None:
-        """From time to time: nobody asks for those that were made behind calls by their numbers."""
+        """Sweeps from time to time: checkpoints that were made after calls are not requested by their numbers."""
         if manifest.number % _SWEEP_EVERY == 0:
             self._writer.sweep(KEEP)
 
@@ -408,7 +408,7 @@ class Checkpoints:
     def _collected(
         self, draft: CheckpointDraft, supervisor: Supervisor
     ) -> tuple[State, int, Rebuild, StoredPart | None]:
-        """The state, the step whose end it is, and what brings back what is not in it."""
+        """The state, the step whose end it is, and the plan and record that rebuild what is not in it."""
         try:
             state, head = collected(self._runtime, supervisor, draft)
             return state, head, *self._plans.plan(state, head, draft)
@@ -498,7 +498,7 @@ class Checkpoints:
         return restoring.read(self.store, self.name, base, partial=self._partial, added=self._added)
 
     def _environment(self) -> str:
-        """The digest of that of the runtime's jails, empty for none."""
+        """The digest of the environment of the runtime's jails, empty for none."""
         return str(self._runtime.pin().environment or "")
 
     def _forget_ready(self) -> None:

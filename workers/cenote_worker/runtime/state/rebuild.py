@@ -1,6 +1,6 @@
-"""Puts a stored or copied state into a fresh jail, and makes again what the state cannot have.
+"""Puts a stored or copied state into a fresh jail, and rebuilds what the state cannot contain.
 
-Which steps to run again is planned when the state is taken, and stored with it: what was done, not what was shown.
+The steps to run again are planned when the state is taken, and stored with it: what they did, not what they showed.
 They are run in the jail that is being filled, before anything else is.
 """
 
@@ -42,11 +42,11 @@ from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
 
 MAX_LINEAGE: Final = 64 * 2**20
-"""Bytes of a line that is kept. What is new of it is written with each checkpoint that has something to rebuild."""
+"""Bytes of a line that can be stored. Its new part is written with each checkpoint that has something to rebuild."""
 
 
 class LineageWriter:
-    """Writes lines of one history, each mostly the one before and a step more."""
+    """Writes lines of one history, each mostly the one before and one more step."""
 
     def __init__(self) -> None:
         self._written: dict[int, tuple[StepRecord, bytes]] = {}
@@ -79,7 +79,7 @@ def _are_steps(events: Iterable[object]) -> bool:
 
 
 def _bare(record: StepRecord) -> StepRecord:
-    """Without what it showed."""
+    """The record without its output."""
     error = replace(record.error, message="", traceback="") if record.error is not None else None
     return replace(record, stdout="", stderr="", value=None, outputs=(), reply=None, error=error)
 
@@ -107,7 +107,7 @@ def plan_of(runtime: HostedRuntime, state: State, head: int, *, beside: bool = F
 
 
 def _put_in_at_first(runtime: HostedRuntime) -> frozenset[str]:
-    """Names of what is kept of it. Where the history began in another process, nobody knows what was put in there."""
+    """Names of initial injections that are still stored; empty where another process began the history."""
     if runtime.earlier is not None:
         return frozenset()
     noted = [each for each in runtime.noted.all() if not each.seat.private]
@@ -116,7 +116,7 @@ def _put_in_at_first(runtime: HostedRuntime) -> frozenset[str]:
 
 
 class RebuildPlans:
-    """Of one runtime's checkpoints, each with the record that it needs."""
+    """Rebuild plans for one runtime's checkpoints, each with the record that it needs."""
 
     def __init__(self, runtime: HostedRuntime) -> None:
         self._runtime = runtime
@@ -149,11 +149,11 @@ def _refused(names: set[str], reason: str) -> Rebuild:
 
 
 SLOWER: Final = 10.0
-"""How many times as long as the first time a step may take, besides the time that any request may take."""
+"""A repeated step may take this many times as long as before, besides the time that any request may take."""
 
 
 class StateRebuild:
-    """Of one state. What the steps find has been put into that jail; all else comes after them."""
+    """The rebuild of one state. The inputs of the steps are in that jail already; all other parts come after them."""
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class StateRebuild:
         patience: Callable[[], float] | None = None,
         injected: Iterable[str] = (),
     ) -> None:
-        """hosts: names that stand for something of the client. patience: seconds that are left for all of it.
+        """hosts: names that stand for objects of the client. patience: seconds that are left for all of it.
 
-        injected: names of what that jail was given, which the steps find as it is.
+        injected: names of the jail's injected values, which the steps use as they are.
         """
         self._runtime = runtime
         self._supervisor = supervisor
@@ -176,7 +176,7 @@ class StateRebuild:
         self._injected = sorted(injected)
 
     def carry_out(self, line: Lineage) -> str:
-        """Why nothing comes of it; empty once the variables are there. Raises UnavailableError."""
+        """The reason why nothing was rebuilt; empty once the variables are there. Raises UnavailableError."""
         try:
             reason = self._run(self._rebuild, line) or self._end(self._rebuild.names)
         except CannotRebuildError as error:
@@ -187,7 +187,7 @@ class StateRebuild:
         return reason
 
     def give_up(self) -> None:
-        """All else comes now, and what was to be made again does not. Raises UnavailableError."""
+        """Ends the rebuild without its variables, so that all other parts can be put. Raises UnavailableError."""
         self._end(())
 
     def _run(self, rebuild: Rebuild, line: Lineage) -> str:
@@ -195,14 +195,14 @@ class StateRebuild:
         steps = [records[number] for number in rebuild.steps if number in records]
         if len(steps) < len(rebuild.steps):
             return "not all of the steps that make it are recorded"
-        for record in steps:  # the policy may be another one by now
+        for record in steps:  # the policy may have changed
             check_repeatable(record, self._hosts, reaches_out=reaches_out(self._runtime.policy))
         if reason := self._tell(jail_pb2.RestorePiece.REBUILD, self._beginning(rebuild, line)):
             return reason
         return next(filter(None, (self._repeat(step, rebuild) for step in steps)), "")
 
     def _beginning(self, rebuild: Rebuild, line: Lineage) -> checkpoint_pb2.RebuildBegin:
-        """A step that is not run again has its imports all the same: later ones may rely on them."""
+        """The imports of a step that is not run again are repeated all the same: later ones may rely on them."""
         before = line.until(rebuild.steps[-1]) or line
         others = [each for each in before.steps if each.number not in rebuild.steps]
         modules = dict.fromkeys(
@@ -261,16 +261,16 @@ def _repeated(record: StepRecord, rebuild: Rebuild) -> checkpoint_pb2.RepeatedSt
 
 
 def _seen(versions: Mapping[Location, Version]) -> list[jail_pb2.Seen]:
-    """Those that say what was there."""
+    """The versions that identify a value."""
     known = {each: seen for each, seen in versions.items() if seen != ABSENT and not seen.startswith("?")}
     return [make(jail_pb2.Seen, location=each, version=version) for each, version in known.items()]
 
 
 class StateRestore:
-    """Of one jail of a runtime, with one state, which stays the caller's.
+    """Fills one jail of a runtime with one state, which the caller owns.
 
-    partial: what cannot be had may be left out. line: once it is done, the steps that led to the state, where some
-    had to be run again.
+    partial: parts that cannot be restored may be left out. line: once it is done, the steps that led to the state,
+    where some had to be run again.
     """
 
     def __init__(self, runtime: HostedRuntime, ready: Restoration, name: str, *, partial: bool) -> None:
@@ -281,7 +281,7 @@ class StateRestore:
         self._partial = partial
         self.line: Lineage | None = None
         self.differing: tuple[str, ...] = ()
-        """Once it is done: what is not as it was, a line each."""
+        """Once it is done: the differences from the stored state, a line each."""
 
     def carry_out(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
         """inject: see StateSource.fill. Raises IncompleteRestoreError, UnavailableError."""

@@ -1,4 +1,4 @@
-"""What a fresh jail gets besides the injected values, and what is said then of the one that ended."""
+"""What a fresh jail gets besides the injected values, and what is reported about the one that ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
 Source = Callable[[], Supervisor]
-"""The jail that a request was sent to. Blocks for as long as that is being taken over."""
+"""Gives the jail that a request was sent to. Blocks while that is being taken over."""
 
 
 class StateSource(Protocol):
@@ -22,36 +22,36 @@ class StateSource(Protocol):
 
     @property
     def stores(self) -> bool:
-        """Whether anything of the runtime is ever stored."""
+        """Whether states of the runtime are ever stored."""
 
     @property
     def begins_with(self) -> str:
-        """What the next jail begins with, in words; empty when nothing is stored."""
+        """A description of the state that the next jail begins with; empty when nothing is stored."""
 
     @property
     def step(self) -> int:
-        """The last step that the stored state has; START when nothing is stored."""
+        """The last step in the stored state; START when nothing is stored."""
 
     @property
     def exact(self) -> bool:
-        """Whether that is what everybody was told last: then nobody has lost anything with a jail that ended."""
+        """Whether it is the state that clients were last informed of: then the end of a jail loses nothing."""
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody hears of any change before it is stored, and so no jail goes on from an older state than
-        that. On any thread.
+        """Whether clients are informed of changes only once these are stored, so that no jail continues from an older
+        state than they know. On any thread.
         """
 
     def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
-        """A listener of a request to that jail, which hears of what it did when it may be relied on.
+        """A listener of a request to that jail, which delays the outcome until it may be relied on.
 
-        key: what the request is known by when it is sent again; empty if it is not.
+        key: identifies the request when it is sent again; empty if it is not.
         """
 
     def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
-        """Puts the stored state, if any, into a jail that has nothing yet.
+        """Puts the stored state, if any, into an empty jail.
 
-        inject: puts in the values that clients have, which the stored ones come behind. Called once.
+        inject: makes the clients' injections, after which the stored values are put. Called once.
         Raises CheckpointError, and what `inject` raises.
         """
 
@@ -59,40 +59,40 @@ class StateSource(Protocol):
         """The next jail begins with the injected values only."""
 
     def rest(self) -> None:
-        """Stores the state and ends the jail, if one is there. Blocks.
+        """Stores the state and ends the jail, if there is one. Blocks.
 
-        Raises UnavailableError while anybody does anything, IncompleteRestoreError when something would be missing:
+        Raises UnavailableError while any call is under way, IncompleteRestoreError when something would be missing:
         then the jail goes on. Raises CheckpointError.
         """
 
     def stored(self) -> Mapping[int, int]:
-        """Steps of the history whose end states are stored whole, each with the last one up to it behind which a jail
+        """Steps of the history whose end states are stored whole, each with the last step up to it after which a jail
         of the runtime began with a stored state, START for none. Blocks.
         """
 
     def rebuilt(self, step: int) -> frozenset[str]:
-        """Names that such a state has by running steps again. Blocks."""
+        """Names that such a state gets by running steps again. Blocks."""
 
     def beginning(self, step: int) -> StateSource:
-        """What fills a jail with such a state. Blocks. Raises NotKeptError, CheckpointError."""
+        """A source that fills a jail with such a state. Blocks. Raises NotKeptError, CheckpointError."""
 
     def goes_on_from(self, step: int) -> None:
-        """A jail that began with such a state is the runtime's."""
+        """The runtime's jail is now one that began with such a state."""
 
     def began_anew(self) -> None:
-        """Stores the state, which no call has led to from the former one, if anything is stored of the runtime: it is
-        as it was at first, or its history is another. Blocks. Raises CheckpointError.
+        """Stores the state, if the runtime's states are stored, after a change that no call has made: the state is as
+        at first, or its history is another. Blocks. Raises CheckpointError.
         """
 
     def worked(self) -> None:
-        """Stores the state that a piece of work has led to, if each change is. Blocks. Raises CheckpointError."""
+        """Stores the state after a piece of work, if each change is stored. Blocks. Raises CheckpointError."""
 
     def close(self) -> None:
         """The runtime was closed."""
 
 
 class NoStateSource:
-    """Of a runtime that stores nothing."""
+    """The StateSource of a runtime that stores nothing."""
 
     stores = False
     begins_with = ""
@@ -138,7 +138,7 @@ NO_STATE_SOURCE: Final[StateSource] = NoStateSource()
 
 
 class LossNoticeListener:
-    """Passes on what happens; a cell's result says what is left where a jail has ended."""
+    """Passes events on; where a jail has ended, a cell's result says which state is left."""
 
     def __init__(self, listener: Listener, refill: StateSource) -> None:
         self._listener = listener

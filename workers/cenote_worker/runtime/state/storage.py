@@ -1,4 +1,4 @@
-"""What of a platform's runtime outlives the processes that serve it: its record, and the states that are stored."""
+"""What outlives the processes that serve a platform's runtime: its record, and its stored states."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.checkpoints import Checkpoints, Room
 
 RECORD: Final = "history"
-"""The file in a runtime's folder that has its record."""
+"""The file in a runtime's folder that contains its record."""
 
 
 PLACE: Final = "the platform's store"
-"""What its clients are told of where states lie."""
+"""The name that clients are given for the place of states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeStorage(Retention):
     """store: URL of all checkpoints of the runtime's tenant. records: folder with one for each runtime's record;
-    empty to have it in memory. durable: see Checkpoints.
-
-    partial: begin without what a stored state does not have. known: it has been served before, so its store knows it.
+    empty to have it in memory. durable: see Checkpoints. partial: begin without the missing parts of a stored state.
+    known: it was served before, so its store knows it.
     """
 
     store: str = ""
@@ -39,11 +38,11 @@ class RuntimeStorage(Retention):
     known: bool = False
 
     def record_of(self, runtime: str) -> History:
-        """Going on where it ends. Raises HistoryTakenError while another process writes it."""
+        """The record, which continues where it ends. Raises HistoryTakenError while another process writes it."""
         return open_log(Path(self.records) / runtime / RECORD) if self.records else History()
 
     def equip(self, hosted: HostedRuntime, room: Room, *, lives: bool = False) -> None:
-        """The runtime stores its states from now on as it is to, and goes on from the last one.
+        """Makes the runtime store its states as configured from now on, and continue from the last one.
 
         room: see Checkpoints. lives: it has a jail, or had, in another process. Raises IncompleteRestoreError when
         something would be missing, and not `partial`; CheckpointDamagedError, StoreBusyError, StoreFailedError.
@@ -72,7 +71,7 @@ class RuntimeStorage(Retention):
                 hosted.recorder.goes_on_from(base.step)
 
     def begin_with(self, hosted: HostedRuntime, room: Room) -> None:
-        """The same for a runtime that has begun with a state of another. One that is to be durable is stored now."""
+        """The same for a runtime that has begun with a state of another. The state of a durable one is stored now."""
         self.equip(hosted, room, lives=True)
         if self.durable:
             hosted.refill.began_anew()

@@ -1,4 +1,4 @@
-"""Which checkpoints of a runtime hold the state after a step of its history, and jails that begin with one."""
+"""Which checkpoints of a runtime contain the state after a step of its history, and jails that begin with one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from cenote_worker.supervisor.supervisor import Supervisor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What is remembered of a manifest, which may be large. step: whose end it is; START where it is that of none.
+    """The facts cached of a manifest, which may be large. step: whose end it is; START where it belongs to none.
 
-    files: see Manifest. missing: whether something of it does not come back, whatever clients give again.
-    rebuilt: names that come back by running steps again. hosts: names that clients have to give.
+    files: see Manifest. missing: whether a part of it cannot be restored, whatever clients provide again.
+    rebuilt: names that are restored by running steps again. hosts: names that clients have to provide.
     """
 
     number: int
@@ -65,10 +65,10 @@ class StoredStates:
         self._newest = _Known.of(base) if base is not None else None
         self._known: dict[int, _Known | None] = {}
         self._began: set[int] = set()
-        """Steps behind which a jail of the runtime began with a stored state."""
+        """Steps after which a jail of the runtime began with a stored state."""
 
     def made(self, manifest: Manifest) -> None:
-        """One more of this runtime."""
+        """Adds a checkpoint of this runtime."""
         with self._lock:
             self._newest = self._known[manifest.number] = _Known.of(manifest)
 
@@ -78,10 +78,11 @@ class StoredStates:
             self._began.add(step)
 
     def at(self) -> Mapping[int, int]:
-        """Steps whose end states can be had, each with the last up to it that `began` was told of, or START.
+        """Steps whose end states can be restored, each with the last step up to it that was passed to `began`, or
+        START.
 
-        What no trace tells of steps before that one is as in any jail that begins with this state. Blocks while
-        manifests are read; what cannot be read is left out.
+        The untraced effects of steps before that one are as in any jail that begins with this state. Blocks while
+        manifests are read; unreadable ones are left out.
         """
         tree = self._runtime.history.tree
         with self._lock:
@@ -94,12 +95,12 @@ class StoredStates:
         return {step: max(began & line, default=START) for step, line in lines.items()}
 
     def rebuilt(self, step: int) -> frozenset[str]:
-        """Names that the state after the step has by running steps again."""
+        """Names that the state after the step gets by running steps again."""
         known = self._at(step)
         return known.rebuilt if known is not None else frozenset()
 
     def beginning(self, step: int) -> StoredBeginning:
-        """What fills a jail with the state after this step. Raises NotKeptError, CheckpointError."""
+        """A source that fills a jail with the state after this step. Raises NotKeptError, CheckpointError."""
         if (known := self._at(step)) is None:
             raise NotKeptError(step)
         manifest = self._store.manifest(self._name, known.number)
@@ -131,10 +132,10 @@ class StoredStates:
 
 
 def _lineage(newest: _Known, there: Mapping[int, _Known]) -> list[_Known]:
-    """Those made by the runtime that made the newest, and by those that it goes on from; newest first.
+    """Checkpoints of the runtime that made the newest, and of those that it continues; newest first.
 
-    The numbers of their steps are of one history. Those of others under the same name may not be: an older checkpoint
-    can be gone on from, and its next step has a number that another line has given, too.
+    Their step numbers belong to one history. Those of others under the same name may not: a runtime can continue from
+    an older checkpoint, and its next step has a number that another line has given, too.
     """
     found = list[_Known]()
     last: _Known | None = newest
@@ -147,7 +148,7 @@ def _lineage(newest: _Known, there: Mapping[int, _Known]) -> list[_Known]:
 
 
 class StoredBeginning(NoStateSource):
-    """The StateSource of a jail that begins with one of them, and of which nothing is stored."""
+    """The StateSource of a jail that begins with one of them, and whose states are not stored."""
 
     def __init__(self, runtime: HostedRuntime, store: CheckpointStore, name: str, manifest: Manifest) -> None:
         self._runtime = runtime

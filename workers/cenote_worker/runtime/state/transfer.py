@@ -1,4 +1,4 @@
-"""A state on its way out of one jail, and into another."""
+"""Transfers a state out of one jail, and into another."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
 
 STALL_SECONDS: Final = 60.0
-"""What a jail has for each part of its state, at least: a short limit for calls must not keep a large one from being
-stored, and a value that never ends must not keep whoever waits for that."""
+"""The least time for a jail to send each part of its state: a short limit for calls must not keep a large state from
+being stored, and a value that never ends must not block the receiver."""
 
 
 def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft) -> tuple[State, int]:
-    """The state of that jail, when what was sent to it before is over; all that it is made of is in the draft.
+    """The state of that jail, when the earlier requests to it are over; all its parts are in the draft.
 
-    And the step whose end that is, as its supervisor knows it.
+    The step whose end that is comes second, as the supervisor knows it.
 
-    Raises CheckpointRefusedError, what the jail's end raises, and OSError for the draft's trouble.
+    Raises CheckpointRefusedError, what the jail's end raises, and OSError for errors of the draft.
     """
     known = Content.pack([b"".join(draft.places)])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -68,7 +68,7 @@ def handed_over(
 ) -> tuple[ReceivedState, int]:
     """As `collected`, the state of that jail as a whole, and the step whose end it is.
 
-    patience: seconds for all of it; None to wait for cells that run however long they take, and then for as long as
+    patience: seconds for all of it; None to wait for running cells however long they take, and then for as long as
     any call may take.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -88,9 +88,9 @@ def handed_over(
 def imaged(
     runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None, *, partial: bool = False
 ) -> tuple[ReceivedImage, int]:
-    """As `handed_over`, the process of that jail itself, with the files that go with it.
+    """As `handed_over`, the process of that jail itself, with its files.
 
-    partial: it may lack something; else that is refused before anything is written.
+    partial: it may lack something; otherwise that is refused before anything is written.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
@@ -101,7 +101,7 @@ def imaged(
     try:
         received = receiver.receive_image(partial=partial)
     except CheckpointRefusedError:
-        if not answer.given_up():  # the line's end may be heard of before the reason
+        if not answer.given_up():  # the channel's end may arrive before the reason
             outcome = answer.outcomes.get()
             if isinstance(outcome, Exception):
                 raise outcome from None
@@ -114,7 +114,7 @@ def imaged(
 
 
 def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, patience: float) -> None:
-    """Has the jail's worker become that process, beside its files; the state stays the caller's.
+    """Replaces the jail's worker by that process, with its files; the caller still owns the state.
 
     Raises CheckpointRefusedError when it cannot, UnavailableError.
     """
@@ -139,11 +139,11 @@ def put_whole(
     partial: bool,
     patience: float = STATE_TIMEOUT,
 ) -> tuple[str, ...]:
-    """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
+    """Puts a whole state into the jail and waits until it is there; the caller still owns it. patience: seconds.
 
-    what: all of it; or what steps are given of it, which are run before the rest is put in. Gives what is not as it
-    was in the jail that it comes from, a line each.
-    Raises IncompleteForkError, unless what cannot be rebuilt is left out because of `partial`; UnavailableError.
+    what: all of it; or the inputs of steps that are run before the rest is put. Returns the differences from the
+    original jail, a line each.
+    Raises IncompleteForkError, unless `partial` leaves out what cannot be rebuilt; UnavailableError.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
     kinds = jail_pb2.RestorePiece
@@ -163,9 +163,9 @@ def put_whole(
 def put(
     supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial: bool = False
 ) -> tuple[str, ...]:
-    """Gives a piece to the jail and waits until that has it. Gives what is not as it was stored, a line each.
+    """Puts a piece into the jail and waits until it is there. Returns the differences from the stored piece.
 
-    name, number: of the checkpoint, for errors. partial: the jail may leave out what it can tell that it lacks.
+    name, number: of the checkpoint, for errors. partial: the jail may leave out parts that it can report as missing.
     Raises IncompleteRestoreError, UnavailableError.
     """
     outcome = _taken_in(supervisor, piece, partial=partial)
@@ -201,7 +201,7 @@ def _restored(
     descriptors: list[int],
     patience: float = STATE_TIMEOUT,
 ) -> Outcome:
-    """What the jail answers to a request to take a state in. Raises UnavailableError."""
+    """The jail's answer to a request to restore a state. Raises UnavailableError."""
     delivery = WaitingListener()
     supervisor.submit(JailRequest(RequestKind.RESTORE, message, delivery, descriptors, timeout=patience))
     outcome = delivery.outcomes.get()
@@ -211,12 +211,12 @@ def _restored(
 
 
 class _Answer(WaitingListener):
-    """What the jail answered to the request for a copy, and whether the copy still has time."""
+    """The jail's answer to the request for a copy, and whether the copy still has time."""
 
     def __init__(
         self, supervisor: Supervisor, patience: float | None = None, afterwards: float = STATE_TIMEOUT
     ) -> None:
-        """patience: seconds for all of it, or None. afterwards: seconds from when the copy is there, if so."""
+        """patience: seconds for all of it, or None: then `afterwards` seconds from when the copy is there."""
         super().__init__()
         self._supervisor = supervisor
         self.head = 0
@@ -238,13 +238,13 @@ class _Answer(WaitingListener):
         super().done(outcome)
 
     def stalled(self, longest: float, seconds: float) -> str:
-        """See CopyLine. Behind cells that run before it the copy is not there yet."""
+        """See CopyLine. While earlier cells run the copy has not begun."""
         if min(seconds, time.monotonic() - self._answered) <= longest:
             return ""
         return f"one variable took longer than {longest:g} s to be pickled"
 
     def given_up(self) -> str:
-        """Why nothing is waited for any more; empty while something is."""
+        """The reason to stop waiting; empty while there is none."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             return f"the copy of its state took longer than {self._patience:g} s"
         return self._failure

@@ -1,4 +1,4 @@
-"""What a client is told of the outcome of its call."""
+"""The answers sent to a client for the outcomes of its calls."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Frame = runtime_pb2.ServerFrame
 
 
 Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...] | CheckpointInfo
-"""The outcome of a request; what was asked of the jail's warden: how it is, what is kept; what was stored."""
+"""The outcome of a request; a warden's answer: the jail's status, its snapshots; a stored checkpoint."""
 
 
 def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
-    """The frame, and the content that has to follow it; whoever sends it closes that."""
+    """The frame, and the content that has to follow it; the sender closes the content."""
     match outcome:
         case tuple():
             return Frame(call=call, snapshots=from_snapshots(outcome)), None
@@ -75,7 +75,7 @@ def shared(call: int, record: ReferenceRecord) -> Frame:
 
 
 def failure(call: int, error: Exception) -> Frame:
-    """What went wrong; of what is nobody's business but ours, that it did."""
+    """The error as a frame; of an internal error, only that there was one."""
     if isinstance(error, OSError):
         error = UnavailableError(f"the server cannot have what this takes: {error}")
     if not isinstance(error, CenoteError):
@@ -85,6 +85,6 @@ def failure(call: int, error: Exception) -> Frame:
 
 
 def discard(outcome: Answer) -> None:
-    """Nobody takes it, so nobody else closes it."""
+    """Closes an outcome that has no receiver."""
     if isinstance(outcome, ValueReply | FileReply):
         outcome.content.close()

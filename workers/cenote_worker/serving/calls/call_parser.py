@@ -1,7 +1,7 @@
 """The edge where a client's frames become calls: numbers, names and sizes are checked here, once.
 
-What breaks the protocol ends the stream (ProtocolViolation); what one call asks for and cannot have fails that call
-(UsageError). Everything behind this module may trust the shape of what it gets.
+A breach of the protocol ends the stream (ProtocolViolation); an invalid request fails only its call (UsageError).
+Later code may rely on the shape of what it gets.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ RIGHTS: Final[Mapping[str, RightName]] = {
     "hibernate": "run",
     "go_back_to": "run",
 }
-"""What opens a call, by the field of its frame, and the right that it takes.
+"""The fields of frames that open a call, and the right that each requires.
 
-start: whatever is asked of a runtime without a jail makes one, a value to be read too.
+start: any request to a runtime without a jail starts one, even one that reads a value.
 """
 
 
 _BESIDE: Final = frozenset(("fetch", "describe", "file", "history"))
-"""What can be asked of a full run."""
+"""Requests that a full run accepts."""
 
 
 def check_hello(frame: runtime_pb2.ClientFrame) -> runtime_pb2.Hello:
-    """The first frame of a stream.
+    """Checks the first frame of a stream.
 
-    Raises ProtocolViolation; RejectedError where no version is common; UsageError for who cannot be an author.
+    Raises ProtocolViolation; RejectedError without a common version; UsageError for an invalid author.
     """
     if frame.WhichOneof("body") != "hello" or frame.call:
         raise ProtocolViolation("a stream begins with Hello, as call 0")
@@ -92,7 +92,7 @@ def check_hello(frame: runtime_pb2.ClientFrame) -> runtime_pb2.Hello:
 
 
 def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
-    """A frame that opens a call. Raises UsageError."""
+    """Checks a frame that opens a call. Raises UsageError."""
     if len(frame.key) > MAX_KEY:
         raise UsageError(f"a key has at most {MAX_KEY} characters")
     if frame.beside and (body not in _BESIDE or payload_of(frame, body) is not None or _deletes(frame)):
@@ -135,7 +135,7 @@ def _deletes(frame: runtime_pb2.ClientFrame) -> bool:
 
 
 def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | None:
-    """What of the frame announces content, if anything."""
+    """The field of the frame that announces content, if any."""
     match body:
         case "cell":
             return frame.cell.code
@@ -155,14 +155,14 @@ def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | 
 
 
 def most_bytes(body: str, policy: SandboxPolicy) -> int:
-    """Of the content of such a frame."""
+    """The most bytes of content that such a frame may announce."""
     if body in ("cell", "apply", "rehearse"):
         return MAX_CODE
     return most_of_a_file(policy) if body == "file" else 2 * policy.memory_bytes
 
 
 def most_of_a_file(policy: SandboxPolicy) -> int:
-    """Bytes of one transfer: what the working directory may hold, and travels as memory."""
+    """The most bytes of one file transfer: what the working directory may hold, and is sent as memory."""
     return min(policy.disk_bytes, 2 * policy.memory_bytes)
 
 

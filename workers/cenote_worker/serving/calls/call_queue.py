@@ -1,4 +1,4 @@
-"""The calls of one stream, carried out in the order in which they came, as far as there is room for their answers."""
+"""The calls of one stream, carried out in order of arrival, while there is room for their answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cenote_worker.supervisor.requests import Withdraw
 class QueuedCall:
     """A call that its runtime has not answered.
 
-    number: as its client counts. key: what it is known by when it is sent again; cells and patches always have one.
-    run: sends it to the runtime; what it returns is the answer already. It blocks where there is no jail yet.
-    at_once: does not wait behind other calls. blocks: whether running it now blocks in any case; asked right before.
+    number: the client's number. key: identifies a call that is sent again; cells and patches always have one.
+    run: sends it to the runtime; a return value is the answer already. It blocks where there is no jail yet.
+    at_once: does not wait for other calls. blocks: whether running it now blocks in any case; asked right before.
     carries: its answer may be as large as the policy allows.
-    dispose: lets go of what it owns, if it is never run. cell: hears of it, if it is one.
+    dispose: releases what it owns, if it is never run. cell: the listener of a cell.
     """
 
     number: int
@@ -38,41 +38,41 @@ class QueuedCall:
     withdraw: Withdraw | None = None
     """Set when a cell or a patch has been sent."""
     withdrawn: bool = False
-    """Its client wants no answer any more."""
+    """The client wants no answer any more."""
     settled: bool = False
     """The runtime has answered."""
 
     def drop(self) -> None:
-        """It is never run."""
+        """Disposes of a call that is never run."""
         if self.dispose is not None:
             self.dispose()
 
 
 def unnamed_key() -> str:
-    """A key for what has to have one."""
+    """A key for a call that needs one and came without."""
     return f"unnamed {secrets.token_hex(8)}"
 
 
 CallResult = Callable[[], runtime_pb2.ServerFrame | None]
-"""What running a call gave, or raises what it raised."""
+"""Gives the result of running a call, or raises its error."""
 
 
 class CallQueue:
-    """On the server's loop only. A call that may block goes to a thread, and those behind it wait."""
+    """On the server's loop only. A call that may block goes to a thread, and the calls after it wait."""
 
     def __init__(
         self, served: ServedRuntime, full: Callable[[], bool], sent: Callable[[QueuedCall, CallResult], None]
     ) -> None:
-        """full: whether the client is behind with its answers. sent: called when a call has been run."""
+        """full: whether the client is slow to take its answers. sent: called when a call has been run."""
         self._served = served
         self._full = full
         self._sent = sent
         self._waiting: deque[QueuedCall] = deque()
         self._busy = False
-        """The call whose turn it was is being run on a thread."""
+        """Whether a call of the queue is being run on a thread."""
         self._in_flight = 0
         self._carried = 0
-        """Values and files, from the request to the last chunk."""
+        """Number of calls for values and files between the request and the last chunk."""
 
     def add(self, call: QueuedCall) -> None:
         if call.at_once and not self._served.held:
@@ -82,12 +82,12 @@ class CallQueue:
             self.go_on()
 
     def go_on(self) -> None:
-        """Runs what waits, as far as there is room."""
+        """Runs waiting calls while there is room."""
         while self._waiting and not self._busy and self._has_room(self._waiting[0]):
             self._run(self._waiting.popleft())
 
     def take_back(self, call: QueuedCall) -> bool:
-        """Whether the call was still waiting; then it is never run."""
+        """Withdraws a waiting call, so that it is never run. Whether it was still waiting."""
         if call not in self._waiting:
             return False
         self._waiting.remove(call)
@@ -102,12 +102,12 @@ class CallQueue:
         self.go_on()
 
     def carried(self) -> None:
-        """The content of an answer is on its way no more."""
+        """The content of an answer has been sent, or is not sent any more."""
         self._carried -= 1
         self.go_on()
 
     def close(self) -> None:
-        """What waits is never run."""
+        """Disposes of the waiting calls."""
         waiting, self._waiting = list(self._waiting), deque()
         for call in waiting:
             call.drop()

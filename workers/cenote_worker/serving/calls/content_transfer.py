@@ -1,7 +1,7 @@
-"""Content on its way from and to one client.
+"""Content transfers from and to one client.
 
-From it: each frame that announced some, until its last chunk is there. To it: short frames in order, large content
-chunk by chunk between them.
+From it: each frame that announced content waits for its last chunk. To it: short frames in order, large content chunk
+by chunk between them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Whole = tuple[runtime_pb2.ClientFrame, str, Content]
 
 
 class Uploads:
-    """Of one stream; together no larger than two values of its runtime may be. books: where they count as stored."""
+    """Uploads of one stream; together at most twice a value's limit. books: the usage that counts them as stored."""
 
     def __init__(self, policy: SandboxPolicy, books: RuntimeUsage) -> None:
         self._policy = policy
@@ -38,9 +38,10 @@ class Uploads:
         return call in self._coming
 
     def begin(self, frame: runtime_pb2.ClientFrame, body: str, payload: jail_pb2.Payload) -> Content | None:
-        """The content, if it came with its frame; else chunks are awaited.
+        """The content, if it came with its frame; otherwise chunks are awaited.
 
-        Raises UsageError for more than may come, UnavailableError for too much at once, QuotaExceededError; OSError.
+        Raises UsageError for content over the limit, UnavailableError for too much at once, QuotaExceededError;
+        OSError.
         """
         limit = most_bytes(body, self._policy)
         if payload.size > limit:
@@ -61,7 +62,7 @@ class Uploads:
         return None
 
     def add(self, call: int, chunk: runtime_pb2.Chunk) -> Whole | None:
-        """What is whole now. A chunk of a call that was refused or withdrawn is dropped.
+        """The frame and content that are complete now. A chunk of a call that was refused or withdrawn is dropped.
 
         Raises ProtocolViolation for chunks that do not add up, OSError without memory.
         """
@@ -80,7 +81,7 @@ class Uploads:
         return frame, body, content
 
     def drop(self, call: int) -> None:
-        """Its content is not wanted any more."""
+        """Drops the content of a call."""
         coming = self._coming.pop(call, None)
         if coming is not None:
             coming[2].close()
@@ -93,13 +94,13 @@ class Uploads:
 
 
 class FrameOutbox:
-    """Of one stream."""
+    """The outgoing frames and contents of one stream."""
 
     def __init__(
         self, filled: Callable[[], None], sent: Callable[[int], None], drained: Callable[[], None]
     ) -> None:
-        """filled: called whenever something was put in. sent: with the number of a call, when all of its content has
-        gone. drained: when it was full, and is not any more.
+        """filled: called whenever something was put in. sent: called with the number of a call when all of its
+        content was taken. drained: called when it was full, and is not any more.
         """
         self._filled = filled
         self._sent = sent
@@ -112,11 +113,11 @@ class FrameOutbox:
 
     @property
     def full(self) -> bool:
-        """The client does not keep up."""
+        """Whether the client does not keep up."""
         return self._size > MAX_OUTBOX_BYTES or len(self._frames) > MAX_OUTBOX_FRAMES
 
     def put(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
-        """content: what has to follow in chunks; taken over."""
+        """content: sent in chunks after the frame; taken over."""
         if not self._open:
             if content is not None:
                 content.close()
@@ -141,14 +142,14 @@ class FrameOutbox:
         return part if part is not None else self._chunk()
 
     def forget(self, call: int) -> None:
-        """Nobody waits for what is left of the content of this call."""
+        """Drops the rest of the content of this call."""
         for sending in [sending for sending in self._contents if sending.call == call]:
             self._contents.remove(sending)
             sending.content.close()
             self._sent(call)
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Drops everything: there is no reader any more."""
         self._open = False
         self._frames.clear()
         for sending in self._contents:
@@ -156,7 +157,7 @@ class FrameOutbox:
         self._contents.clear()
 
     def _chunk(self) -> runtime_pb2.ServerFrame | None:
-        """Of each content in turn, so that a small one need not wait for a large one."""
+        """The next chunk, of each content in turn, so that a small one need not wait for a large one."""
         if not self._contents:
             return None
         sending = self._contents.popleft()

@@ -1,4 +1,4 @@
-"""What calls mean that are about a runtime's history: patches and builds of it, tries of its slices."""
+"""Calls about a runtime's history: patches and builds of it, rehearsals of its slices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cenote_worker.transport.content import Content
 
 
 def patch_request(message: runtime_pb2.Apply, content: Content) -> PatchRequest:
-    """content: of the codes, as many as there are changed steps; taken over. Raises UsageError."""
+    """content: the codes, one for each changed step; taken over. Raises UsageError."""
     try:
         codes = [code_of(bytes(part)) for part in content.unpack()]
     finally:
@@ -60,7 +60,7 @@ def build_request(message: runtime_pb2.Build) -> BuildRequest:
 
 
 def declarations(message: runtime_pb2.Declare) -> tuple[ArtifactDeclared, ...]:
-    """Their author is the owner: nobody else may."""
+    """Their author is the owner: only the owner may declare."""
     return tuple(
         ArtifactDeclared(
             name=unit.name, kind=unit.kind, depends_on=tuple(unit.depends_on), dropped=unit.dropped
@@ -77,7 +77,7 @@ def rehearsal_request(message: runtime_pb2.Rehearse, content: Content) -> Rehear
 
 
 def one_code(content: Content) -> str:
-    """Plain bytes, or one part. Takes the content over. Raises UsageError for what is no text."""
+    """The text of plain bytes, or of one part. Takes the content over. Raises UsageError for anything but text."""
     try:
         if content.count > 1:
             raise UsageError("the code of a cell is one piece of text")
@@ -87,7 +87,7 @@ def one_code(content: Content) -> str:
 
 
 def code_of(data: bytes) -> str:
-    """Raises UsageError for what is no text."""
+    """Raises UsageError for anything but text."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -95,13 +95,13 @@ def code_of(data: bytes) -> str:
 
 
 def _seconds(told: float) -> float | None:
-    """None for what is no length of time: the default holds then."""
+    """None for an invalid duration: the default applies then."""
     return told if 0 < told < math.inf else None
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequests:
-    """Of one stream; for the owner of its runtime alone. The fields: see Requests."""
+    """The history requests of one stream; for the owner of its runtime only. The fields: see Requests."""
 
     served: ServedRuntime
     client: Client
@@ -109,7 +109,7 @@ class HistoryRequests:
     settled: Callable[[QueuedCall, Answer], None]
 
     def patch(self, frame: runtime_pb2.ClientFrame, content: Content) -> QueuedCall:
-        """content: of its codes, taken over."""
+        """content: its codes, taken over."""
         request = patch_request(frame.apply, content)
         return self._worked(frame, lambda patcher: partial(patcher.patch, self.served.hosted, request))
 
@@ -131,12 +131,12 @@ class HistoryRequests:
         return call
 
     def progressed(self, news: runtime_pb2.ServerFrame) -> None:
-        """On the loop. Who does not take what was told is told less: the next news of it says as much."""
+        """On the loop. Skipped for a client that does not keep up: the next progress message includes this one."""
         if not self.client.full:
             self.client.tell(news)
 
     def declaration(self, frame: runtime_pb2.ClientFrame) -> QueuedCall:
-        """The same once more changes nothing, so it needs no key."""
+        """Needs no key: declaring the same again changes nothing."""
         units = declarations(frame.declare)
 
         def run() -> runtime_pb2.ServerFrame:
@@ -163,7 +163,7 @@ class HistoryRequests:
         return QueuedCall(number=frame.call, run=run, at_once=True, blocks=lambda: refill.stores)
 
     def rehearsal(self, frame: runtime_pb2.ClientFrame, content: Content) -> QueuedCall:
-        """content: its source, taken over. A client that comes back has it tried anew: there is nothing to undo."""
+        """content: its source, taken over. A client that reconnects starts it anew: there is nothing to undo."""
         request, rehearsals = rehearsal_request(frame.rehearse, content), self.served.rehearsals
 
         def run() -> None:
@@ -172,7 +172,7 @@ class HistoryRequests:
             call.withdraw = withdraw
 
         def withdraw(*, waiting: bool = True) -> None:
-            """An interrupt is for the runtime's own cells."""
+            """Ignores interrupts, which are for the runtime's own cells."""
             if waiting:
                 rehearsals.end(call.key)
 
@@ -180,7 +180,7 @@ class HistoryRequests:
         return call
 
     def full_run(self, frame: runtime_pb2.ClientFrame) -> QueuedCall:
-        """A client that comes back has it begun anew, as a rehearsal."""
+        """A client that reconnects starts it anew, as with a rehearsal."""
         asked, runs = frame.run_in_full, self.served.full_runs
 
         def run() -> None:
@@ -203,7 +203,7 @@ class HistoryRequests:
         return self.served.patcher
 
     def _own(self) -> None:
-        """Raises UsageError for authors who are attached."""
+        """Raises UsageError for attached authors."""
         self.client.hosted.rerunning()
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""What each call of a client means to its runtime.
+"""Translates each call of a client to its runtime.
 
-A state is stored, or a runtime put to sleep, on a thread of its own, one per runtime: how long it takes is in the
-hands of the jail.
+A state is stored, or a runtime hibernated, on a separate thread, one per runtime: the jail determines how long that
+takes.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from cenote_worker.transport.content import Content
 from cenote_worker.wire.results import from_decisions
 
 Store = Callable[[Checkpoints], CheckpointInfo]
-"""What is done with the stored states; blocks."""
+"""An operation on the stored states; blocks."""
 
 
 def put_to_sleep(states: Checkpoints) -> CheckpointInfo:
-    """A Store. Nobody's call is lost by it: see StateSource.rest."""
+    """A Store that hibernates the runtime. No call is lost by it: see StateSource.rest."""
     states.rest()
     return states.last()
 
 
 def target_of(message: runtime_pb2.GoBackTo) -> int | str:
-    """The checkpoint that is named."""
+    """The number or label of the checkpoint."""
     return message.label if message.WhichOneof("target") == "label" else message.number
 
 
 def store(served: ServedRuntime, work: Store, told: Callable[[Answer], None]) -> None:
-    """Begins it. told: called with the answer, on any thread.
+    """Begins the operation. told: called with the answer, on any thread.
 
-    Raises UsageError for a runtime of which nothing is stored, UnavailableError while this is under way for another,
-    and while a patch is applied: what is there then is nobody's state.
+    Raises UsageError for a runtime without stored states, UnavailableError while one is running for another client,
+    and while a patch is applied: the intermediate state must not be stored.
     """
     if served.hosted.patches.busy:
         raise UnavailableError("a patch or build of this runtime is under way; try again behind it")
@@ -82,7 +82,7 @@ def _carry_out(
     answer: Answer
     try:
         answer = work(states)
-    except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+    except Exception as error:  # noqa: BLE001  (any error is reported to the client)
         answer = error
     finally:
         served.storing.release()
@@ -102,10 +102,10 @@ Settled = Callable[[QueuedCall, Answer], None]
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Of one stream. token: id of the one that it was opened with.
+    """The requests of one stream. token: id of the token that it was opened with.
 
     settled: called on the loop with a call and its outcome. printed: a cell has output to take. beside: see
-    ClientFrame: then values, files and history are its own.
+    ClientFrame; it then has its own values, files and history.
     """
 
     served: ServedRuntime
@@ -122,7 +122,7 @@ class Requests:
         entry = self.served.books.cell(code, self.token)
 
         def run() -> None:
-            # It was running once, wherever: it must not begin anew where nothing is known of it.
+            # It ran before, here or elsewhere: it must not begin anew where nothing is known of it.
             if cell.heard:
                 call.withdraw = hosted.join(key, listener)
             else:
@@ -138,7 +138,7 @@ class Requests:
         return call
 
     def injection(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> QueuedCall:
-        """content: the values, taken over; None where they are a reference's."""
+        """content: the values, taken over; None for the value of a reference."""
         message, served, values = frame.injection, self.served, content
         has_form = message.form != jail_pb2.PYTHON_VALUE
 
@@ -174,7 +174,7 @@ class Requests:
         return call
 
     def _injected(self, injection: Injection, outcome: Outcome) -> None:
-        """Whether or not anybody still waits for it."""
+        """Called even if no client waits for the outcome any more."""
         if isinstance(outcome, DoneReply):
             self.served.relay.offered(injection)
 
@@ -219,7 +219,7 @@ class Requests:
         return call
 
     def file(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> QueuedCall:
-        """content: of a file to be written, taken over."""
+        """content: for a file to be written, taken over."""
         ask, hosted = self._file_ask(frame.file, content), self.beside or self.client.hosted
 
         def run() -> None:
@@ -296,7 +296,7 @@ class Requests:
         return call
 
     def outcome(self, frame: runtime_pb2.ClientFrame) -> QueuedCall:
-        """Of a call that may have been a cell, or not."""
+        """Requests the outcome of an earlier call, a cell or not."""
 
         def run() -> None:
             self.client.hosted.join(RequestKey(text=frame.outcome.key, missed=listener.missed), listener)

@@ -1,7 +1,7 @@
-"""One stream of one client: what it asks, in the order in which it asks, and what it is told.
+"""One stream of one client: its requests, in order, and the answers.
 
-On the server's loop only. The hot path, a cell for a jail that is there, goes from the frame to the jail's socket
-without another thread; what may block goes to one, and what was asked after it waits.
+On the server's loop only. The hot path, a cell for an existing jail, goes from the frame to the jail's socket without
+another thread; a request that may block goes to a thread, and later requests wait for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Frame = runtime_pb2.ServerFrame
 
 
 class ClientSession:
-    """What a stream stands for. `over` is set when it has to end: with an error, or with None as agreed."""
+    """The state of one stream. `over` is set when the stream has to end: with an error, or with None as agreed."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class ClientSession:
         filled: Callable[[], None],
         drained: Callable[[], None],
     ) -> None:
-        """filled: called when there may be something in the outbox, or nothing left to wait for. drained: when the
-        outbox is not full any more. `begin` comes next.
+        """filled: called when there may be something in the outbox, or nothing left to wait for. drained: called when
+        the outbox is not full any more. Call `begin` next.
         """
         self._served = served
         self._rights = rights
@@ -63,7 +63,7 @@ class ClientSession:
         self._uploads = Uploads(served.hosted.policy, served.books)
 
     def begin(self, client: Client) -> None:
-        """Before the first frame is heard."""
+        """Call this before the first frame is processed."""
         self._client = client
         self._requests = Requests(self._served, client, self._rights.token, self._settled, self._printed)
         self._histories = HistoryRequests(self._served, client, self._rights.token, self._settled)
@@ -88,24 +88,24 @@ class ClientSession:
         self._turns.go_on()
 
     def finish(self) -> None:
-        """The client asks nothing more; it still hears the answers."""
+        """The client sends nothing more; it still receives the answers."""
         self._finishing = True
         self._filled()
 
     @property
     def finished(self) -> bool:
-        """The client asked nothing more, and has been answered."""
+        """Whether the client sends nothing more, and has all answers."""
         return self._finishing and not self._calls
 
     @property
     def has_left(self) -> bool:
-        """The client has said Goodbye, and has been answered."""
+        """Whether the client has sent Goodbye, and has all answers."""
         return self._leaving and not self._calls
 
     # -- frames --
 
     def hear(self, frame: runtime_pb2.ClientFrame) -> None:
-        """Raises ProtocolViolation for what must end the stream. What comes when it is over is not begun."""
+        """Processes a frame. Raises ProtocolViolation, which ends the stream. Ignores frames when it is over."""
         if self.over.done():
             return
         match body := frame.WhichOneof("body"):
@@ -183,7 +183,7 @@ class ClientSession:
             self._fail(opened.call, error)
 
     def _call(self, frame: runtime_pb2.ClientFrame, body: str, content: Content | None) -> QueuedCall:
-        """The call of a frame that is whole. Takes the content over."""
+        """The call of a complete frame. Takes the content over."""
         requests = self._requests
         if frame.beside:
             requests = replace(requests, beside=self._served.full_runs.of(self._client.id, frame.beside))
@@ -247,7 +247,7 @@ class ClientSession:
             self._served.hosted.resume()
 
     def _interrupt(self) -> None:
-        """Of all cells, the one that runs; and only if it is one of this client's."""
+        """Interrupts the running cell, if it is one of this client's."""
         for call in list(self._calls.values()):
             if call.withdraw is not None:
                 call.withdraw(waiting=False)
@@ -289,11 +289,11 @@ class ClientSession:
         self._turns.add(call)
 
     def _sent(self, call: QueuedCall, result: CallResult) -> None:
-        """The call is on its way, or answered, or refused. From now on its outcome owns what it owned."""
+        """The call was sent, or answered, or refused. From now on its outcome owns what it owned."""
         call.dispose = None
         try:
             frame = result()
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is this call's failure and nobody else's)
+        except Exception as error:  # noqa: BLE001  (any error fails this call only)
             self._settled(call, error)
             return
         if not call.settled and call.number not in self._calls and call.withdraw is not None:
@@ -302,7 +302,7 @@ class ClientSession:
             self._answer(call, frame)
 
     def _abandon(self, call: QueuedCall) -> None:
-        """Its client went, or gave it up, while it was being sent."""
+        """The client left, or withdrew the call, while it was being sent."""
         assert call.withdraw is not None
         if call.withdrawn:
             call.withdraw()
@@ -316,7 +316,7 @@ class ClientSession:
             self.outbox.forget(number)
         elif not self._turns.take_back(call):
             call.withdrawn = True
-            self._mute(call)  # and no more: that the runtime is done with it gives its turn back
+            self._mute(call)  # only that: its turn ends when the runtime is done with it
             if call.withdraw is not None:
                 call.withdraw()
 
@@ -338,7 +338,7 @@ class ClientSession:
             self._answer(call, None)
 
     def _answer(self, call: QueuedCall, frame: Frame | None, content: Content | None = None) -> None:
-        """The runtime is done with the call. frame: nothing, if nobody waits for it."""
+        """The runtime is done with the call. frame: None if the client does not wait for it."""
         call.settled = True
         self._served.used()
         if self._calls.pop(call.number, None) is not None and frame is not None:
@@ -348,7 +348,7 @@ class ClientSession:
             self._filled()
 
     def _carried(self, number: int) -> None:
-        """The last chunk of a content is out."""
+        """The last chunk of a content was sent."""
         if number < FIRST_HOST_CALL:
             self._turns.carried()
 
@@ -356,7 +356,7 @@ class ClientSession:
         self.tell(answers.failure(number, error))
 
     def _keep(self, call: QueuedCall, outcome: Outcome) -> None:
-        """A sealed value becomes a reference, which waits for its first holder."""
+        """Makes a sealed value a reference, which waits for its first holder."""
         if not isinstance(outcome, ValueReply) or call.number not in self._calls:
             self._settled(call, outcome)
             return
@@ -377,7 +377,7 @@ class ClientSession:
     # -- the end --
 
     def close(self) -> None:
-        """The stream has ended. What runs goes on for a client that may come back; what waited never ran."""
+        """The stream has ended. Running calls go on for a client that may reconnect; waiting calls never run."""
         self._uploads.close()
         self._turns.close()
         calls, self._calls = list(self._calls.values()), {}

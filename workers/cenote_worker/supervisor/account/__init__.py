@@ -1,1 +1,1 @@
-"""What a jail uses and who holds its limits: a control group, or a watchdog that reads /proc."""
+"""Measures what a jail uses and enforces its limits: with a control group, or with a watchdog that reads /proc."""

@@ -1,4 +1,4 @@
-"""Chooses who holds the limits of a jail as a whole: a control group where one can be had, else a watchdog."""
+"""Chooses what enforces the limits of a jail as a whole: a control group where one can be made, else a watchdog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.zygote.client import ZygoteFacts
 
 WARDEN = 1
-"""A jail's first process is a task of its group too, and not one of the policy's."""
+"""A jail's first process is a task of its group too, and the policy does not count it."""
 
 
 _FOR_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -37,10 +37,10 @@ class Accounting:
         self._without: OSError | None = None
 
     def group_for(self, policy: SandboxPolicy, facts: ZygoteFacts, arrival: ExitStack) -> JailGroup | None:
-        """A group for a jail that will have been started when `arrival` is closed, None when a watchdog will do.
+        """A group for a jail that has been started when `arrival` is closed; None when a watchdog will do.
 
-        Raises UnavailableError when the policy wants a group and none can be made; OSError when this process has no
-        descriptor left, which says nothing about control groups.
+        Raises UnavailableError when the policy requires a group and none can be made; OSError when this process has
+        no descriptor left, which says nothing about control groups.
         """
         if policy.limits == "watchdog":
             return None
@@ -59,7 +59,7 @@ class Accounting:
             return None
 
     def account(self, policy: SandboxPolicy, ends: JailEnds) -> JailAccount:
-        """For a jail with these ends. Of them it takes over the group."""
+        """The account of a jail with these ends. It takes over the group among them."""
         worker = WorkerProcess(pid_of(ends.pidfd))
         limit = MemoryLimit(policy=policy.memory_bytes, base=ends.base)
         if ends.group is not None:
@@ -69,15 +69,15 @@ class Accounting:
         return ProcessTreeAccount(worker, limit, self._watchdog, disk)
 
     def sweep_groups(self) -> None:
-        """From time to time, where others supervise the jails of these groups."""
+        """Call this from time to time where other processes supervise the jails of these groups."""
         with self._lock:
             groups = self._groups
         if groups is not None:
-            with suppress(OSError):  # a group went meanwhile: the next sweep does better
+            with suppress(OSError):  # a group was removed meanwhile: the next sweep removes the rest
                 groups.sweep()
 
     def remove_groups(self) -> None:
-        """At the end of the client, when its jails have ended."""
+        """Call this at the end of the client, when its jails have ended."""
         with self._lock:
             groups, self._groups = self._groups, None
         if groups is not None:
@@ -97,10 +97,10 @@ class Accounting:
 
 
 def open_disk(pidfd: int, isolation: LevelName) -> int:
-    """A jail's disk where it is its own and in memory, else -1.
+    """A descriptor of the jail's disk if the jail has its own disk in memory, else -1.
 
-    Opened before the jail's code runs: by name, later, it could be something else. At `strict` the warden may not be
-    looked into; at `gvisor` there is only gVisor to look into, and its later processes have other roots.
+    It is opened before the jail's code runs: later, the same name could be something else. At `strict` the warden's
+    /proc files cannot be read; at `gvisor` only gVisor's can, and its later processes have other roots.
     """
     if isolation not in ("strict", "gvisor"):
         return -1

@@ -37,7 +37,7 @@ class ControlGroupAccount:
         *,
         own_kernel: bool = False,
     ) -> None:
-        """own_kernel: the jail's, which turns the kill of a process of its own into some end of one of the jail's."""
+        """own_kernel: the jail has its own kernel, which may report a process that was killed as some other end."""
         self._group = group
         self._worker = worker
         self._limit = limit
@@ -62,7 +62,7 @@ class ControlGroupAccount:
 
     def spent(self) -> MeasuredUsage:
         peak = self._group.peak()
-        # Only a group that came to its limit can have lost a process to it: else there is nothing to look up.
+        # Only a group that reached its limit can have lost a process to it; otherwise the lookup is not needed.
         killed = self._newly_killed() if peak >= self._limit.total - MIB else 0
         return MeasuredUsage(
             cpu=max(self._cpu_seconds() - self._begun.cpu, 0.0),
@@ -84,7 +84,7 @@ class ControlGroupAccount:
         """Nothing to do: the kernel watches."""
 
     def sparing(self, inode: int) -> AbstractContextManager[None]:  # noqa: ARG002
-        """The kernel knows who has filled it."""
+        """Does nothing: the kernel knows which jail has filled the file."""
         return nullcontext()
 
     def follow(self, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Who counts what a jail uses, and holds the limits of the jail as a whole. Nothing here is the jail's own word."""
+"""Measures a jail's use and enforces the limits of the jail as a whole. Nothing here relies on the jail's reports."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from cenote_worker.supervisor.exit_reason import JailExit
 MIB = 2**20
 
 _NEAR = 4
-"""One part in so many of the limit that is left."""
+"""The part of the limit that is left when a jail counts as near it: one in this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredUsage:
-    """Of one cell, as `CellUsage` has it. killed: processes that the kernel ended for memory, the jail living on.
+    """The use of one cell, as in `CellUsage`.
 
+    killed: processes that the kernel ended for memory while the jail lives on.
     crowded: the jail came near its limit.
     """
 
@@ -39,7 +40,7 @@ class UsageBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimit:
-    """policy: bytes of the policy. base: what the jail has from its zygote, and may come to own by writing to it."""
+    """policy: bytes of the policy. base: bytes shared with the zygote, which the jail may come to own by writing."""
 
     policy: int
     base: int
@@ -49,7 +50,7 @@ class MemoryLimit:
         return self.policy + self.base
 
     def is_near(self, used: int) -> bool:
-        """Whether a cell that changes much could come to the limit for what older snapshots hold."""
+        """Whether a cell that changes much could reach the limit because of the memory of older snapshots."""
         return used > self.total - self.total // _NEAR
 
     def against(self, used: int) -> str:
@@ -61,7 +62,7 @@ class MemoryLimit:
 
 
 class JailAccount(Protocol):
-    """Of one jail. `begin` and `spent` come in pairs, under the supervisor's lock, and must be cheap."""
+    """The account of one jail. `begin` and `spent` come in pairs, under the supervisor's lock, and must be cheap."""
 
     @property
     def mode(self) -> str:
@@ -71,28 +72,28 @@ class JailAccount(Protocol):
         """A cell is about to be sent."""
 
     def resume(self, begun: UsageBaseline) -> None:
-        """A cell is running that began when another process kept this account."""
+        """A cell is running that began when another process had this account."""
 
     def spent(self) -> MeasuredUsage:
         """The cell has ended."""
 
     def explain(self, found: JailExit) -> JailExit:
-        """What is known of the jail's end beyond what its warden said, which is the jail's word."""
+        """What is known of the jail's end beyond its warden's report, which comes from inside the jail."""
 
     def watch(self, condemn: EndJail) -> None:
-        """Begins to hold the limits that the kernel does not hold by itself."""
+        """Begins to enforce the limits that the kernel does not enforce by itself."""
 
     def follow(self, pid: int) -> None:
         """Another process is the jail's worker now. pid: as the jail sees it."""
 
     def sparing(self, inode: int) -> AbstractContextManager[None]:
-        """Meanwhile the jail has a memory file open that it does not pay for."""
+        """While the context is open, the jail has a memory file open that does not count against it."""
 
     def close(self) -> None:
         """The jail has ended, or is about to."""
 
     def let_go(self) -> None:
-        """Another process keeps the jail's account from now on; the jail lives on."""
+        """Another process has the jail's account from now on; the jail lives on."""
 
 
 class EndJail(Protocol):

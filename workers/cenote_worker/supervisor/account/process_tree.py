@@ -1,7 +1,7 @@
 """A jail without a control group: a thread measures its processes from outside and ends it when they use too much.
 
-Looking takes time, which the reactor does not have, so one watchdog thread looks at all jails of a process. It
-looks more often the less room there is, and at once when the kernel reports that the machine's memory is short
+Measuring takes time, which the reactor does not have, so one watchdog thread measures all jails of a process. It
+measures more often the less room there is, and at once when the kernel reports that the machine's memory is short
 (PSI, since Linux 4.20).
 """
 
@@ -23,18 +23,18 @@ from cenote_worker.supervisor.account.worker_process import WorkerProcess, anony
 from cenote_worker.supervisor.exit_reason import JailExit
 
 STALLED: Final = 100_000
-"""Microseconds, of a window, that something has to have waited for memory. A machine with enough of it has none."""
+"""Microseconds per window that some task has to have waited for memory. With enough memory no task waits."""
 
 WINDOW: Final = 2_000_000
-"""Microseconds. Who has no privilege may only ask for multiples of these."""
+"""Microseconds. A process without privileges may only ask for multiples of this."""
 
 FILE: Final = "/proc/pressure/memory"
 
 
 def memory_trigger(file: str = FILE) -> int | None:
-    """A descriptor that polls as POLLPRI once in each window in which memory was short; None where there is none.
+    """A descriptor that polls as POLLPRI once in each window in which memory was short; None without kernel support.
 
-    The kernel may report once at the beginning, for all that has been before.
+    The kernel may report once at the beginning, for everything that happened before.
     """
     try:
         trigger = os.open(file, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,7 +62,7 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """One thread for all jails of a process: looking takes time, which the reactor has none of."""
+    """One thread for all jails of a process: measuring takes time, which the reactor does not have."""
 
     def __init__(self, pressure: Callable[[], int | None] = memory_trigger) -> None:
         """pressure: gives a descriptor on which POLLPRI says that memory is short."""
@@ -73,10 +73,10 @@ class Watchdog:
         self._poll = select.poll()
         self._poll.register(self._wakeup, select.POLLIN)
         self._looks = False
-        """Whether the thread is there."""
+        """Whether the thread runs."""
 
     def add(self, one: Watched) -> None:
-        """Raises UnavailableError where the machine has no thread left to look at it."""
+        """Raises UnavailableError where the machine has no thread left to measure it."""
         with self._lock:
             if not self._looks:
                 begin_thread("cenote-watchdog", self._run)
@@ -90,7 +90,7 @@ class Watchdog:
             self._watched.discard(one)
 
     def hurry(self) -> None:
-        """Somebody's `due` has come nearer."""
+        """Wakes the thread, because the `due` of a watched jail is earlier now."""
         os.eventfd_write(self._wakeup, 1)
 
     def _listen(self) -> None:
@@ -107,7 +107,7 @@ class Watchdog:
                     one.due = time.monotonic() + 1
 
     def _wait(self) -> list[Watched]:
-        """Those that are due, or when memory is short those that may be; waits until there is one."""
+        """Those that are due, or when memory is short those that are past `soonest`; waits until there is one."""
         short = False
         while True:
             now = time.monotonic()
@@ -134,28 +134,28 @@ SHORTEST: Final = 0.01
 """Seconds between two looks at a jail that is near its limit."""
 
 LONGEST: Final = 0.5
-"""The same for one that is far from it."""
+"""The same for a jail that is far from its limit."""
 
 IDLE: Final = 2.0
-"""The same while no cell runs; what a cell left running in the background is still bounded."""
+"""The same while no cell runs; what a cell left running in the background is still limited."""
 
 MAPPINGS_IDLE: Final = 10.0
-"""Seconds between two looks at the mappings of a jail in which no cell runs, of which each takes ten times a usual
-look. While one runs it is LONGEST."""
+"""Seconds between two looks at the mappings of a jail in which no cell runs; each takes ten times as long as a usual
+look. While a cell runs it is LONGEST."""
 
 SPEED: Final = 4 * 2**30
-"""Bytes per second that a jail is taken to be able to fill: between two looks it comes half-way to its limit."""
+"""Bytes per second that a jail is assumed to be able to fill: between two looks it comes half-way to its limit."""
 
 SHARE: Final = 8
-"""Looking may take one part in so many of the time of a CPU, however many processes a jail starts."""
+"""Measuring may take one part in this number of the time of a CPU, however many processes a jail starts."""
 
 WAITING: Final = 4
-"""A second of waiting for the CPU, or for the kernel, counts as one of looking divided by this: a jail that keeps all
-CPUs busy must not be looked at the more rarely for it, nor the others because of it."""
+"""A second of waiting for the CPU, or for the kernel, counts as one of measuring divided by this: a jail that keeps
+all CPUs busy must not be measured less often for it, and must not slow the measuring of others."""
 
 
 HIDING: Final = 2.0
-"""Seconds for which a process may hide what it holds: each does as it starts, and machines are busy."""
+"""Seconds for which a process may hide its memory: each process does while it starts, and machines are busy."""
 
 _HIDES: Final = (
     "a process of the runtime ran a program that its user may not read, which hides its memory from the watchdog, "
@@ -184,7 +184,7 @@ class _Cost:
 
 
 class ProcessTreeAccount:
-    """See JailAccount, and Watched. disk: a descriptor of the jail's disk, this object's to close; -1 for none."""
+    """See JailAccount, and Watched. disk: a descriptor of the jail's disk, which this object closes; -1 for none."""
 
     def __init__(self, worker: WorkerProcess, limit: MemoryLimit, watchdog: Watchdog, disk: int) -> None:
         self._worker = worker
@@ -200,7 +200,7 @@ class ProcessTreeAccount:
         self._peak = 0
         self._mapped_only = 0
         self._hidden: dict[int, float] = {}
-        """Processes of which nothing can be seen, and since when."""
+        """Processes whose memory cannot be seen, and since when."""
         self._hides = False
         self._mappings_due = time.monotonic() + LONGEST
         self._idle = True
@@ -238,7 +238,7 @@ class ProcessTreeAccount:
         )
 
     def explain(self, found: JailExit) -> JailExit:
-        """The warden's guess stands: the machine's counter of such kills has risen, whosever they were."""
+        """The warden's guess stands: the machine's counter of such kills does not say whose they were."""
         return found
 
     def look(self) -> None:
@@ -261,7 +261,7 @@ class ProcessTreeAccount:
         if used > self._limit.total:
             condemn(JailExit(reason="memory", detail=self._limit.against(used)))
         elif self._hides:
-            self._hides, self._hidden = False, {}  # what follows the worker has done nothing yet
+            self._hides, self._hidden = False, {}  # the worker's successor has done nothing yet
             condemn(JailExit(reason="memory", text=_HIDES))
 
     def _used(self) -> int:
@@ -280,7 +280,7 @@ class ProcessTreeAccount:
         self._look_for_hidden()
 
     def _look_for_hidden(self) -> None:
-        """Each process hides what it holds for a moment as it starts. Who cannot see the worker's sees none."""
+        """A process hides its memory for a moment as it starts. If the worker's cannot be seen, no process's can."""
         found, now = tree_memory.hidden(self._worker.warden), time.monotonic()
         if self._worker.pid in found:
             found = frozenset()

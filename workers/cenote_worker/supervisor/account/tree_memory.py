@@ -1,10 +1,10 @@
-"""How much memory the processes of a jail use, added up from outside, where no control group does it.
+"""How much memory the processes of a jail use, added up from outside, where no control group counts it.
 
-Counted are private pages, swapped ones and the tables of all pages, shared ones by proportion, what waits in
-sockets and pipes, and files in memory: those that a descriptor is open on, mapped ones, and those on its disk. A
-memory file that is only in a socket's queue is missed; of one that is only mapped, a process that is not root sees
-what was touched through the mapping. Of a process that runs a program which its user may not read, only root sees
-what is open.
+This counts private pages, swapped ones and the tables of all pages, shared ones by proportion, bytes that wait in
+sockets and pipes, and files in memory: those that a descriptor is open on, mapped ones, and those on the jail's disk.
+A memory file that is only in a socket's queue is missed; of one that is only mapped, a process that is not root sees
+only the pages touched through the mapping. Of a process that runs a program which its user may not read, only root
+sees the open files.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from cenote_worker.zygote.processes import descendants
 
 
 def mapped_files(pid: int, device: int) -> Mapping[int, str]:
-    """`{inode: a path that leads to it}`, of files on `device`. Of a process that has gone, nothing.
+    """`{inode: a path that leads to it}`, of files on `device`. Empty for a process that has ended.
 
-    Only the privileged may follow the paths; stat of them raises PermissionError for others.
+    Only privileged processes may follow the paths; stat of them raises PermissionError for others.
     """
     mark = _name_of(device)
     found = {}
@@ -42,7 +42,7 @@ def mapped_files(pid: int, device: int) -> Mapping[int, str]:
 
 
 def _fields(path: str, mark: bytes) -> Iterator[list[bytes]]:
-    """The lines of files on a device, split. Most processes have none, which is seen at once."""
+    """The lines of files on a device, split. Most processes have none, which one search over the text shows."""
     try:
         with open(path, "rb") as maps:
             text = maps.read()
@@ -58,8 +58,8 @@ def _fields(path: str, mark: bytes) -> Iterator[list[bytes]]:
 def touched(pid: int, device: int, known: Collection[int]) -> int:
     """Bytes of files on `device` that a process has read or written through its mappings, shared ones by proportion.
 
-    For who may not follow the paths: what was filled by other means and only mapped is not in it. known: inodes of
-    files that are left out.
+    For callers that may not follow the paths: pages filled by other means and only mapped are not counted. known:
+    inodes of files that are left out.
     """
     mark = _name_of(device)
     total = share = 0
@@ -84,16 +84,16 @@ def _name_of(device: int) -> bytes:
 
 
 MAX_DESCRIPTORS: Final = 2_000
-"""Looked at per turn. A jail with more has some of them looked at by chance: looking must stay short."""
+"""Descriptors looked at per turn. Of a jail with more, a random sample is looked at: measuring must stay short."""
 
 _BLOCK: Final = 512
 
 _SPARSE: Final = 8
-"""A process whose page tables take one part in so many of the limit, instead of one in 512 of its memory, has been
-touching pages here and there. To tell which of them it shares, the kernel walks these tables, for seconds."""
+"""A process whose page tables take one part in this number of the limit, instead of one in 512 of its memory, has
+touched pages here and there. To tell which of them it shares, the kernel walks these tables, for seconds."""
 
 _SO_MEMINFO: Final = 55
-"""Since Linux 4.12: what a socket holds, whatever its family."""
+"""Since Linux 4.12: the memory of a socket, whatever its family."""
 
 _MEMINFO: Final = struct.Struct("9I")
 _READ, _WRITTEN, _QUEUED, _BACKLOG = 0, 2, 5, 7
@@ -102,11 +102,11 @@ _READ, _WRITTEN, _QUEUED, _BACKLOG = 0, 2, 5, 7
 def memory_of(
     warden: int, disk: int, spared: int, limit: int, mapped_only: int, lent: Collection[int] = ()
 ) -> int:
-    """Bytes; above `limit` exactly, below it an upper bound, which is many times faster to have.
+    """Bytes; above `limit` exactly, below it an upper bound, which is many times faster to compute.
 
-    disk: a descriptor of the jail's own disk in memory, -1 when it has none. spared: what the warden had when it
-    started; it is the zygote's, and only root may see that it is shared. mapped_only: see the function of that name.
-    lent: inodes of files that processes of the jail have open, and that somebody else pays for.
+    disk: a descriptor of the jail's own disk in memory, -1 when it has none. spared: bytes the warden had when it
+    started; they are the zygote's, and only root may see that they are shared. mapped_only: see the function of that
+    name. lent: inodes of files that processes of the jail have open, and that count against another owner.
     """
     pids = descendants(warden)
     own = max(anonymous_resident(warden) - spared, 0)
@@ -166,7 +166,7 @@ def _hides(pid: int) -> bool:
         sizes = _Sizes.of(pid)
         return (
             sizes is not None and sizes.tables > 0
-        )  # one that has ended, and was not waited for, has no memory
+        )  # a process that has ended, and was not waited for, has no memory
     except OSError:
         return False
     return False
@@ -174,7 +174,7 @@ def _hides(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Bytes of a process, each page in full. Anybody may read them. private: swapped pages too."""
+    """Bytes of a process, each page in full. Any process may read them. private: swapped pages too."""
 
     private: int
     shared: int
@@ -221,9 +221,10 @@ def _disk_used(disk: int) -> int:
 
 @dataclass(slots=True)
 class _Opened:
-    """files: bytes of those in memory, by inode. links: where one descriptor of each socket and pipe is, by inode.
+    """files: bytes of those in memory, by inode. links: the path of one descriptor of each socket and pipe, by inode.
 
-    seen: descriptors of links that were looked at, of which several may lead to one. share: how many of all were.
+    seen: descriptors of links that were looked at; several may lead to one link. share: the part of all descriptors
+    that was looked at.
     """
 
     files: dict[int, int] = field(default_factory=dict)
@@ -233,7 +234,7 @@ class _Opened:
 
     @property
     def factor(self) -> float:
-        """How many links there are for each that was seen, by how often one was met again."""
+        """Estimated number of links for each one seen, computed from how often a link was seen again."""
         low, high = float(len(self.links)), len(self.links) / self.share
         if self.share == 1 or not self.links:
             return 1.0
@@ -247,7 +248,7 @@ class _Opened:
 
 
 def _opened(pids: Iterable[int], device: int) -> _Opened:
-    """What the processes have open."""
+    """The files, sockets and pipes that the processes have open."""
     paths = list(_descriptors(pids))
     opened = _Opened(share=min(MAX_DESCRIPTORS / max(len(paths), 1), 1.0))
     for path in _some(paths):
@@ -262,12 +263,12 @@ def _opened(pids: Iterable[int], device: int) -> _Opened:
 
 
 def _under_way(opened: _Opened) -> int:
-    """Bytes that the kernel holds of what was written to sockets and pipes and not read yet."""
+    """Bytes in the kernel that were written to sockets and pipes and not read yet."""
     total, pidfds = 0, dict[int, int]()
     try:
         for path in opened.links.values():
             _, _, pid, _, number = path.split("/")
-            with suppress(OSError):  # it has ended, or may not be seen
+            with suppress(OSError):  # the process has ended, or may not be seen
                 pidfd = pidfds.setdefault(int(pid), -1)
                 if pidfd < 0:
                     pidfd = pidfds[int(pid)] = os.pidfd_open(int(pid))
@@ -280,8 +281,8 @@ def _under_way(opened: _Opened) -> int:
 
 
 def _waiting(link: int) -> int:
-    """See above. Takes the descriptor over. Of a pipe in which anything is, all that it can hold: each write may have
-    a page of its own. Raises OSError."""
+    """The bytes of one link; see `_under_way`. Takes the descriptor over. For a pipe that is not empty, its full
+    capacity: each write may have a page of its own. Raises OSError."""
     try:
         if stat.S_ISSOCK(os.fstat(link).st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(link)) as found:

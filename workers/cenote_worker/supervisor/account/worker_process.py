@@ -1,4 +1,4 @@
-"""The namespace process as the kernel shows it to a process outside: cheap readings, none of them the jail's word."""
+"""The namespace process as the kernel shows it to another process: cheap readings, none reported by the jail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pid_of(pidfd: int) -> int:
 
 
 class WorkerProcess:
-    """The child of a jail's warden. Readings of what is gone, or may not be seen, are 0."""
+    """The child of a jail's warden. Readings of a process that has ended, or may not be seen, are 0."""
 
     def __init__(self, warden: int) -> None:
         self.warden = warden
@@ -29,7 +29,7 @@ class WorkerProcess:
         self._watch(next(iter(self._children()), -1))
 
     def follow(self, pid: int) -> None:
-        """Another child of the warden is the worker now. pid: as it is in the innermost pid namespace."""
+        """Another child of the warden is the worker now. pid: its pid in the innermost pid namespace."""
         self.close()
         self.pid = -1
         self._watch(next((child for child in self._children() if _innermost_pid(child) == pid), -1))
@@ -45,7 +45,7 @@ class WorkerProcess:
             return 0.0
 
     def written(self) -> int:
-        """Bytes that it and the children it has waited for gave to `write`: to files, and to pipes."""
+        """Bytes that it, and the children it has waited for, passed to `write`: to files, and to pipes."""
         if self._io < 0:
             return 0
         try:
@@ -55,7 +55,7 @@ class WorkerProcess:
             return 0
 
     def resident(self) -> int:
-        """Bytes of memory that it has to itself or shares with its forebears; mapped files are not in it."""
+        """Bytes of memory that are private to it or shared with its ancestors, without mapped files."""
         try:
             return _anonymous(os.pread(self._sizes, _MAX_FILE, 0)) if self._sizes >= 0 else 0
         except OSError:
@@ -91,7 +91,7 @@ def _innermost_pid(pid: int) -> int:
 
 
 def anonymous_resident(pid: int) -> int:
-    """What anybody may read of a process, even of one that has made itself unreadable."""
+    """Bytes of anonymous memory. Any process may read this, even of a process that has made itself unreadable."""
     with suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:
         return _anonymous(file.read())
     return 0

@@ -1,6 +1,6 @@
 """The socket on which a jail calls functions of its client: checked calls in, answers out.
 
-A jail may be slow to take answers, or never take them. Answers are queued, so that nobody outside waits for it.
+A jail may be slow to take answers, or never take them. Answers are queued, so that no other thread waits for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATIENCE: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A packet, and what travels with it: whoever holds this owns that."""
+    """A packet, and the contents that travel with it. The owner of this object owns them."""
 
     call_id: int
     data: bytes
@@ -46,7 +46,7 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Bytes that are held for it."""
+        """Bytes of the packet and its contents."""
         return len(self.data) + (self.content.size if self.content is not None else 0)
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class Outgoing:
 
 
 class HostAnswers:
-    """The sending half of a host line. From any thread, the reactor's and a client's event loop among them.
+    """The sending half of a host channel. Safe to use from any thread: the reactor's, a client's event loop.
 
     limit: bytes that may wait. sent: called with the number of a call whose answer has left. What does not fit the
     socket waits here, and a thread sends it: one for a jail that does not read, none for any other.
@@ -72,7 +72,7 @@ class HostAnswers:
         self._open = True
 
     def put(self, answer: Outgoing) -> None:
-        """Sends it, now or later; takes it over. Never waits for the jail."""
+        """Sends the answer, now or later; takes it over. Never waits for the jail."""
         with self._lock:
             if not self._open:
                 answer.close()
@@ -80,7 +80,7 @@ class HostAnswers:
                 self._keep(answer)
 
     def close(self) -> None:
-        """Nothing is sent any more. The socket is its owner's to close."""
+        """Nothing is sent any more. The owner closes the socket."""
         with self._lock:
             self._give_up()
 
@@ -94,7 +94,7 @@ class HostAnswers:
 
     def _begin(self) -> None:
         try:
-            # The socket may be closed, and its number be another's, while the thread waits.
+            # While the thread waits, the socket may be closed and its number be reused.
             own = self._sock.dup()
         except OSError:  # no descriptor is left for it
             self._hang_up()
@@ -133,7 +133,7 @@ class HostAnswers:
         return True
 
     def _hang_up(self) -> None:
-        """The jail hears nothing any more, and is heard no more."""
+        """The jail gets nothing any more, and nothing is read from it."""
         if self._open:
             with suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
@@ -151,14 +151,14 @@ MAX_PENDING = 10_000
 """Calls of one jail that may wait for their answers."""
 
 MAX_ATTACHED = 256
-"""Of those, with contents in memory of their own: each is a descriptor or two here, of which a process has some ten
-thousand for all its jails."""
+"""Calls with contents in memory of their own. Each is a descriptor or two here, and a process has some ten thousand
+for all its jails."""
 
 MAX_NAME = 200
 """Characters of a target's or a method's name."""
 
 MAX_ERROR = 10_000
-"""Characters of what a host function's exception says; of a group, as many again for all that is in it."""
+"""Characters of a host function's exception; for a group, as many again for all its members together."""
 
 MAX_CLASS = 1_000
 MAX_GROUPS = 5
@@ -175,9 +175,9 @@ LEFT = (
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """A jail wants `target` (and there `method`, if not empty) called. Whoever takes it owns the contents.
+    """A jail wants `target` (and there `method`, if not empty) called. The receiver owns the contents.
 
-    info: what the jail says of `opaque`.
+    info: the jail's description of `opaque`.
     """
 
     id: int
@@ -190,7 +190,7 @@ class HostCall:
 
     @property
     def origin(self) -> int:
-        """The number that the jail gave it: here, the one that it has."""
+        """The number that the jail gave the call: here, its `id`."""
         return self.id
 
     @property
@@ -224,7 +224,7 @@ class HostHandler(Protocol):
         """Starts the call; `line.answer` is called once, from any thread."""
 
     def cancel(self, call_id: int) -> None:
-        """Nobody waits for this call any more."""
+        """The jail does not wait for this call any more."""
 
     def release(self, reference: int) -> None:
         """The jail has dropped a reference."""
@@ -234,13 +234,13 @@ class HostHandler(Protocol):
 
 
 class HostLog(Protocol):
-    """What is written down of host calls, if somebody may have to go on from there."""
+    """The record of host calls, for a supervisor that may have to take over."""
 
     def receive_call(self, sock: socket.socket) -> Packet | None:
         """As `receive_packet` does."""
 
     def answered(self, call_id: int) -> None:
-        """An answer has left, or nobody waits for it any more."""
+        """An answer has left, or the jail does not wait for it any more."""
 
 
 class NoHostLog:
@@ -278,7 +278,7 @@ class HostCallChannel:
     ) -> None:
         """assembly: for a jail that sends its packets in pieces.
 
-        orphans: calls that a former supervisor heard and may not have answered.
+        orphans: calls that a former supervisor received and may not have answered.
         """
         sock.setblocking(False)
         self._sock = sock
@@ -297,7 +297,7 @@ class HostCallChannel:
         return self._sock.fileno()
 
     def disown(self) -> None:
-        """Tells the jail that nobody knows what became of the orphans."""
+        """Answers the orphans with a failure: what became of them is unknown."""
         for call_id in self._orphans:
             self.answer(call_id, HostFailure("RuntimeError", LEFT))
 
@@ -329,7 +329,7 @@ class HostCallChannel:
         self._answers.put(Outgoing(call_id, reply.SerializeToString(), descriptors, content))
 
     def abandon(self) -> None:
-        """Whoever made the pending calls is gone, and nobody waits for them."""
+        """The process that made the pending calls is gone, and nothing waits for their answers."""
         pending, self._pending, self._attached = self._pending, set(), set()
         for call_id in pending:
             self._handler.cancel(call_id)
@@ -359,7 +359,7 @@ class HostCallChannel:
             packet.close()
 
     def _cancel(self, call_id: int) -> None:
-        if call_id not in self._pending:  # it may have been answered; and a jail may say anything, for ever
+        if call_id not in self._pending:  # it may have been answered; and a jail may send anything
             return
         self._pending.discard(call_id)
         self._attached.discard(call_id)
@@ -382,7 +382,7 @@ class HostCallChannel:
         info = read_info(message.info) if message.HasField("info") else None
         target, method = message.target, message.method
         call = HostCall(message.id, target, method, arguments, opaque, message.reference, info)
-        if message.id in self._orphans:  # it still stood in the socket, and has its answer
+        if message.id in self._orphans:  # it was still in the socket, and has its answer
             call.close()
             return
         if len(self._pending) >= MAX_PENDING:
@@ -428,7 +428,7 @@ def from_failure(failure: HostFailure) -> jail_pb2.HostError:
 
 
 def to_failure(message: jail_pb2.HostError) -> HostFailure:
-    """Bounded, whoever wrote it."""
+    """Bounded, so the message may come from an untrusted process."""
     return bounded_failure(message, _read)
 
 
@@ -444,7 +444,7 @@ def _read(message: jail_pb2.HostError) -> Failed[jail_pb2.HostError]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Generic[Source]):
-    """What an exception says. kind: the name of its class. members: what a group is made of."""
+    """The content of an exception. kind: the name of its class. members: of an exception group."""
 
     kind: str
     text: str
@@ -454,7 +454,7 @@ class Failed(Generic[Source]):
 
 
 def bounded_failure(source: Source, read: Callable[[Source], Failed[Source]]) -> HostFailure:
-    """A jail gets it in one packet."""
+    """Bounded so that a jail gets it in one packet."""
     exceptions, characters = MAX_IN_GROUPS, MAX_ERROR
 
     def taken(text: str) -> str:

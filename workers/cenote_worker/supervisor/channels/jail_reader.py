@@ -1,4 +1,4 @@
-"""Reads what a jail says, in the order in which it was said: its packets, its pipes and its host calls.
+"""Reads what a jail sends, in the order in which it was sent: its packets, its pipes and its host calls.
 
 The pipes carry what child processes and C code write to descriptors 1 and 2. The channel for host calls comes with
 the first host function; most jails have none.
@@ -62,23 +62,23 @@ _MAX_LAST_PACKETS: Final = 10_000
 
 
 class JailReaderOwner(Protocol):
-    """Hears what is read, under the lock. It may pause or deafen the intake meanwhile."""
+    """Gets what is read, under the lock. It may pause or deafen the reader meanwhile."""
 
     def heard(self, event: JailEvent) -> None:
-        """A packet. Raises ProtocolViolation for what may not be said now."""
+        """A packet. Raises ProtocolViolation for one that may not be sent now."""
 
     def piped(self, stream: StreamName, text: str) -> None:
-        """What child processes and C code have written."""
+        """Output that child processes and C code have written."""
 
     def violated(self, violation: ProtocolViolation) -> None:
-        """The jail has said what it may not say. Nothing more is read in this turn."""
+        """The jail has sent what it may not send. Nothing more is read in this turn."""
 
     def hung_up(self) -> None:
         """No packet will ever come: every process of the jail has closed its end, or one has shut it."""
 
 
 class JailReader:
-    """Of one jail. Used under the lock and on the reactor's thread.
+    """The reader of one jail. Used under the lock and on the reactor's thread.
 
     On any thread: `deafen`, and `replay` before anything is watched. Without the lock: `close`.
     """
@@ -117,7 +117,7 @@ class JailReader:
                 self._reactor.watch(pipe.descriptor, partial(self._on_pipe, pipe))
 
     def pause(self) -> None:
-        """Whoever listens is slow: nothing is read until `resume`, and the jail waits when its buffers are full."""
+        """The listener is slow: nothing is read until `resume`, and the jail waits when its buffers are full."""
         self._paused = True
         self._unwatch()
 
@@ -128,18 +128,18 @@ class JailReader:
             self.watch()
 
     def deafen(self) -> None:
-        """No packet is taken any more: what a condemned jail says while it dies must not pass for an answer."""
+        """Takes no packet any more: what a condemned jail sends while it dies must not count as an answer."""
         self._deaf = True
 
     def replay(self, packet: Packet) -> None:
-        """Hears a packet that was read before."""
+        """Handles a packet that was read before."""
         try:
             self._hearer.heard(self._parse(packet))
         except ProtocolViolation as violation:
             self._hearer.violated(violation)
 
     def empty_pipes(self) -> None:
-        """Takes what stands in them: it was written before what was heard last."""
+        """Reads the pipes until they are empty: their bytes were written before the last packet was sent."""
         for pipe in self._pipes:
             pipe.read()
 
@@ -151,7 +151,7 @@ class JailReader:
         self._deaf = True
 
     def close(self) -> None:
-        """Before the jail's ends are closed."""
+        """Call this before the jail's ends are closed."""
         self._paused, self._deaf = False, True
         self._unwatch()
         if self._assembly is not None:
@@ -166,7 +166,7 @@ class JailReader:
             self._read(PACKETS_PER_TURN)
 
     def _on_pipe(self, pipe: PipeReader) -> None:
-        """Reads a pipe, but only behind every packet that was sent before its bytes were written."""
+        """Reads a pipe, but only after every packet that was sent before its bytes were written."""
         with self._lock:
             if not self._read(PACKETS_PER_TURN):
                 return
@@ -202,18 +202,18 @@ class JailReader:
 
 
 class HostCallReader:
-    """Of one jail."""
+    """The reader of one jail's host calls."""
 
     def __init__(
         self, reactor: Reactor, lock: threading.RLock, violated: Callable[[ProtocolViolation], None]
     ) -> None:
-        """violated: told when the jail has said there what it may not say."""
+        """violated: called when the jail has sent what it may not send on its host channel."""
         self._reactor = reactor
         self._lock = lock
         self._violated = violated
         self._line: HostCallChannel | None = None
         self._far_end: socket.socket | None = None
-        """The jail's, for each process of it that has not got that: one that has come of an earlier state."""
+        """The jail's end, for each of its processes that does not have it: one restored from an earlier state."""
         self._deaf = False
 
     @property
@@ -221,7 +221,7 @@ class HostCallReader:
         return self._line is not None
 
     def far_end(self) -> socket.socket | None:
-        """The jail's end of the line that there is, for whoever closes it; None where there is none."""
+        """A duplicate of the jail's end of the channel, which the caller closes; None where there is no channel."""
         with self._lock:
             return None if self._far_end is None else self._far_end.dup()
 
@@ -232,11 +232,11 @@ class HostCallReader:
         self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_line))
 
     def deafen(self) -> None:
-        """Nothing is read any more: that is for a successor. Under the lock, as the next."""
+        """Nothing is read any more: that is for a successor. Call this, and `abandon`, under the lock."""
         self._deaf = True
 
     def abandon(self) -> None:
-        """Whoever made the pending calls is gone, and nobody waits for them."""
+        """The process that made the pending calls is gone, and nothing waits for their answers."""
         if self._line is not None:
             self._line.abandon()
 

@@ -1,4 +1,4 @@
-"""The control channel to a jail's warden: interrupts, status questions, snapshots, and the news of a worker's end.
+"""The control channel to a jail's warden: interrupts, status requests, snapshots, and reports of a worker's end.
 
 Snapshots that are needed until some work is done are pinned: the warden does not drop them meanwhile. The warden
 runs inside the jail, so each of its messages is checked.
@@ -23,21 +23,21 @@ SnapshotTarget = int | str
 
 
 class SnapshotPins:
-    """What several need at once. hold: says all of it to the jail's warden, in place of what was said before."""
+    """Snapshots that several callers need at once. hold: sends all to the warden, replacing what was sent before."""
 
     def __init__(self, hold: Callable[[frozenset[SnapshotTarget]], None]) -> None:
         self._hold = hold
         self._needed: dict[object, frozenset[SnapshotTarget]] = {}
 
     def add(self, targets: Iterable[SnapshotTarget]) -> object:
-        """Until what this gives is let go of."""
+        """Pins the snapshots until the returned holder is passed to `let_go`."""
         holder = object()
         self._needed[holder] = frozenset(targets)
         self._say()
         return holder
 
     def let_go(self, holder: object) -> None:
-        """Doing so twice is fine."""
+        """Calling it twice has no further effect."""
         if self._needed.pop(holder, None) is not None:
             self._say()
 
@@ -46,13 +46,13 @@ class SnapshotPins:
 
 
 MAX_MESSAGE = 16_384
-"""Bytes. The longest honest message is a list of some labelled snapshots."""
+"""Bytes. The longest valid message is a list of some labelled snapshots."""
 
 MESSAGES_PER_TURN = 64
-"""One that was taken over, as in gVisor it can be, and floods its line gets no more before others have a turn."""
+"""A compromised warden, possible in gVisor, that floods its channel gets no more before others have a turn."""
 
 MAX_PENDING = 1_000
-"""Questions that may wait for an answer; a jail that answers none is not asked for ever."""
+"""Requests that may wait for an answer; a jail that answers none gets no more."""
 
 MAX_SNAPSHOTS = 64
 MAX_LABEL = 100
@@ -62,28 +62,28 @@ SnapshotsCallback = Callable[[tuple[SnapshotInfo, ...]], None]
 
 
 class WardenObserver(Protocol):
-    """Hears what happens to the jail's worker."""
+    """Is called for what happens to the jail's worker."""
 
     def asked(self, number: int) -> None:
-        """The warden was asked something. See `WardenChannel.awaits`."""
+        """A request was sent to the warden. See `WardenChannel.awaits`."""
 
     def ended(self, death: JailExit) -> None:
         """The jail has ended: what is known of it. The last call."""
 
     def revived(self, death: JailExit, step: int, pid: int) -> None:
-        """The worker has died; a copy goes on in its place. step: whose end it is at. pid: as the jail sees it."""
+        """The worker has died; a copy continues in its place, at the end of `step`. pid: as the jail sees it."""
 
     def dropped(self) -> None:
-        """The running cell had to pay too much for its snapshots, and none is kept any more."""
+        """The running cell had to pay too much for its snapshots, and all of them were dropped."""
 
     def rolled_back(self, step: int | None, pid: int) -> None:
-        """A copy has taken the worker's place as asked; None when there is no such copy, and nothing was done."""
+        """A copy has taken the worker's place as requested; None when there is no such copy, and nothing was done."""
 
     def parked(self, *, is_parked: bool) -> None:
-        """The worker has ended as asked until one is wanted; or not, since not all of it could be had again."""
+        """The worker has ended as requested; or has not, since it could not be restored in full later."""
 
     def unparked(self, pid: int) -> None:
-        """A worker is there, as asked; 0 if none can be had."""
+        """A worker runs, as requested; 0 if none could be made."""
 
     def not_begun(self, number: int, code: int) -> None:
         """No attendant could be forked for the program of this number. code: an errno."""
@@ -93,9 +93,9 @@ class WardenObserver(Protocol):
 
 
 class WardenChannel:
-    """Speaks JSON with the warden. The warden is inside the jail: its every word is checked.
+    """Exchanges JSON messages with the warden. The warden is inside the jail: each of its messages is checked.
 
-    observer: called while something is read.
+    observer: called while messages are read.
     """
 
     def __init__(self, sock: socket.socket, observer: WardenObserver) -> None:
@@ -112,12 +112,12 @@ class WardenChannel:
         self.holds = SnapshotPins(self._hold)
 
     def take_up(self) -> None:
-        """Goes on behind another process, whose questions may still be answered and interrupts be on their way.
+        """Continues after another process, whose requests may still be answered and interrupts be on their way.
 
-        The warden answers in order, so they are over when a question of this process is answered.
+        The warden answers in order, so they are over when a request of this process is answered.
         """
         self._number = self._before = time.monotonic_ns()  # greater than any number of any process before
-        self._hold(frozenset())  # who needed anything was a caller of that process
+        self._hold(frozenset())  # all pins belonged to callers of that process
         number = self._send("status")
         if number is not None:
             self._interrupts.add(number)
@@ -131,11 +131,11 @@ class WardenChannel:
 
     @property
     def busy(self) -> bool:
-        """Something was asked that is not answered yet, and that a successor would not hear of as well."""
+        """A request is not answered yet, and a successor would not get the answer either."""
         return bool(self._interrupts or self._questions or self._listings or self._rollback)
 
     def awaits(self, number: int) -> bool:
-        """Whether the warden was asked that and has not answered yet."""
+        """Whether the warden was sent this request and has not answered it yet."""
         single = (self._rollback, self._parking)
         return number in single or any(
             number in asked for asked in (self._interrupts, self._questions, self._listings)
@@ -155,7 +155,7 @@ class WardenChannel:
             self._questions[number] = (answered, failed)
 
     def snapshots(self, told: SnapshotsCallback, failed: Callable[[], None]) -> None:
-        """told(what is kept), or failed() when the jail ends first."""
+        """told(the snapshots), or failed() when the jail ends first."""
         number = self._ask("snapshots") if len(self._listings) < MAX_PENDING else None
         if number is None:
             failed()
@@ -171,33 +171,33 @@ class WardenChannel:
         self._send("relieve")
 
     def thin(self) -> None:
-        """Gives up what nobody has asked for, but the newest: memory may become short."""
+        """Gives up the snapshots that no client requested, except the newest: memory may become short."""
         self._send("thin")
 
     def kill_worker(self) -> None:
         self._send("kill_worker")
 
     def park(self, step: int) -> None:
-        """Ends the worker, which must be idle, if it can be had again as it is. See `WardenObserver.parked`.
+        """Ends the worker, which must be idle, if it can be restored as it is. See `WardenObserver.parked`.
 
-        step: whose end it is at.
+        step: the one whose end it is at.
         """
         self._parking = self._ask("park", step=step) or 0
 
     def unpark(self) -> None:
-        """Has a worker there again. See `WardenObserver.unparked`."""
+        """Starts a worker again. See `WardenObserver.unparked`."""
         self._parking = self._ask("unpark") or 0
 
     def begin_program(self, descriptors: Sequence[int]) -> int | None:
-        """Has a program begun beside the worker. Its number; None where the warden hears nothing."""
+        """Has a program started beside the worker. Returns its number; None where the warden cannot be reached."""
         return self._send("begin", descriptors)
 
     def end_program(self, program: int) -> None:
-        """Has its attendant killed, and all that is left without an attendant then."""
+        """Has the program's attendant killed, and then all processes left without an attendant."""
         self._send("end_program", program=program)
 
     def read(self) -> None:
-        """Takes some of what the warden said. Raises ProtocolViolation for what it may not say."""
+        """Reads some of the warden's messages. Raises ProtocolViolation for an invalid one."""
         for _ in range(MESSAGES_PER_TURN):
             try:
                 data = self._sock.recv(MAX_MESSAGE + 1)
@@ -208,7 +208,7 @@ class WardenChannel:
             if not data:
                 if data is not None and not has_ended(self._sock):
                     raise ProtocolViolation("an empty control message")
-                # Walls keep code in the jail off its warden; the levels without one are for code that is trusted.
+                # Isolation keeps code in the jail away from its warden; levels without it are for trusted code.
                 self._observer.ended(JailExit(reason="killed", outside=True))
                 return
             if self._hear(_parse(data)):
@@ -225,7 +225,7 @@ class WardenChannel:
         self._send("hold", targets=[*targets])
 
     def _ask(self, operation: str, **facts: int | str) -> int | None:
-        """For what is answered."""
+        """Sends a request that is answered."""
         number = self._send(operation, (), **facts)
         if number is not None:
             self._observer.asked(number)
@@ -238,7 +238,7 @@ class WardenChannel:
         message = json.dumps({"op": operation, "id": self._number, **facts}).encode()
         try:
             send_packet(self._sock, message, [*descriptors])
-        except OSError:  # gone, or so far behind that it will be killed by the clock
+        except OSError:  # gone, or so far behind that the time limit will kill it
             return None
         return self._number
 

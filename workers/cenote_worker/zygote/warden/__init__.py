@@ -1,1 +1,1 @@
-"""The warden, pid 1 of a jail: runs and ends its processes, keeps the worker's snapshots."""
+"""The warden, pid 1 of a jail: starts and ends its processes, keeps the worker's snapshots."""

@@ -1,11 +1,11 @@
-"""Work on files, done in the jail: by a process that has the walls of a program, and no more than one may do.
+"""File operations in the jail, done by a process that has the walls and rights of a program.
 
-What it gives goes to standard output, bytes or a JSON object a line; what it is given comes on standard input; why it
-could not be done goes to standard error, as JSON. Links are followed as any program follows them, but for the last
-part of a path that is described, replaced or removed.
+Results go to standard output, as bytes or a JSON object a line; input comes on standard input; failures go to
+standard error, as JSON. Links are followed as any program follows them, except for the last part of a path that is
+described, replaced or removed.
 """
 
-# A Path would be another path: it drops `.`, and a slash at the end.
+# A Path would change the path: it drops `.`, and a slash at the end.
 # ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH112, PTH114, PTH119, PTH120
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final
 
 CHUNK: Final = 256 * 1024
 MOST_ENTRIES: Final = 100_000
-"""Of one listing, or of one look at what is watched."""
+"""Entries of one listing, or of one scan of a watched folder."""
 
 REFUSED: Final = 1
 """Exit code where standard error says why."""
@@ -36,7 +36,7 @@ Entry = dict[str, object]
 
 
 def carry_out(work: Work) -> int:
-    """The exit code."""
+    """Carries out the work. Gives the exit code."""
     try:
         _OPERATIONS[str(work["op"])](work)
     except BrokenPipeError:  # the caller wants no more of it
@@ -56,7 +56,7 @@ def _fail(code: int, text: str) -> None:
 
 
 def _path(work: Work, key: str = "path") -> str:
-    """An empty one is the working directory."""
+    """The path; an empty one is the working directory."""
     return os.fspath(str(work[key])) or "."
 
 
@@ -88,7 +88,7 @@ def _described(path: str, name: str) -> Entry:
     }
 
 
-# -- looking ----------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------
 
 
 def _stat(work: Work) -> None:
@@ -105,7 +105,7 @@ def _list(work: Work) -> None:
         if number == limit:
             _say({"cut": True})
             return
-        with suppress(FileNotFoundError):  # a process of the jail may remove it meanwhile
+        with suppress(FileNotFoundError):  # another process of the jail may remove it
             _say(_described(path, name))
 
 
@@ -138,7 +138,7 @@ def _read(work: Work) -> None:
 
 
 def _watch(work: Work) -> None:
-    """By looking again and again: what the kernel would say of changes not every level lets a jail hear."""
+    """Watches by polling: not every level lets a jail receive the kernel's change notifications."""
     top, every = _path(work), max(_number(work, "every_ms"), 10) / 1000
     depth = _number(work, "depth")
     os.close(os.open(top, os.O_RDONLY | os.O_DIRECTORY))
@@ -183,8 +183,8 @@ def _event(before: _Seen | None, now: _Seen | None) -> str | None:
 
 
 def _write(work: Work) -> None:
-    """From standard input, whole or not at all, with the folders on the way to it. The end of the input is the end of
-    the file only where as much has come as was announced: else the sender has gone.
+    """Writes a file from standard input, whole or not at all, with missing parent folders. The end of the input is
+    the end of the file only if the announced size has come: otherwise the sender has gone.
     """
     path, expected = _path(work), work.get("size")
     folder, name = os.path.split(path)
@@ -229,7 +229,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def _mkdir(work: Work) -> None:
-    """With the folders on the way to it."""
+    """Makes a folder with missing parents."""
     os.makedirs(_path(work), mode=0o700, exist_ok=bool(work["exist_ok"]))
 
 

@@ -41,25 +41,25 @@ from cenote_worker.zygote.warden.worker import (
 from cenote_worker.zygote.worker_start import BeginAgain
 
 MAX_MESSAGE: Final = 16_384
-"""Bytes of one message, either way. A list of snapshots with labels is the longest."""
+"""Bytes of one message, in either direction. A list of snapshots with labels is the longest."""
 
 _SENDER_GONE: Final = b""
 
 _MOST_TRIES: Final = 3
-"""One may die of the request that was meant for the worker before it, and nothing be wrong with the copy."""
+"""Workers tried per copy: one may die of the request sent to its predecessor, with nothing wrong in the copy."""
 
 _LEISURE: Final = 10
-"""Milliseconds for which what the worker says waits where no copy of it is kept: then a state is a few names that it
-has bound, which matters when it has died or the client asks, and before either all is heard. Else each of many cells
-back to back would wake the warden. A worker that waits for it rings.
+"""Milliseconds for which a worker's messages may wait where no copy of it is kept: a state is then a few names that
+it has bound, which matter only when it has died or the client asks, and all messages are read before either.
+Otherwise each of many cells back to back would wake the warden. A worker that waits for the warden wakes it.
 """
 
 _MESSAGES_PER_TURN: Final = 64
-"""Of the worker's line: one that floods it keeps nobody else waiting."""
+"""Messages read from the worker's socket per turn: a worker that floods it does not keep others waiting."""
 
 
 def heed_signals() -> None:
-    """Let SIGCHLD write to the wake-up descriptor, and ignore SIGINT. A zygote's wardens inherit it."""
+    """Lets SIGCHLD write to the wake-up descriptor, and ignores SIGINT. A zygote's wardens inherit this."""
     signal.signal(signal.SIGCHLD, _do_nothing)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -75,8 +75,8 @@ def run_warden(
 ) -> BeginAgain | None:
     """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`.
 
-    And in each process that is forked to begin where the worker began, with what that is told. holds_signals: see
-    Level, as last_pid. most_copies: of the worker that are kept. attend: what a process does that begins a program.
+    Also returns in each process forked to begin where the worker began, with its instructions. holds_signals,
+    last_pid: see Level. most_copies: copies of the worker to keep. attend: the role of a process that runs a program.
     """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
@@ -110,13 +110,13 @@ def _attend(state: WardenState, wakeup: int) -> None:
         ready = dict(poll.poll(patience))
         if wakeup in ready:
             os.read(wakeup, 512)
-        # First: a copy may have been made after the client has said which others are to stay all the same.
+        # First: the client may have said which states must stay before a copy was made.
         if not _serve_all(state):
             return
         told = state.told
         if (
             LINE in ready or PULSE in ready
-        ):  # a pulse is of a cell behind what was said: see `SnapshotCostMonitor.copied`
+        ):  # a pulse is of a cell after these messages: see `SnapshotCostMonitor.copied`
             _listen(state, _MESSAGES_PER_TURN)
         if PULSE in ready:
             _weigh(state)
@@ -125,18 +125,18 @@ def _attend(state: WardenState, wakeup: int) -> None:
 
 
 def _is_at_leisure(state: WardenState, told: Message) -> bool:
-    """Whether what the worker says next may wait. told: of files, before it said the latest: where these change with
-    each cell, it has to hear which of them may go.
+    """Whether the worker's next messages may wait. told: the file versions reported to it before its last message:
+    where these change with each cell, it must learn which of them may be dropped.
     """
     return state.store.is_at_beginning and state.told is told
 
 
 def _end_the_rest(*, holds_signals: bool) -> None:
-    """Kill what is left of the jail. As pid 1 there is nothing to do: the kernel does it when this process ends."""
+    """Kills what is left of the jail. As pid 1 it does nothing: the kernel kills the rest when this process ends."""
     if os.getpid() == 1:
         return
     if holds_signals:
-        # The kernel looks at all processes at once: nothing gets away by forking meanwhile, as it may from a list.
+        # The kernel signals all processes at once: none escapes by forking meanwhile, as it could from a list.
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
     while left := usage.descendants(os.getpid()):
@@ -151,7 +151,7 @@ def _end_the_rest(*, holds_signals: bool) -> None:
 
 
 def _reap(state: WardenState) -> bool:
-    """Collect every dead child, adopted ones too. False once the worker was among them, and nothing can follow it."""
+    """Reaps every dead child, adopted ones too. False if the worker was among them, and cannot be replaced."""
     with suppress(ChildProcessError):
         while True:
             pid, status, spent = os.wait4(-1, os.WNOHANG)
@@ -172,7 +172,7 @@ def _reap(state: WardenState) -> bool:
 
 
 def _listen(state: WardenState, most: int) -> None:
-    """Take what the worker says of its copies. It may be anything: what makes no sense is passed over."""
+    """Reads the worker's messages about its copies. They may be anything: invalid ones are ignored."""
     for _ in range(most):
         try:
             heard = receive(state.line, socket.MSG_DONTWAIT)
@@ -189,7 +189,7 @@ def _listen(state: WardenState, most: int) -> None:
 
 
 def _take(state: WardenState, message: Message, attached: socket.socket) -> None:
-    """What comes with a line of its own. Raises ValueError, OSError."""
+    """Handles a message that comes with a socket. Raises ValueError, OSError."""
     match message.get("op"):
         case "forgo":
             _forgo(state, attached)
@@ -202,7 +202,7 @@ def _take(state: WardenState, message: Message, attached: socket.socket) -> None
 
 
 def _note(state: WardenState, message: Message) -> None:
-    """Raises ValueError, OSError."""
+    """Handles a message without a socket. Raises ValueError, OSError."""
     match message.get("op"):
         case "copy":
             pid, step, files = (number(message, key) for key in ("pid", "step", "files"))
@@ -223,12 +223,12 @@ def _note(state: WardenState, message: Message) -> None:
 
 def _copied(state: WardenState) -> None:
     _tell_of_files(state)
-    if not state.store.is_at_beginning:  # else its next cell shares nothing with a copy
+    if not state.store.is_at_beginning:  # otherwise its next cell shares nothing with a copy
         state.pulse.copied(state.worker)
 
 
 def _keep_bound(state: WardenState, message: Message) -> None:
-    """A state that is told by what was bound since the latest copy. Raises ValueError, OSError."""
+    """Saves a state that is described by the names bound since the latest copy. Raises ValueError, OSError."""
     copy, step, at, files = (number(message, key) for key in ("copy", "step", "at", "files"))
     bindings = message.get("bindings")
     if not isinstance(bindings, str) or not state.store.bind(copy, step, start_time_at(at), files, bindings):
@@ -238,7 +238,7 @@ def _keep_bound(state: WardenState, message: Message) -> None:
 
 
 def _part_with(state: WardenState, pid: int) -> None:
-    """A child has ended, which may have been a copy."""
+    """Handles the end of a child, which may have been a copy."""
     ours = pid in state.store.pids
     state.store.forget(pid)
     if ours:
@@ -246,8 +246,8 @@ def _part_with(state: WardenState, pid: int) -> None:
 
 
 def _tell_gone(state: WardenState, copy: int) -> None:
-    """States behind it cannot be told by bindings any more: another copy must be made."""
-    with suppress(OSError):  # then it is told when it speaks of that copy again
+    """Tells the worker that later states cannot be described by bindings to this copy: it must make another copy."""
+    with suppress(OSError):  # then it is told at its next message about that copy
         _tell(state, {"gone": copy})
 
 
@@ -256,14 +256,14 @@ def _tell(state: WardenState, message: Message) -> None:
 
 
 def _tell_of_files(state: WardenState) -> None:
-    """Unless the worker knows: reading it costs each cell what it does to make one more copy of a hundred pages."""
+    """Tells the worker which file versions are wanted, if changed: reading this costs as much as 100 copied pages."""
     if state.told != (told := state.store.files):
         _tell(state, told)
         state.told = told
 
 
 def _weigh(state: WardenState) -> None:
-    """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
+    """Gives the copies up when they cost the running cell too much: each page that it writes to is copied."""
     copy = state.store.spare_copy
     if not state.pulse.beat(state.worker, shares=copy is not None) or copy is None:
         return
@@ -277,7 +277,7 @@ def _weigh(state: WardenState) -> None:
 
 @contextmanager
 def _standing_still(worker: int) -> Iterator[None]:
-    """It would go on paying meanwhile, and keep the copies that end from the processor of a busy machine."""
+    """Stops the worker: it would pay on meanwhile, and take processor time from the copies that end."""
     os.kill(worker, signal.SIGSTOP)
     try:
         yield
@@ -286,20 +286,20 @@ def _standing_still(worker: int) -> Iterator[None]:
 
 
 def _forgo(state: WardenState, asking: socket.socket) -> None:
-    """Before a cell that would pay too much, if whoever runs it knows that."""
+    """Gives the copies up at the worker's request, before a cell that is known to pay too much."""
     with asking, suppress(OSError):
         if state.store.forgo():
             asking.send(FORGONE, AT_ONCE)
 
 
 def _succeed(state: WardenState, ending: Message) -> bool:
-    """Let a copy go on in the place of a dead worker. False when there is none, which the client is told."""
+    """Lets a copy replace a dead worker. False when there is none, which the client is told."""
     _listen(state, _MESSAGES_PER_TURN)
     wanted, state.wanted = state.wanted, None
     if wanted is not None:  # then it was killed, however young it was
         state.store.base = wanted[1]
     elif (not state.alive or state.tries >= _MOST_TRIES) and state.store.base is not None:
-        state.store.drop(state.store.base)  # what comes of it dies at once, or of whatever it is asked
+        state.store.drop(state.store.base)  # its workers die at once, or at any request
         state.tries = 0
     while (kept := state.store.base) is not None:
         older = state.programs.older(kept.born)
@@ -319,7 +319,7 @@ def _succeed(state: WardenState, ending: Message) -> bool:
 def _ending(state: WardenState, status: int, max_rss: int) -> Message:
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    # The kernel tells nobody whom it chose. A SIGKILL that was not ours and a counter that rose: as close as it gets.
+    # The kernel does not report its victim. A SIGKILL that was not ours and a risen counter are the best evidence.
     oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills() > state.oom_kills
     return {"signal": by_signal, "status": code, "max_rss": max_rss, "oom": oom}
 
@@ -328,7 +328,7 @@ def _ending(state: WardenState, status: int, max_rss: int) -> Message:
 
 
 def _serve_all(state: WardenState) -> bool:
-    """Answer what has come. False when the client is gone or breaks the protocol."""
+    """Answers all waiting messages. False when the client is gone or breaks the protocol."""
     while select.select((state.control,), (), (), 0)[0]:
         if not _serve(state):
             return False
@@ -336,7 +336,7 @@ def _serve_all(state: WardenState) -> bool:
 
 
 def _serve(state: WardenState) -> bool:
-    """Answer one message. False when the client is gone or breaks the protocol."""
+    """Answers one message. False when the client is gone or breaks the protocol."""
     try:
         packet, descriptors, _, _ = socket.recv_fds(state.control, MAX_MESSAGE, COUNT)
     except OSError:
@@ -376,9 +376,9 @@ def _serve(state: WardenState) -> bool:
             _listen(state, _MESSAGES_PER_TURN)
             tell_client(state, {"op": "snapshots", "id": asked, "kept": state.store.told()})
         case "status":
-            _listen(state, _MESSAGES_PER_TURN)  # copies are no processes
+            _listen(state, _MESSAGES_PER_TURN)  # copies do not count as processes
             memory, processes = usage.jail_usage(state.store.pids)
-            processes += state.worker == NOBODY  # it is there as soon as anybody looks for it
+            processes += state.worker == NOBODY  # a suspended worker counts, too
             tell_client(state, {"op": "status", "id": asked, "memory": memory, "processes": processes})
         case _:
             return False
@@ -392,7 +392,7 @@ def _begin_program(state: WardenState, asked: int, descriptors: list[int]) -> No
 
 
 def _end_program(state: WardenState, pid: int, status: int) -> None:
-    """An attendant has ended. One that was killed has left its program alone: what has no attendant then ends."""
+    """Handles the end of an attendant. If it was killed, its program has no attendant any more, and is ended."""
     number, born = state.programs.forget(pid)
     if status == 0:
         return
@@ -402,7 +402,7 @@ def _end_program(state: WardenState, pid: int, status: int) -> None:
 
 
 def _end_programs(state: WardenState, cause: Cause) -> None:
-    """Those that were younger than the state that the worker goes on from have ended with all else that was."""
+    """Tells the client which programs were ended because they were younger than the worker's new state."""
     for pid in tuple(state.programs.attendants):
         if not is_child(pid):
             number, _ = state.programs.forget(pid)
@@ -410,7 +410,7 @@ def _end_programs(state: WardenState, cause: Cause) -> None:
 
 
 def _roll_back(state: WardenState, asked: int, request: Message) -> bool:
-    """False when nothing can follow the worker, which the client is told."""
+    """Rolls back. False when nothing can replace the worker, which the client is told."""
     _listen(state, _MESSAGES_PER_TURN)
     label, step = request.get("label"), request.get("step")
     kept = state.store.labelled(str(label)) if label else state.store.find(int(str(step)))
@@ -422,7 +422,7 @@ def _roll_back(state: WardenState, asked: int, request: Message) -> bool:
 
 
 def _kill_worker(state: WardenState) -> bool:
-    """Another one takes its place once it has died; at once where none is there. False when none can."""
+    """Kills the worker; another one replaces it when it has died, or at once if there is none. False if none can."""
     if state.worker == NOBODY:
         return _succeed(state, {"signal": int(signal.SIGKILL), "status": None, "max_rss": 0, "oom": False})
     state.killed = True

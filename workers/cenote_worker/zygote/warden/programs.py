@@ -1,14 +1,14 @@
-"""The programs that run beside a worker: one attendant each, a process of the jail that begins it and ends it with
+"""The programs that run beside a worker: each has an attendant, a process of the jail that starts it and ends it with
 its children.
 
-The warden forks an attendant for each program. It stands in a Landlock domain of its own below the warden's; the
-program is in a further one below that, with the walls of a worker. So no program reaches an attendant, and a signal
-of the attendant's to everybody reaches the program and all that it has started, whatever session or parent those
-have taken, and nothing else (Landlock's scope of signals, Linux 6.12). The kernel looks at all of them at once:
-none gets away by forking meanwhile. Where signals have no such scope, what is below the program or in its session
-is ended, one by one.
+The warden forks an attendant for each program. The attendant is in its own Landlock domain below the warden's; the
+program is in a further one below that, with the walls of a worker. So no program can reach an attendant, and a signal
+of the attendant to all processes reaches the program and all that it has started, in any session and with any parent,
+and nothing else (Landlock's scope of signals, Linux 6.12). The kernel signals all of them at once: none escapes by
+forking meanwhile. Where signals have no such scope, the processes below the program or in its session are ended one
+by one.
 
-A program that ends by itself leaves what it has started in the background where it is, as a cell does.
+A program that ends by itself leaves its background processes running, as a cell does.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from cenote_worker.zygote.warden.file_operations import carry_out
 from cenote_worker.zygote.worker_start import WorkerStart
 
 MOST: Final = 64
-"""At once. Each needs a process for its attendant, and descriptors of its caller."""
+"""Programs at once. Each needs a process for its attendant, and descriptors of its caller."""
 
 Attend = Callable[[Sequence[int]], NoReturn]
-"""What an attendant does with the descriptors that came for it."""
+"""An attendant's main, called with its descriptors."""
 
 Cause = Literal["", "worker", "rollback"]
-"""Why the warden has killed one that was younger than the state that the worker goes on from: the worker had died, or
-was to go back. Empty where something else has killed its attendant."""
+"""Why the warden has killed a program younger than the state from which the worker continues: the worker died, or was
+rolled back. Empty where something else has killed its attendant."""
 
 
 class AttendedPrograms:
-    """Of one jail. attendants: pids, with the numbers of the messages that asked for them and when they began."""
+    """The programs of one jail. attendants: by pid, the numbers of their request messages and their start times."""
 
     def __init__(self, attend: Attend) -> None:
         self._attend = attend
         self.attendants: dict[int, tuple[int, StartTime]] = {}
 
     def begin(self, number: int, descriptors: Sequence[int]) -> int:
-        """Fork an attendant. Gives an errno where that cannot be done, else 0. Closes the descriptors."""
+        """Forks an attendant. Gives an errno if that fails, otherwise 0. Closes the descriptors."""
         try:
             if len(self.attendants) >= MOST:
                 return errno.EAGAIN
@@ -65,7 +65,7 @@ class AttendedPrograms:
         else:
             if pid == 0:
                 self._attend(descriptors)
-            # Not by `/proc`, which does not show it yet.
+            # Not from `/proc`, which does not show it yet.
             now, _ = start_time_at(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
             self.attendants[pid] = number, (now, pid)
             return 0
@@ -74,26 +74,26 @@ class AttendedPrograms:
                 os.close(descriptor)
 
     def older(self, than: StartTime) -> list[int]:
-        """Attendants that began before: their programs go on, with what those have started since."""
+        """Attendants that began before this time: their programs go on, with what those have started since."""
         return [pid for pid, (_, born) in self.attendants.items() if born <= than]
 
     def end(self, number: int) -> None:
-        """One that does not do as it is told, or is told nothing any more."""
+        """Kills an attendant that does not obey, or has lost its caller."""
         for pid, (found, _) in self.attendants.items():
             if found == number:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def forget(self, pid: int) -> tuple[int, StartTime]:
-        """It has ended. Gives what was known of it."""
+        """Removes an attendant that has ended. Gives its number and start time."""
         return self.attendants.pop(pid)
 
 
 SPEC: Final = 0
 LINE: Final = 1
 STREAMS: Final = (2, 3, 4)
-"""What comes with the order for a program, in this order: what is to be begun; the line to the caller; what
-the program has as its standard streams.
+"""The positions of the descriptors that come with a program's order: its spec; the socket to the caller; the
+program's standard streams.
 """
 
 COUNT: Final = 5
@@ -102,18 +102,18 @@ _LINE: Final = 3
 _STREAMS: Final = (4, 5, 6)
 _SPEC: Final = 7
 _RULES: Final = 8
-"""In an attendant. 0 to 2 are /dev/null."""
+"""First descriptor of the rules in an attendant. 0 to 2 are /dev/null."""
 
 _PAUSE: Final = 0.001
 _NUMBER: Final = struct.Struct("i")
 _OWN_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
-"""What this process handles or ignores, and a program does not."""
+"""Signals that this process handles or ignores, and a program does not."""
 
 Command = dict[str, object]
 
 
 class Attendant:
-    """Of one program."""
+    """The attendant of one program."""
 
     def __init__(self, start: WorkerStart, spec: ProgramSpec) -> None:
         self._start = start
@@ -127,7 +127,7 @@ class Attendant:
         self._pid = self._session = 0
 
     def run(self) -> None:
-        """Until the program has ended, by itself or because its line says so."""
+        """Runs until the program has ended, by itself or at its caller's request."""
         try:
             self._session, self._pid = _begin(self._start, self._spec)
         except OSError as error:
@@ -155,12 +155,12 @@ class Attendant:
                 poll.unregister(_LINE)
                 self._kill()
         if killing:
-            self._kill()  # what was started while the first signal was on its way
+            self._kill()  # processes started while the first signal was delivered
         return status
 
     def _ended(self) -> int | None:
-        """The status of the program, if it has ended. Others may be this process's children: of a program that has
-        asked for it.
+        """The status of the program, if it has ended. This process may have other children, if the program made it
+        their parent.
         """
         found = None
         with suppress(ChildProcessError):
@@ -173,7 +173,7 @@ class Attendant:
         return found
 
     def _obey(self) -> bool:
-        """False when the program is to be killed: its line says so, or is not there any more."""
+        """Handles a message. False when the program must be killed: the caller says so, or has gone."""
         try:
             command = json.loads(self._line.recv(MAX_REPORT))
             if command["op"] == "signal":
@@ -214,13 +214,13 @@ def attend(start: WorkerStart, descriptors: Sequence[int]) -> None:
     place([null, null, null, descriptors[LINE], *streams, descriptors[SPEC], *rules])
     level.worker_rules, level.last_pid = _RULES if rules else -1, -1
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
-    libc.prctl(libc.PR_SET_DUMPABLE, 1)  # else `/proc` hides it, and all that is below it, from its warden
+    libc.prctl(libc.PR_SET_DUMPABLE, 1)  # else `/proc` hides it and its descendants from its warden
     spec = ProgramSpec.from_json(os.pread(_SPEC, MAX_SPEC, 0))
     Attendant(start, spec).run()
 
 
 def _enter_domain(start: WorkerStart) -> bool:
-    """Whether signals from here reach nobody but what is started here: the warden is outside, and the same user's."""
+    """Whether signals from here only reach processes started here; the warden is outside, with the same user."""
     start.level.fence_attendant()
     try:
         os.kill(os.getppid(), 0)
@@ -247,11 +247,11 @@ def _any_lives(pids: set[int]) -> bool:
 
 
 def _begin(start: WorkerStart, spec: ProgramSpec) -> tuple[int, int]:
-    """Its session and its pid: a child of this process. Raises OSError.
+    """Starts the program. Gives its session and its pid: a child of this process. Raises OSError.
 
-    It leads no process group, as under `subprocess`: `setsid` in one that does forks, and its caller sees the end of
-    the first process alone. The first process of its session ends once it is there. At a terminal it leads that, as
-    it does in gVisor, which has no CLONE_PARENT.
+    It leads no process group, as under `subprocess`: `setsid` run by a group leader forks, and its caller would see
+    only the end of the first process. The first process of its session ends once the program exists. At a terminal,
+    and in gVisor, which has no CLONE_PARENT, the program leads the session.
     """
     if spec.terminal or not start.level.forks_siblings:
         pid = libc.bare_fork()
@@ -272,7 +272,7 @@ def _begin(start: WorkerStart, spec: ProgramSpec) -> tuple[int, int]:
 
 
 def _lead(start: WorkerStart, spec: ProgramSpec, pipe: int) -> None:
-    """Never returns: begins a session and, in it, the program, which it says the pid of; or a negative errno."""
+    """Never returns: begins a session and starts the program in it. Writes its pid, or a negative errno."""
     os.setsid()
     try:
         pid = libc.sibling_fork()
@@ -286,7 +286,7 @@ def _lead(start: WorkerStart, spec: ProgramSpec, pipe: int) -> None:
 
 
 def _become(start: WorkerStart, spec: ProgramSpec) -> None:
-    """Never returns: this process is the program from here on."""
+    """Never returns: this process becomes the program."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _OWN_SIGNALS:
@@ -310,7 +310,7 @@ def _become(start: WorkerStart, spec: ProgramSpec) -> None:
 def _work_on_files(spec: ProgramSpec) -> int:
     assert spec.files is not None
     try:
-        # What the fork has of these would speak to the zygote's streams.
+        # The fork's inherited objects would write to the zygote's streams.
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         code = carry_out(spec.files)
         sys.stdout.flush()
@@ -323,7 +323,7 @@ def _work_on_files(spec: ProgramSpec) -> int:
 
 
 def _fail(spec: ProgramSpec, error: BaseException) -> None:
-    """Says on the program's standard error why it could not be begun, as a shell does."""
+    """Writes to the program's standard error why it could not be started, as a shell does."""
     code = error.errno if isinstance(error, OSError) else None
     name = spec.argv[0] if spec.argv else ""
     about = (

@@ -1,18 +1,17 @@
-"""What a running cell pays for the copy that was made before it, and when that is too much, so that the copy is
-given up.
+"""Measures what a running cell pays for the copy made before it, and decides when that is too much, so that the copy
+is given up.
 
-After a fork, the first write to a page that the copy has too pays for copying it: 3 to 5 µs. A cell that sweeps a
+After a fork, the first write to a page that the copy shares costs copying it: 3 to 5 µs. A cell that sweeps a
 gigabyte in place pays a second for that, many times what its work takes. Once the copy has ended, pages without a
-second owner are no longer copied, and what was spared is most of the tax. The worker starts a timer with each cell
-and stops it at its end: a short cell costs the warden nothing.
+second owner are no longer copied, which saves most of the tax. The worker starts a timer with each cell and stops it
+at its end: a short cell costs the warden nothing.
 
-What can be seen from outside at little cost are page faults. A fault makes a new page resident or copies one that
-was, so the faults of a short time less the growth in that time are the copies. Memory that is given back and asked
-for again looks the same. So this is a suspicion only, and samples of the page table, which take a millisecond or
-two, decide. The process's own system time would be cheaper and is no measure: where the kernel samples it by ticks,
-a sweep of seconds was seen with none. The kernel's own sum (`smaps_rollup`) looks at each page: some milliseconds
-per gigabyte, in which a cell that sweeps pays for a thousand pages more. Where the pages lie is asked of the copy:
-it is frozen, so it has what the cell began with.
+Page faults can be seen cheaply from outside. A fault makes a new page resident or copies a shared one, so the faults
+of a short time less the growth in that time are the copies. Memory that is freed and allocated again looks the same.
+So this is a suspicion only, and samples of the page table, which take a millisecond or two, decide. The process's
+own system time would be cheaper but is unreliable: where the kernel samples it by ticks, a sweep of seconds was seen
+with none. The kernel's own sum (`smaps_rollup`) reads each page: some milliseconds per gigabyte, in which a sweeping
+cell pays for a thousand pages more. The copy's memory map is used: it is frozen, so it has what the cell began with.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ SAMPLES: Final = 1024
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _LEAST: Final = 256
-"""Pages of an area that is looked at."""
+"""Pages. Smaller areas are ignored."""
 
 _LARGE: Final = 8192
-"""Pages of an area that is taken for one thing, such as an array. All smaller ones are one: many small objects."""
+"""Pages of an area that counts as one object, such as an array. All smaller ones count together: small objects."""
 
 _SIDE_BY_SIDE: Final = 3
-"""Samples in a row, all copied, that are taken for pages that lie side by side."""
+"""Samples in a row, all copied, that count as contiguous pages."""
 
 _FAR_APART: Final = 32
-"""Samples that lie closer are read with all in between: asking for one takes the time of some sixty more."""
+"""Samples closer than this are read with all entries in between: a read call costs as much as some sixty entries."""
 
 _ENTRY: Final = 8
 _PRESENT: Final = 0x80
@@ -53,11 +52,11 @@ _EXCLUSIVE: Final = 0x01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSharing:
-    """Pages, estimated. copied: those of the copy's that the worker has a page of its own in the place of.
+    """Pages, estimated. copied: pages of the copy that the worker has replaced by its own.
 
-    exposed: those of the same large areas, or of all small ones, that it shares still, and would have to copy if it
-    went on there. swept: of the copied, those that lie side by side in large areas most of which it shares still: a
-    loop over an array writes so, and what changes objects here and there in a large heap does not.
+    exposed: pages of the same large areas, or of all small ones, that are still shared, and would be copied if the
+    cell went on there. swept: of the copied, contiguous ones in large areas that are mostly still shared: a loop over
+    an array writes so, and changes to scattered objects in a large heap do not.
     """
 
     copied: int = 0
@@ -113,8 +112,8 @@ def _private_memory(lines: Iterable[bytes]) -> Iterator[range]:
 
 
 def _sampled(pagemap: int, memory: Sequence[range], stride: int) -> PageSharing:
-    """Every so many pages over all areas, as if they lay behind each other."""
-    found = [PageSharing()]  # the first for all that is small
+    """Samples a page per stride over all areas, as if they were contiguous."""
+    found = [PageSharing()]  # the first for all small areas
     skipped = stride // 2
     for area in memory:
         pages = area[skipped::stride]
@@ -141,7 +140,7 @@ def _looked_at(pagemap: int, pages: range) -> PageSharing:
 
 
 def _flags(pagemap: int, pages: range) -> Sequence[int]:
-    """The last byte of the entry of each."""
+    """The last byte of each page's entry."""
     if pages.step > _FAR_APART or not pages:
         return [os.pread(pagemap, _ENTRY, page * _ENTRY)[_ENTRY - 1] for page in pages]
     entries = os.pread(pagemap, _ENTRY * (pages[-1] - pages[0] + 1), _ENTRY * pages[0])
@@ -152,8 +151,8 @@ COPY_SECONDS: Final = 4e-6
 """What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
 GRACE_SECONDS: Final = 0.02
-"""Tax that no cell is spared: without a snapshot a crash costs the whole state. What the kernel does around each cell
-writes to a thousand pages, and a cell that imports something to some thousands, which takes it a while.
+"""Tax that every cell has to pay: without a snapshot a crash costs the whole state. The jail kernel's own work around
+each cell writes to a thousand pages, and a cell that imports something to some thousands, which takes a while.
 """
 
 SHARE: Final = 0.2
@@ -161,31 +160,31 @@ SHARE: Final = 0.2
 and giving up the copy takes its time too."""
 
 ORDINARY: Final = 1000
-"""Pages that are written to around any cell, and say nothing about this one."""
+"""Pages that are written around any cell, and say nothing about this one."""
 
 MOST: Final = 0.5
-"""The part of a cell's time above which it is taken to do little but write to what it began with. Grace is not
-waited for then, if what it would pay by going on is more than grace."""
+"""The part of a cell's time above which it is assumed to do little but write to its initial memory. Then the copy is
+given up before the grace is used up, if going on would cost more than the grace."""
 
 EARLIEST: Final = 0.002
-"""Seconds of tax, but for the ordinary, of which nothing can be said yet."""
+"""Seconds of tax, without the ordinary part, below which nothing is decided."""
 
 LOOKED_FOR: Final = 0.0005
-"""The same, behind which it is worth while to look whether they lie in one place."""
+"""The same, above which it pays to check whether the copied pages are in one place."""
 
 SWEPT: Final = 0.0015
-"""Seconds of tax in one large area, of which most is still to come, that are taken for the beginning of a sweep. What
-is written to around any cell does not lie there."""
+"""Seconds of tax in one large, mostly shared area that count as the beginning of a sweep. The pages written around
+any cell are not there."""
 
 Verdict = Literal["keep", "check"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
-    """A running process, seen from outside.
+    """A sample of a running process, taken from outside.
 
     elapsed: seconds since its cell began, without those in which it waited for a processor (the second number in
-    `/proc/<pid>/schedstat`): on a busy machine they would hide any tax. faults: minor page faults, ever.
+    `/proc/<pid>/schedstat`): on a busy machine they would hide any tax. faults: all minor page faults so far.
     resident: pages of its own memory, without those of files.
     """
 
@@ -195,15 +194,15 @@ class ProcessSample:
 
 
 class SnapshotTax:
-    """The tax of one cell. To be fed each millisecond or two: what happens in between is taken for one kind."""
+    """The tax of one cell. Needs a sample every millisecond or two: activity in between counts as one kind."""
 
     def __init__(self, begin: ProcessSample) -> None:
-        """begin: seen when the cell begins, after the copy was made: all that is resident is shared then."""
+        """begin: sampled when the cell begins, after the copy was made: all resident pages are shared then."""
         self._last = begin
         self._suspected = self._cleared = 0
 
     def see(self, sample: ProcessSample) -> Verdict:
-        """`check`: find out what was copied, and ask `is_too_much`."""
+        """The verdict. `check`: find out what was copied, and call `is_too_much`."""
         faults = sample.faults - self._last.faults
         grown = max(0, sample.resident - self._last.resident)
         self._suspected += max(0, faults - grown)
@@ -243,7 +242,7 @@ _NANOSECONDS: Final = 10**9
 
 
 class Counters:
-    """Of one worker at a time: another one closes what was open of the one before."""
+    """Reads the counters of one worker at a time; a sample of another one closes the files of the one before."""
 
     def __init__(self) -> None:
         self._pid = 0
@@ -284,17 +283,17 @@ class Counters:
 
 
 _YOUNG: Final = 0.03
-"""Seconds for which a cell is looked at with each pulse: a look costs a tenth of a millisecond."""
+"""Seconds for which a cell is sampled at each pulse: a sample costs a tenth of a millisecond."""
 
 _BETWEEN: Final = 0.005
-"""Seconds between two looks at an older one."""
+"""Seconds between two samples of an older one."""
 
 _LATE: Final = 10
-"""So many intervals without a pulse are the end of a cell: the next pulse is of another. Those that came while this
-process had no processor are counted by the timer."""
+"""Intervals without a pulse that mean the end of a cell: the next pulse is of another. The timer counts the pulses
+that came while this process had no processor."""
 
 _COUNTER: Final = 8
-"""Bytes of what a timer tells."""
+"""Bytes read from a timer."""
 
 
 class SnapshotCostMonitor:
@@ -305,12 +304,12 @@ class SnapshotCostMonitor:
         self._tax: SnapshotTax | None = None
         self._began = self._waited = self._last = self._looked = 0.0
         self._waited_before: float | None = None
-        """What it had waited when its copy was made, while no cell has been seen since."""
+        """The worker's waiting time when its copy was made; None once a cell was seen."""
         self._areas: tuple[int, Sequence[range]] | None = None
-        """Of the copy that was looked at last, with its pid."""
+        """The pid and areas of the copy that was examined last."""
 
     def copied(self, worker: int) -> None:
-        """A copy of it was made just now. Until its next cell begins it does not work."""
+        """A copy of the worker was made just now. It is idle until its next cell begins."""
         sample = self._counters.sample(worker, 0.0)
         self._tax = None if sample is None else SnapshotTax(sample)
         self._last, self._areas = 0.0, None
@@ -326,7 +325,7 @@ class SnapshotCostMonitor:
         if now - self._last > (beats + _LATE) * PULSE_INTERVAL / _NANOSECONDS:
             begun = (FIRST_PULSE + (beats - 1) * PULSE_INTERVAL) / _NANOSECONDS
             waited, before = self._counters.waited(worker), self._waited_before
-            # Whoever hears late of a cell, since the machine is busy, has to know what it has waited until then.
+            # On a busy machine the first pulse comes late: the worker's waiting time before it must be known.
             self._began, self._waited_before = now - begun, None
             self._waited = waited if before is None else max(before, waited - begun)
         self._last = now
@@ -342,7 +341,7 @@ class SnapshotCostMonitor:
         return self._tax.see(sample) == "check"
 
     def is_too_much(self, worker: int, copy: int) -> bool:
-        """Whether the copies are to be given up. copy: the newest of them. For a cell that is suspected."""
+        """Whether a suspected cell's copies must be given up. copy: the newest of them."""
         if self._tax is None:
             return False
         if self._areas is None or self._areas[0] != copy:
@@ -351,7 +350,7 @@ class SnapshotCostMonitor:
 
 
 def _beats() -> int:
-    """How many there were since this was asked last."""
+    """The number of pulses since the last call."""
     with suppress(BlockingIOError):
         return int.from_bytes(os.read(PULSE, _COUNTER), sys.byteorder)
     return 1

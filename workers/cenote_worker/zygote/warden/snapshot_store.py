@@ -1,6 +1,6 @@
-"""Former states of a worker, in frozen copies, as its warden keeps them. What a worker says of them is checked.
+"""A warden's store of former states of its worker, in frozen copies. Messages of the worker about them are checked.
 
-When there are too many, states from long ago are kept sparsely and recent ones densely.
+When there are too many, old states are kept sparsely and recent ones densely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cenote_worker.zygote.worker_start import InitialState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """step: whose end it is. labelled: somebody has given it a name."""
+    """step: the step after which it was taken. labelled: a client has given it a label."""
 
     step: int
     labelled: bool = False
@@ -32,8 +32,8 @@ def expendable(candidates: Sequence[Candidate]) -> int | None:
     """Index of the one to give up first; None when there is no choice. candidates: oldest first.
 
     The newest is what a crash falls back to. The first, the state that everything began with, goes late, and one
-    with a label later still. Of the others goes the one whose gap, when it is gone, is the smallest for its age: so
-    their distances grow like their age, as the backups of a tower of Hanoi.
+    with a label later still. Of the others, the one goes whose removal leaves the smallest gap for its age: so their
+    distances grow with their age, as in the tower of Hanoi scheme for backups.
     """
     if len(candidates) < 2:
         return None
@@ -54,30 +54,30 @@ MOST: Final = 8
 """States kept of one worker at once. Each may need a process, which has page tables of its own."""
 
 MORE: Final = 4
-"""Kept besides while some are held: room for what comes of the work that they are held for."""
+"""States kept in addition while some are held: room for the results of the work that they are held for."""
 
 WAKE_SECONDS: Final = 5.0
 """A copy that has not answered by then never will: forking 10 GB takes a tenth."""
 
 
 END_SECONDS: Final = 0.1
-"""What a cell may be kept waiting for the end of the copies that it would pay for: that takes 2 ms per gigabyte."""
+"""The longest wait of a cell for the end of the copies that it would pay for: they take 2 ms per gigabyte to end."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Copy:
-    """One frozen process. line: to it alone."""
+    """One frozen process. line: the socket to it."""
 
     pid: int
     line: socket.socket
 
     def wake(self, then: Message) -> int | None:
-        """The pid of a process that goes on from here as the worker; None when the copy is broken.
+        """The pid of a process that continues from here as the worker; None when the copy is broken.
 
-        It may be the copy's own, which is none any more then. then: what it is told besides.
+        It may be the copy's own pid, which is then not a copy any more. then: further fields of the message to it.
         """
         try:
-            os.kill(self.pid, signal.SIGCONT)  # whoever has stopped it
+            os.kill(self.pid, signal.SIGCONT)  # in case another process has stopped it
             self.line.settimeout(WAKE_SECONDS)
             send(self.line, {"op": "live", **then})
             heard = receive(self.line) if is_ready(self.line, WAKE_SECONDS) else None
@@ -87,7 +87,7 @@ class Copy:
         return pid if pid == self.pid or is_child(pid) else None
 
     def lend(self, line: socket.socket, then: Message) -> None:
-        """Has a fork of the copy answer at the other end of `line`. Nothing is waited for."""
+        """Has a fork of the copy answer at the other end of `line`. Does not wait."""
         with suppress(OSError):
             os.kill(self.pid, signal.SIGCONT)
             self.line.settimeout(0)
@@ -103,7 +103,7 @@ class Copy:
         self.kill()
 
     def close(self) -> None:
-        """It has ended, or is the worker now."""
+        """Closes the socket: the copy has ended, or is the worker now."""
         self.line.close()
 
     def kill(self) -> None:
@@ -111,7 +111,7 @@ class Copy:
             os.kill(self.pid, signal.SIGKILL)
 
     def await_end(self, deadline: float) -> None:
-        """Of one that was killed, but not for longer: a process lets go of its sockets after its memory."""
+        """Waits for the end of a killed copy: a process closes its sockets after it has freed its memory."""
         self.line.settimeout(max(deadline - time.monotonic(), 0))
         with suppress(OSError):
             self.line.recv(1)
@@ -119,12 +119,12 @@ class Copy:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SavedState:
-    """A state that can be gone back to: that of a copy, or what some bindings make of it.
+    """A state to which a rollback is possible: that of a copy, or that of a copy with some bindings applied.
 
-    parent: the state that the worker had last when it told of this one, or its nearest forebear that is kept.
-    born: every process that began later is no part of it. files: the version of the working directory that goes with
-    it, 0 for none. bindings: as the worker has packed them, for whoever goes on from here; empty for the copy's own
-    state.
+    parent: the worker's previous state when it reported this one, or the nearest ancestor that is kept.
+    born: a process that began later is not part of it. files: the version of the working directory that belongs to
+    it, 0 for none. bindings: as packed by the worker, for the process that continues from here; empty for the copy's
+    own state.
     """
 
     step: int
@@ -136,9 +136,9 @@ class SavedState:
     label: str = ""
 
     def wake(self, cpu: int = 0, *, is_parked: bool = False) -> int | None:
-        """See `Copy.wake`. is_parked: the state was left only until it is needed, and files are as they are to be.
+        """See `Copy.wake`. is_parked: the worker was only suspended, and the files are as they should be.
 
-        cpu: microseconds of processor time that workers before have taken.
+        cpu: microseconds of processor time used by earlier workers.
         """
         told = {**self._then, "cpu": cpu}
         return self.copy.wake({**told, "parked": True} if is_parked else told)
@@ -156,8 +156,8 @@ class SavedState:
 class SnapshotStore:
     """At most one state of a step. base: the one that the running cell began with, or the nearest before that.
 
-    A copy ends with the last state that rests on it. Held states are not thinned away. Memory is a stronger reason
-    than that: `keep_base` gives them up, too.
+    A copy ends with the last state that depends on it. Thinning spares held states; `keep_base`, which frees memory,
+    does not.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -166,7 +166,7 @@ class SnapshotStore:
         self._newest = 0
         self._held: frozenset[int | str] = frozenset()
         self._begun = most < 1
-        """Whether something else is kept already, or nothing ever is."""
+        """Whether something was kept already, or nothing ever will be."""
         self.base: SavedState | None = None
 
     @property
@@ -181,32 +181,32 @@ class SnapshotStore:
 
     @property
     def spare_copy(self) -> Copy | None:
-        """The copy that the base rests on, if it may be given up. While it stays, ending others gains nothing.
+        """The copy that the base depends on, if it may be given up. While it stays, ending others gains nothing.
 
-        Nor is anything gained where the base is what the worker began with.
+        Nothing is gained either where the base is the worker's initial state.
         """
         copy = None if self.base is None else self.base.copy
         return copy if isinstance(copy, Copy) and copy.pid not in self._wanted else None
 
     @property
     def is_at_beginning(self) -> bool:
-        """Whether the base is what the worker began with, with some bindings at the most: no copy of it is kept."""
+        """Whether the base is the worker's initial state, perhaps with some bindings: no copy of it is kept."""
         return self.base is not None and isinstance(self.base.copy, InitialState)
 
     @property
     def files(self) -> dict[str, object]:
-        """What is still wanted of the working directory's versions, for the worker that keeps them."""
+        """The versions of the working directory that are still needed, for the worker, which keeps them."""
         return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
 
     def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
-        """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
+        """A worker reports a copy of itself. Ignored if the copy is not a child of this process."""
         if self._most < 1 or pid in self.pids or not is_child(pid):
             line.close()
             return
         self._keep(Copy(pid=pid, line=line), step, files, start_time_of(pid))
 
     def add_beginning(self, worker: int, step: int, files: int) -> bool:
-        """The first worker says that it is still as it began. False once anything else is kept."""
+        """The first worker reports that it is still in its initial state. False once anything else is kept."""
         if self._begun:
             return False
         self._keep(InitialState(), step, files, start_time_of(worker))
@@ -218,9 +218,9 @@ class SnapshotStore:
         self._put(SavedState(step=step, copy=copy, born=born, parent=self.base, files=files))
 
     def bind(self, pid: int, step: int, born: StartTime, files: int, bindings: str) -> bool:
-        """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
+        """A worker reports that its state is its latest copy with these bindings. False if that copy is not kept.
 
-        born, files: see `SavedState`. Other processes than the worker may have begun some more since the copy.
+        born, files: see `SavedState`. Other processes of the jail may have started further ones since the copy.
         """
         base = self.base
         if base is None or base.copy.pid != pid or not bindings:
@@ -241,18 +241,18 @@ class SnapshotStore:
         self._thin()
 
     def lend(self, step: int, line: socket.socket) -> None:
-        """Whoever is at the other end hears its end at once when no state of that step is kept."""
+        """Lends the state of a step; if none is kept, the line is closed at once."""
         with line:
             state = self.find(step)
             if state is not None:
                 state.lend(line)
 
     def hold(self, targets: Iterable[int | str]) -> None:
-        """Those of these steps and labels stay until something else is said. Too many then go with the next state."""
+        """Holds the states of these steps and labels until the next call. Surplus ones go with the next state."""
         self._held = frozenset(targets)
 
     def name(self, step: int, label: str) -> None:
-        """A label names one state: it moves on to this one."""
+        """Labels a state. A label names one state: it moves from any other."""
         named = self.labelled(label)
         if named is not None:
             named.label = ""
@@ -261,40 +261,40 @@ class SnapshotStore:
             state.label = label
 
     def drop(self, state: SavedState) -> None:
-        """Those that came from it come from its own parent now."""
+        """Removes a state. Its children get its parent."""
         self._remove(state)
         if all(other.copy.pid != state.copy.pid for other in self._states):
             state.copy.end()
 
     def forget(self, pid: int) -> None:
-        """A child is the worker now, or has ended: if it was a copy, it is none any more."""
+        """A child is the worker now, or has ended: it is not a copy any more."""
         for state in tuple(self._states):
             if state.copy.pid == pid:
                 self._remove(state)
                 state.copy.close()
 
     def give_up(self, copy: Copy | InitialState) -> None:
-        """It is broken, and with it all that rests on it."""
+        """Removes a broken copy, and all states that depend on it."""
         for state in tuple(self._states):
             if state.copy is copy:
                 self.drop(state)
-        # It had ended before it was to be gone back to.
+        # It had ended before the rollback to it.
         while self.base is not None and self.base.copy is copy:
             self.base = self.base.parent
 
     def clear(self, but: Copy | InitialState | None = None) -> None:
-        """Gives up all that nobody has asked for, by a label or because it is needed now. but: a copy that stays."""
+        """Gives up all states that are neither labelled nor held. but: a copy that stays."""
         wanted = self._wanted
         for state in tuple(self._states):
             if state.copy is not but and state.copy.pid not in wanted:
                 self.drop(state)
 
     def thin(self) -> None:
-        """What `clear` does, but that the base stays, and what costs no more than it does."""
+        """As `clear`, but keeps the base, and the states that share its copy."""
         self.clear(but=None if self.base is None else self.base.copy)
 
     def forgo(self) -> bool:
-        """What `clear` does, if that gives the base up, and returns when the memory of those copies is free."""
+        """As `clear`, if that gives the base up; waits until the memory of those copies is free."""
         if self.spare_copy is None:
             return False
         wanted = self._wanted
@@ -309,13 +309,13 @@ class SnapshotStore:
         return True
 
     def keep_base(self) -> None:
-        """Gives up all but the one that a crash falls back to."""
+        """Gives up all states but the base, to which a crash falls back."""
         for state in tuple(self._states):
             if state is not self.base:
                 self.drop(state)
 
     def told(self) -> list[dict[str, object]]:
-        """What is kept, oldest step first. memory: bytes that would be free without it, its copy's for the first."""
+        """The kept states, oldest step first. memory: bytes free without it; a copy counts for its first state."""
         memory = {state: len(state.bindings) for state in self._states}
         for state in {state.copy.pid: state for state in reversed(self._states)}.values():
             memory[state] += state.copy.memory
@@ -333,20 +333,20 @@ class SnapshotStore:
             self.base = state.parent
 
     def _thin(self) -> None:
-        """The base stays, whatever its age. A state may get a smaller number than one that was kept before it."""
+        """Thins states; the base stays, whatever its age. A later state may have a smaller step than a former one."""
         most = self._most + (MORE if self._held else 0)
         while len(self._states) > most and (others := self._expendable()):
             candidates = [Candidate(step=state.step, labelled=bool(state.label)) for state in others]
             self.drop(others[expendable(candidates) or 0])
 
     def _expendable(self) -> list[SavedState]:
-        """Oldest step first."""
+        """States that may be given up, oldest step first."""
         others = [state for state in self._states if state is not self.base and not self._is_held(state)]
         return sorted(others, key=lambda state: state.step)
 
     @property
     def _wanted(self) -> frozenset[int]:
-        """Pids of copies that somebody has asked for a state of."""
+        """Pids of copies with a labelled or held state."""
         return frozenset(state.copy.pid for state in self._states if state.label or self._is_held(state))
 
     def _is_held(self, state: SavedState) -> bool:
@@ -355,7 +355,7 @@ class SnapshotStore:
 
 def is_child(pid: int) -> bool:
     """Whether a process, living or dead, is a child of this one."""
-    if pid < 1:  # what the kernel takes for other questions, or none
+    if pid < 1:  # has another meaning to the kernel, or none
         return False
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -1,14 +1,13 @@
-"""What a warden knows of its worker, and how it suspends one that is idle.
+"""The warden's state about its worker, and the suspension of an idle worker.
 
-Programs may have kept the number of the worker's process, so a process that takes its place has the same number. In
-the first pid namespace that a jail has to itself, a file sets which number comes next (`ns_last_pid`, see the
-kernel's Documentation/admin-guide/sysctl/kernel.rst). The number is free when the worker has died. Another process
-that forks in between gets it first; then the worker has a different one.
+Programs may have stored the worker's pid, so a process that replaces the worker gets the same pid. In the first pid
+namespace of a jail, a file sets the next pid (`ns_last_pid`, see the kernel's
+Documentation/admin-guide/sysctl/kernel.rst). The pid is free when the worker has died. If another process forks in
+between, it gets that pid, and the worker a different one.
 
-A worker that has nothing to do for a while ends, where the warden can make another one that is at the same state:
-only where that is the initial state and what was bound since. A copy would lack its pipes and threads, and of the
-initial state there are none. The client says when, so that no request is under way meanwhile. It gets an answer to
-each of these messages, whatever else happens to the worker.
+An idle worker is ended if the warden can make another one in the same state: only if that is the initial state with
+some bindings. A copy would lack its pipes and threads; the initial state has none. The client says when, so that no
+request is running meanwhile. It gets an answer to each of these messages, whatever else happens to the worker.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class WorkerNumber:
 
     @contextmanager
     def next(self) -> Iterator[None]:
-        """The next process that begins has the worker's number; those after it go on from where they were, so that of
-        two that began in one tick of the clock the one with the higher number is the younger.
+        """Inside, the next process gets the worker's pid. Later ones continue the former sequence, so that of two
+        that began in one clock tick the one with the higher pid is the younger.
         """
         last = self._read()
         if last is None:
@@ -68,7 +67,7 @@ class WorkerNumber:
 
 
 NOBODY: Final = 0
-"""In the place of the worker's pid."""
+"""In place of the worker's pid while there is no worker."""
 
 AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 """How a warden sends: it never waits."""
@@ -76,9 +75,9 @@ AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 @dataclass(kw_only=True)
 class Suspension:
-    """Numbers of the messages that want it, 0 for none. leaving: that the worker ends. coming: that one is there.
+    """Numbers of the pending messages, 0 for none. leaving: wants the worker to end. coming: wants a worker.
 
-    tries: how many came for that, and died before they had said that they work.
+    tries: workers forked for that which died before they reported.
     """
 
     leaving: int = 0
@@ -87,7 +86,7 @@ class Suspension:
 
     @property
     def expects_end(self) -> bool:
-        """Whether that of the worker changes nothing: it was wanted, or another one is forked."""
+        """Whether the worker's end is expected: it was requested, or another worker is being forked."""
         return bool(self.leaving or self.coming)
 
 
@@ -95,12 +94,12 @@ class Suspension:
 class WardenState:
     """State of a warden. worker: pid of the one that lives, or NOBODY.
 
-    oom_kills: the machine's count when the jail started. killed: whether it was told to kill the worker. wanted: the
-    state that is to go on after that, if not the newest, and the number of the message that wants it. told: the
-    worker, of the versions of files that copies have. alive: False until a worker that has come of a copy has said
-    that it works. tries: how many came one after the other of that copy and died before they had answered anything.
-    number: that each worker has. programs: that run beside it. cpu: microseconds of processor time that workers have
-    taken which have ended.
+    oom_kills: the machine's count when the jail started. killed: whether a message said to kill the worker. wanted:
+    the state to continue from after that, if not the newest, and the number of the message that wants it. told: the
+    last message to the worker about the file versions of copies. alive: False until a worker made from a copy has
+    reported that it works. tries: successive workers of that copy that died before they answered anything.
+    number: the pid of all workers. programs: those that run beside it. cpu: microseconds of processor time used by
+    workers that have ended.
     """
 
     worker: int
@@ -121,13 +120,13 @@ class WardenState:
 
 
 def wake(state: WardenState, kept: SavedState, *, is_parked: bool = False) -> int | None:
-    """See Kept.wake. No worker is there."""
+    """See SavedState.wake. Call it only without a worker."""
     with state.number.next():
         return kept.wake(state.cpu, is_parked=is_parked)
 
 
 def revive(state: WardenState, kept: SavedState, pid: int) -> None:
-    """This process, come of what was kept, is the worker now."""
+    """Makes this process, made from a saved state, the worker."""
     state.worker, state.killed, state.alive, state.told = pid, False, False, {}
     state.tries += 1
     state.oom_kills = processes.oom_kills()
@@ -143,11 +142,11 @@ def tell_client(state: WardenState, message: Message) -> None:
 
 
 _MOST_TRIES: Final = 3
-"""Of making it again for one message. What it is to be at is kept all the same."""
+"""Tries to fork the worker anew for one message. Its state is kept in any case."""
 
 
 def leave(state: WardenState, asked: int, step: int) -> None:
-    """End the worker until `call`, if that is at the end of this step and nobody will know."""
+    """Ends the worker until `call`, if it is at the end of this step and the jail cannot notice."""
     state.suspension.leaving = asked
     if state.alive and state.worker != NOBODY and _may_leave(state.store, state.worker, step):
         os.kill(state.worker, signal.SIGKILL)
@@ -156,9 +155,9 @@ def leave(state: WardenState, asked: int, step: int) -> None:
 
 
 def _may_leave(store: SnapshotStore, worker: int, step: int) -> bool:
-    """Whether a worker that does nothing has said that it is at the end of that step, and that can be had again.
+    """Whether an idle worker has reported the end of that step, and that state can be made again.
 
-    Nor is anything else at work in the jail: what the worker has begun would go on without it, or end with it.
+    Also, no other process may run in the jail: the worker's children would go on without it, or end with it.
     """
     base = store.base
     if base is None or base.step != step or not isinstance(base.copy, InitialState):
@@ -167,15 +166,15 @@ def _may_leave(store: SnapshotStore, worker: int, step: int) -> bool:
 
 
 def left(state: WardenState) -> None:
-    """The worker has ended, as it was to, or before it had come."""
-    state.worker, state.alive = NOBODY, True  # nothing is wrong with what it was at
+    """The worker has ended as requested, or before it reported."""
+    state.worker, state.alive = NOBODY, True  # nothing is wrong with its state
     stay(state)
     if state.suspension.coming:
         _fetch(state)
 
 
 def stay(state: WardenState) -> None:
-    """Whoever wants the worker to end hears whether it has."""
+    """Answers the pending message that wants the worker to end, if any: whether it has."""
     if state.suspension.leaving:
         tell_client(
             state, {"op": "parked", "id": state.suspension.leaving, "is_parked": state.worker == NOBODY}
@@ -184,7 +183,7 @@ def stay(state: WardenState) -> None:
 
 
 def call(state: WardenState, asked: int) -> None:
-    """Have a worker there. One that ends just now was told to by a client whose successor asks."""
+    """Ensures that there is a worker. If one is just ending, a former client requested that."""
     state.suspension.coming = asked
     if state.worker == NOBODY:
         _fetch(state)
@@ -193,7 +192,7 @@ def call(state: WardenState, asked: int) -> None:
 
 
 def _fetch(state: WardenState) -> None:
-    """Fork the worker anew."""
+    """Forks the worker anew."""
     kept, state.suspension.tries = state.store.base, state.suspension.tries + 1
     may_try = state.suspension.tries <= _MOST_TRIES
     if kept is not None and may_try and (pid := wake(state, kept, is_parked=True)) is not None:
@@ -204,7 +203,7 @@ def _fetch(state: WardenState) -> None:
 
 
 def come(state: WardenState) -> None:
-    """Whoever wants a worker hears of it; of NOBODY where none could be made."""
+    """Answers the pending message that wants a worker, if any: with its pid, or NOBODY if none could be made."""
     if state.suspension.coming:
         tell_client(state, {"op": "unparked", "id": state.suspension.coming, "pid": state.worker})
         state.suspension.coming = state.suspension.tries = 0

@@ -1,1 +1,1 @@
-"""States without a copy of their own, as small differences to the latest copy."""
+"""States without a copy of their own, as small differences from the latest copy."""

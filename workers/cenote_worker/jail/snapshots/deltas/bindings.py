@@ -1,13 +1,13 @@
-"""Small plain values that names were bound to since the worker was copied: with them, the copy is the state of now.
-So are lists, tuples, dictionaries and sets of them that are just that, with nobody else who could change them, small
-arrays of numpy, frames of pandas and functions that cells have defined. What was imported is told by where it is.
+"""Small plain values that names were bound to since the worker was copied: with them, the copy is the current state.
+This includes lists, tuples, dictionaries and sets of plain values that no other object can change, small arrays of
+numpy, frames of pandas, and functions that cells have defined. An imported object is sent as its place in its module.
 
-The state comes back as it was, to what `is` says of its names. So what is bound is told by value only where nobody
-else has the object, or Python itself has it once: then nothing can tell the new one from it. Files that were closed
-are told by what can be seen of them. The rest is told by another name that has the same object in the copy. Anything
-else is no such difference; nor is another order of the names, nor a name whose value was one that may do something
-when it goes. What is not looked at is which of two equal values a container holds that cannot change themselves:
-neither does a trace.
+The restored state is equal to the original, including what `is` says of its names. So a value is sent by value only
+if no other object refers to it, or if Python has a single instance of it: then the new object is indistinguishable.
+Closed files are sent as their visible attributes. Any other object is sent as another name that has the same object
+in the copy. Anything else cannot be sent as bindings; nor can another order of the names, nor a name whose old value
+may run code when it is released. Which of two equal immutable values a container holds is not looked at: a trace does
+not look either.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 MOST_NAMES: Final = 64
-"""Bound or deleted since the copy: from then on another copy is cheaper than telling them all again."""
+"""Bound or deleted since the copy: with more, another copy is cheaper than sending them all again."""
 
 _MOST_LOOKED_AT: Final = 2_000
 """Names of a namespace: looking at all of them may cost no more than a copy does."""
 
 _MOST_PARTS: Final = 500
-"""In a container: looking at them takes some 0.1 ms."""
+"""Parts of a container: looking at them takes some 0.1 ms."""
 
 _MOST_IN_ALL: Final = 1_000
-"""Parts of containers that are looked at for each copy, some 0.2 ms: others take another copy when they change."""
+"""Parts of containers that are looked at for each copy, some 0.2 ms. A change to other containers needs another
+copy."""
 
 _MAX_BITS: Final = 8 * MAX_BINDINGS
 _PLAIN: Final = frozenset((type(None), type(Ellipsis), bool, int, float, complex, str, bytes))
@@ -48,18 +49,18 @@ _SINGLE: Final = frozenset((type(None), type(Ellipsis), bool))
 _SMALL_NUMBERS: Final = range(-5, 257)
 
 _CLOSED, _SET, _ARRAY, _FRAME, _FUNCTION, _OF_LIBRARY = range(6)
-"""They stand where another name would, in what is told of a file that was closed, a set, an array or number of
-numpy's, a frame or column of pandas', a function, or an object that a library has.
+"""They stand in place of another name, in the description of a closed file, a set, a numpy array or number, a pandas
+frame or column, a function, or an object of a library.
 """
 
 _How = tuple[int | None, object]
 _Told = tuple[str, str | int | None, object]
 
 Source = tuple[str, list[int]]
-"""A cell as it was written, and which of its lines were no Python."""
+"""A cell's source, and which of its lines are not Python."""
 
 Sources = Callable[[str], Source | None]
-"""By the file's name, which code has. None where it is no cell, or not known any more."""
+"""Gives a source by file name, as in code objects. None if it is no cell, or no longer known."""
 
 _REBUILT: Final[Mapping[int, Callable[[Any, dict[str, object]], object]]] = {
     _CLOSED: lambda told, _: plain_objects.rebuild_file(told),
@@ -69,7 +70,7 @@ _REBUILT: Final[Mapping[int, Callable[[Any, dict[str, object]], object]]] = {
     _FUNCTION: plain_objects.rebuild_function,
     _OF_LIBRARY: lambda told, _: plain_objects.find_library_object(told),
 }
-"""Of what is told and the namespace that it is for."""
+"""Each takes a description and the namespace that it is for."""
 
 _count = sys.getrefcount
 _modules = sys.modules
@@ -77,10 +78,10 @@ _modules = sys.modules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingsBaseline:
-    """A namespace when it was copied. identities: in its order. plain: values, held so that nothing else gets
-    their identities. values: names of containers and arrays that were by value, and nobody else's. inert: names of
-    what else does nothing when it goes. modules: how many were imported. rewritten: names that have been seen since
-    with a container or an array where they had one then, and another content.
+    """A namespace when it was copied. identities: in its order. plain: values, held so that no other object gets
+    their identities. values: names of containers and arrays that were by value, and that no other object referred to.
+    inert: names of other values that run no code when released. modules: how many were imported. rewritten: names
+    whose container or array is still the same object, but whose content has been seen to change.
     """
 
     identities: Mapping[str, int]
@@ -92,7 +93,7 @@ class BindingsBaseline:
 
     @classmethod
     def of(cls, namespace: Mapping[str, object]) -> BindingsBaseline | None:
-        """None for one that is too large, or has names that are no plain text."""
+        """None for a namespace that is too large, or has names that are not plain strings."""
         if not _is_plain_namespace(namespace):
             return None
         return cls(
@@ -105,7 +106,7 @@ class BindingsBaseline:
 
 
 def no_sources(_filename: str) -> None:
-    """Where nobody asks for them."""
+    """For a caller that needs no sources."""
 
 
 def difference(
@@ -114,9 +115,9 @@ def difference(
     written: Collection[str],
     sources: Sources = no_sources,
 ) -> bytes | None:
-    """What has to be bound and deleted in a copy; None if that does not give the state of now.
+    """What has to be bound and deleted in a copy; None if that does not give the current state.
 
-    written: names whose values may be others, or have other content, than when `difference` was asked last. sources:
+    written: names whose values may be others, or have other content, than at the last call of `difference`. sources:
     of the cells that have defined functions.
     """
     if len(_modules) != base.modules or not _is_plain_namespace(namespace):
@@ -144,9 +145,10 @@ def difference(
 
 
 def bring_about(namespace: dict[str, object], data: bytes) -> tuple[list[str], dict[str, Source]]:
-    """In what has come of the copy. Gives the names that have another value now, or none, and the sources of cells.
+    """Applies a difference in the process that came from the copy. Returns the names whose value has changed or that
+    are gone, and the sources of cells.
 
-    Raises whatever `data` makes of it that does not come from `difference`, for just this namespace.
+    Raises any error if `data` does not come from `difference` for this very namespace.
     """
     gone, bound, sources = unpacked(data)
     for name in gone:
@@ -160,14 +162,14 @@ def bring_about(namespace: dict[str, object], data: bytes) -> tuple[list[str], d
 
 
 def is_plain(value: object) -> bool:
-    """Whether nothing of the user's runs when it is pickled, as far as that is seen at a glance."""
+    """Whether pickling it runs no user code, as far as a quick look shows."""
     if type(value) in _WITH_SETS:
         return _parts_of_any(value) is not None
     return _is_small(value) or numpy_arrays.is_inert(value) or pandas_frames.is_inert(value)
 
 
 def _sources(told: list[_Told], sources: Sources) -> dict[str, Source]:
-    """Of the cells that functions are told of."""
+    """The sources of the cells that define the functions in `told`."""
     names = {value[0].co_filename for _, how, value in told if how == _FUNCTION}  # type: ignore[index]
     found = ((name, sources(name)) for name in sorted(names))
     return {name: source for name, source in found if source is not None}
@@ -178,7 +180,7 @@ def _is_plain_namespace(namespace: Mapping[str, object]) -> bool:
 
 
 def _order(base: BindingsBaseline, namespace: Mapping[str, object], changed: list[str]) -> list[str]:
-    """That of the names in a copy in which these were bound: a name keeps its place until it is deleted."""
+    """The order of names in a copy in which these were bound: a name keeps its place until it is deleted."""
     kept = [name for name in base.identities if name in namespace]
     return kept + [name for name in changed if name not in base.identities]
 
@@ -186,7 +188,7 @@ def _order(base: BindingsBaseline, namespace: Mapping[str, object], changed: lis
 def _rewritten(
     base: BindingsBaseline, namespace: Mapping[str, object], written: Collection[str]
 ) -> list[str]:
-    """All names of containers in which there may be something else than in those that they had in the copy."""
+    """All names of containers whose content may differ from that in the copy."""
     same = {name: id(value) for name, value in namespace.items() if base.identities.get(name) == id(value)}
     there = {same[name] for name in same.keys() & written if _may_be_by_value(namespace[name])}
     return [name for name, identity in same.items() if identity in there]
@@ -198,10 +200,10 @@ def _are_known(
     changed: Collection[str],
     base: BindingsBaseline,
 ) -> bool:
-    """Whether nothing was written into an object that is still there. What was bound anew is looked at in `_told`.
+    """Whether nothing was written into an object that is still there. New bindings are checked in `_told`.
 
-    Only of what the baseline holds, or a library, it is certain that no other object has its identity by now. What is
-    imported again was bound and not changed.
+    Only for objects that the baseline or a library holds is it certain that no other object has their identity by
+    now. A repeated import has bound the object and not changed it.
     """
     there = [name for name in written if name in namespace]
     return all(
@@ -213,7 +215,7 @@ def _are_known(
 
 
 def _may_go(names: Collection[str], base: BindingsBaseline, same: Mapping[int, str]) -> bool:
-    """Whether what these names had in the copy does nothing when they let go of it."""
+    """Whether the values that these names had in the copy run no code when they are released."""
     harmless = base.plain.keys() | base.values | base.inert
     return all(name in harmless or base.identities[name] in same for name in names)
 
@@ -221,7 +223,7 @@ def _may_go(names: Collection[str], base: BindingsBaseline, same: Mapping[int, s
 def _told(
     base: BindingsBaseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
 ) -> list[_Told] | None:
-    """Each name with another one that has the same object by then; or `_how` it is told by itself."""
+    """Each name with another name that then has the same object; or with its own description by `_how`."""
     told, had, known = list[_Told](), dict(same), None
     for name in changed:
         identity = id(namespace[name])
@@ -244,7 +246,7 @@ def _told(
 def _how(
     name: str, namespace: dict[str, object], base: BindingsBaseline, known: pandas_frames.Known
 ) -> _How | None:
-    """How an object is told that only names have, or a library: a word for what it is, and what stands for it."""
+    """How to describe an object that only names refer to, or a library: its kind, and its description."""
     if (there := plain_objects.describe_library_object(namespace[name])) is not None:
         return _OF_LIBRARY, there
     if numpy_arrays.is_one(namespace[name]) or _is_unshared(name, namespace, base):
@@ -275,7 +277,7 @@ def _file(value: object) -> plain_objects.FileDescription | None:
 
 
 def _is_inert(value: object, namespace: Mapping[str, object]) -> bool:
-    """Whether it does nothing when it goes, if it is no container."""
+    """Whether it runs no code when it is released, if it is no container."""
     if type(value) is FunctionType:
         return plain_objects.describe_function(value, namespace) is not None
     return (
@@ -287,7 +289,7 @@ def _is_inert(value: object, namespace: Mapping[str, object]) -> bool:
 
 
 def _may_be_by_value(value: object) -> bool:
-    """Whether it is of a kind that `_by_value` may have found, and can be written into."""
+    """Whether it is mutable and of a kind that `_by_value` may have found."""
     return type(value) in _WITH_SETS or numpy_arrays.is_plain(value)
 
 
@@ -298,7 +300,7 @@ def _is_small(value: object) -> bool:
 
 
 def _by_value(namespace: Mapping[str, object]) -> Iterator[str]:
-    """Names of containers that `_told` would tell of, as long as looking at them takes no longer than it may."""
+    """Names of containers that `_told` can describe, as long as looking at them stays within its limits."""
     names, held, left = list(namespace), dict[int, int](), _MOST_IN_ALL
     for identity in map(id, namespace.values()):
         held[identity] = held.get(identity, 0) + 1
@@ -313,15 +315,15 @@ def _by_value(namespace: Mapping[str, object]) -> Iterator[str]:
 
 
 def _parts_of_any(value: object) -> int | None:
-    """How much is to be looked at, in something that `_how_by_itself` would tell of; None for anything else."""
+    """How many parts to look at, in something that `_how_by_itself` can describe; None for anything else."""
     if type(value) is set:
         return _parts_of_set(value)
     return _parts_of(value) if type(value) in _CONTAINERS else 0
 
 
 def _parts_of(value: object) -> int | None:
-    """How much is in it, if it is small and plain, or a container of such values and of others like it that it has
-    for itself. Tuples that cannot change are values, whoever else has them.
+    """How many parts it has, if it is small and plain, or a container of such values and of similar containers that
+    no other object refers to. Tuples that cannot change are values, even if other objects refer to them.
     """
     if type(value) not in _CONTAINERS:
         return 0 if _is_small(value) else None
@@ -344,19 +346,19 @@ def _parts_of(value: object) -> int | None:
 
 
 def _parts_of_set(value: object) -> int | None:
-    """The same of a set, to which there may be weak references besides."""
+    """The same for a set, which may have weak references besides."""
     if type(value) is not set or len(value) > _MOST_PARTS or getweakrefcount(value):
         return None
     return len(value) if all(map(_is_part, value)) else None
 
 
 def _is_part(value: object) -> bool:
-    """What is not equal to itself is found by its identity."""
+    """False for a value that is not equal to itself, which is found by its identity."""
     return _is_small(value) and value == value
 
 
 def _is_one(value: object) -> bool:
-    """Whether Python has it once, and gives that to whoever unpacks it."""
+    """Whether Python has a single instance of it, which unpacking gives."""
     if type(value) is int:
         return value in _SMALL_NUMBERS
     if type(value) is str:
@@ -365,7 +367,7 @@ def _is_one(value: object) -> bool:
 
 
 def _is_unshared(name: str, namespace: dict[str, object], base: BindingsBaseline) -> bool:
-    """Whether only names have it, of which each is told. The copy's own old values, held here, are nobody's."""
+    """Whether only names refer to it, each of which is sent. The baseline's own references don't count."""
     identity = id(namespace[name])
     held = sum(list(map(id, names.values())).count(identity) for names in (namespace, base.plain))
     return _count(namespace[name]) == held + 1  # and the argument

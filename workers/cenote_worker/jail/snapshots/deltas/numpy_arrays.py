@@ -1,7 +1,7 @@
-"""Small arrays and numbers of numpy, told so that nobody can tell another one from them.
+"""Small arrays and numbers of numpy, described so that the rebuilt one is indistinguishable.
 
-Only arrays of numbers are, which own their memory or are all there is of an array that nobody else has: then shape,
-order in memory, whether it may be written to and the bytes are all that there is.
+Only arrays of numbers qualify, if they own their memory or are a whole view of an array that no other object refers
+to. Then shape, order in memory, whether it is writable, and the bytes are a complete description.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 MOST_BYTES: Final = 4_096
-"""Of one: half of what may be told of a step."""
+"""Bytes of one array: half of what may be sent for a step."""
 
 _KINDS: Final = "biufc"
 
 _ONE: Final = 2
-"""What Python counts of an object that one other has: that one, and the argument."""
+"""Python's reference count of an object with one referrer: that one, and the argument."""
 
 _Layout = tuple[tuple[int, ...], tuple[int, ...], bool]
-"""Shape, strides, and whether its last axis is the innermost one in memory: the first is otherwise."""
+"""Shape, strides, and whether the last axis is the innermost one in memory; otherwise the first axis is."""
 
 ArrayDescription = tuple[str, bytes, _Layout | None, _Layout | None, bool]
-"""Type; bytes in the order in which they lie; how an array lies, and the one whose memory it is, if another one is;
-whether it may be written to. A number has no layout.
+"""Type; bytes in memory order; the array's layout, and that of the array that owns the memory, if that is another
+one; whether it is writable. A number has no layout.
 """
 
 _count = sys.getrefcount
@@ -36,13 +36,14 @@ _modules = sys.modules
 
 
 def is_one(value: object) -> bool:
-    """Whether numpy has it once, as Python has True, and `rebuild_array` gives that."""
+    """Whether numpy has a single instance of it, as Python has of True, which `rebuild_array` gives."""
     numpy = _modules.get("numpy")
     return numpy is not None and type(value) is numpy.bool_
 
 
 def is_plain(value: Any) -> bool:
-    """Whether `describe_array` tells of it, or would if nobody else had the array that it is a view of."""
+    """Whether `describe_array` describes it, or would if no other object referred to the array that it is a view
+    of."""
     numpy = _modules.get("numpy")
     if numpy is None:
         return False
@@ -57,7 +58,7 @@ def is_plain(value: Any) -> bool:
 
 
 def is_inert(value: Any) -> bool:
-    """Whether it does nothing when it goes: numbers, in memory of numpy's."""
+    """Whether it runs no code when it is released: numbers, in numpy's memory."""
     numpy = _modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         return is_plain(value)
@@ -72,7 +73,7 @@ def is_inert(value: Any) -> bool:
 
 
 def describe_array(value: Any) -> ArrayDescription | None:
-    """None for anything else. Whoever has the value itself is not looked at."""
+    """None for anything else. References to the value itself are not checked."""
     if not is_plain(value):
         return None
     kind, numpy = value.dtype.str, _modules["numpy"]
@@ -80,7 +81,7 @@ def describe_array(value: Any) -> ArrayDescription | None:
         return kind, value.tobytes(), None, None, False
     if value.flags.owndata:
         owner, of = value, None
-    elif type(value.base) is numpy.ndarray and _count(value.base) == _ONE:  # no variable may have it by now
+    elif type(value.base) is numpy.ndarray and _count(value.base) == _ONE:  # no variable may have it
         owner = value.base
         of = _layout(owner) if _is_whole(owner, value) else None
     else:
@@ -107,12 +108,12 @@ def rebuild_array(told: ArrayDescription) -> object:
 
 @functools.cache
 def _types_of_numbers(numpy: Any) -> frozenset[type]:
-    """numpy's own: of no object of another class anything is asked."""
+    """numpy's own types: nothing is asked of objects of other classes."""
     return frozenset(numpy.dtype(code).type for code in numpy.typecodes["All"] if code not in "OSUVMm")
 
 
 def _is_of_numbers(value: Any, numpy: Any) -> bool:
-    """Of a type that numpy has once, so that nobody's own goes with it."""
+    """Whether its type is a single instance of numpy's, so that no user's type comes with it."""
     return value.dtype.kind in _KINDS and numpy.dtype(value.dtype.str) is value.dtype
 
 
@@ -121,13 +122,13 @@ def _layout(value: Any) -> _Layout:
 
 
 def _is_usual(owner: Any, numpy: Any) -> bool:
-    """Whether numpy would make it with the same strides: those of axes that are one long may be any."""
+    """Whether numpy would make it with the same strides: those of axes of length one may be any."""
     order = "C" if owner.flags.c_contiguous else "F"
     return bool(owner.strides == numpy.empty(owner.shape, owner.dtype, order).strides)
 
 
 def _is_whole(owner: Any, view: Any) -> bool:
-    """Whether all its memory is in the view, and it is nothing else by itself."""
+    """Whether all its memory is in the view, and it has no other state."""
     return bool(
         owner.flags.owndata
         and owner.flags.forc
@@ -139,7 +140,7 @@ def _is_whole(owner: Any, view: Any) -> bool:
 
 
 def _filled(numpy: Any, kind: str, data: bytes, layout: _Layout) -> Any:
-    """It owns its memory."""
+    """A new array that owns its memory."""
     shape, _, is_c = layout
     value = numpy.empty(shape, kind, order="C" if is_c else "F")
     _flat(value)[:] = numpy.frombuffer(data, kind)

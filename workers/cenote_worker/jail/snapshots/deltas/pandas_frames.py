@@ -1,9 +1,9 @@
-"""Small frames and columns of pandas, told so that nobody can tell another one from them.
+"""Small frames and columns of pandas, described so that the rebuilt one is indistinguishable.
 
-pandas shares memory, indexes and what it has found out about them between frames, and notes who has what. So another
-one is made at once of what is told, and compared: by what it holds, how that lies in memory, and how many have each
-part of it. Where somebody else has a part as well, nothing is told. But an index may be a view of one that a frame
-has which is in the copy, unchanged: then it is a view of that one again.
+pandas shares memory, indexes and caches between frames, and records the sharing. So a frame is rebuilt at once from
+the description and compared: its content, its layout in memory, and the reference counts of its parts. If another
+object refers to a part as well, there is no description. But an index may be a view of an index of an unchanged frame
+in the copy: then the rebuilt index is a view of that one again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ __builtins__ = BUILTINS
 
 _MOST_BLOCKS: Final = 20
 _MOST_CHUNKS: Final = 4
-"""Of texts, in one column or index."""
+"""Chunks of text, in one column or index."""
 
 _PARTS: Final = frozenset(("_mgr", "_attrs", "_flags", "_name"))
 _NAMES: Final = frozenset((type(None), str, int))
 
 _Column = tuple[bool, Any]
-"""Whether it is of texts: pieces as Arrow has them, with length, offset, how many are none, and memory. Otherwise
-what `numpy_arrays` tells.
+"""Whether it is text: then Arrow's chunks, with length, offset, null count, and memory. Otherwise what `numpy_arrays`
+describes.
 """
 
 _Axis = tuple[str, Any, Any]
-"""Kind, content, name. `range`: its numbers. `of`: whose and which axis, and whether it counts as the same one."""
+"""Kind, content, name. `range`: its numbers. `of`: the name of a frame and the number of its axis."""
 
 FrameDescription = tuple[Any, list[tuple[_Column, list[int]]], list[_Axis]]
-"""Name of a column, which is in a list, None for a frame; blocks with their places; axes."""
+"""Name of a column, in a list, None for a frame; blocks with their places; axes."""
 
 Known = Mapping[int, tuple[str, int]]
-"""Axes of frames that are in the copy: by the identity of what all views of one share, a name and which axis."""
+"""Axes of frames that are in the copy: a name and the number of the axis, by the id of what all views of an axis
+share."""
 
 _count = sys.getrefcount
 _modules = sys.modules
@@ -44,7 +45,7 @@ _get = object.__getattribute__
 
 
 def axes_of(frames: Iterable[tuple[str, object]]) -> Known:
-    """Of frames by their names; other objects are passed over."""
+    """Axes of frames by the frames' names; other objects are skipped."""
     return {
         id(axis._cache): (name, place)
         for name, frame in frames
@@ -60,7 +61,7 @@ def _is_axis(value: object) -> bool:
 
 
 def is_frame(value: object) -> bool:
-    """Of pandas' own classes, in and out: of no object of another one anything is asked."""
+    """Whether it is of pandas' own classes, inside too: nothing is asked of objects of other classes."""
     pandas = _modules.get("pandas")
     if pandas is None or type(value) not in (pandas.DataFrame, pandas.Series):
         return False
@@ -69,7 +70,7 @@ def is_frame(value: object) -> bool:
 
 
 def is_inert(value: object) -> bool:
-    """Whether a frame does nothing when it goes: it has numbers and texts, in memory of numpy's and Arrow's."""
+    """Whether a frame runs no code when it is released: it has numbers and text, in memory of numpy and Arrow."""
     if not is_frame(value) or not _is_bare(value):
         return False
     manager, pandas = _table(value)["_mgr"], _modules["pandas"]
@@ -81,15 +82,15 @@ def is_inert(value: object) -> bool:
 
 
 def describe_frame(value: Any, namespace: Mapping[str, object], known: Known) -> FrameDescription | None:
-    """None for anything else. Whoever has the value itself is not looked at."""
+    """None for anything else. References to the value itself are not checked."""
     if not is_frame(value) or not _is_bare(value):
         return None
     try:
         told = _told(value, known)
-        # Both looked at in the same way, so that whatever is counted besides is counted twice.
+        # Both are looked at in the same way, so that any extra reference is counted in both.
         if told is None or _seen(rebuild_frame(told, namespace), told) != _seen(value, told):
             return None
-    except (AttributeError, TypeError, ValueError):  # a part that another version of pandas has otherwise
+    except (AttributeError, TypeError, ValueError):  # a part that is different in another version of pandas
         return None
     return told
 
@@ -118,7 +119,7 @@ def _table(value: object) -> dict[str, Any]:
 
 
 def _is_bare(value: Any) -> bool:
-    """Whether it has what pandas gives to each, and no more. Its flags refer to it weakly, and nobody else may."""
+    """Whether it has only what pandas gives to each. Its flags refer to it weakly; no other object may."""
     table, internals = _table(value), _modules["pandas"].core.internals.blocks
     flags: Any = table.get("_flags")
     return (
@@ -170,7 +171,7 @@ def _told_column(values: Any) -> _Column | None:
 
 
 def _memory_of(chunk: Any) -> int:
-    """Bytes: a part of others has all of theirs."""
+    """Bytes. A slice of other chunks counts all of their memory."""
     return sum(part.size for part in chunk.buffers() if part is not None)
 
 
@@ -216,7 +217,7 @@ def _axis(axis: _Axis, namespace: Mapping[str, object], pandas: Any) -> Any:
 
 
 def _seen(value: Any, told: FrameDescription) -> list[object]:
-    """How many have each part, and what those say that `told` leaves out."""
+    """Reference counts of the parts, and attributes of the parts that `told` leaves out."""
     table = _table(value)
     manager, flags = table["_mgr"], table["_flags"]
     seen: list[object] = [sorted(table), _count(table), _count(manager), _count(flags), _count(flags._obj)]
@@ -237,13 +238,13 @@ def _seen_values(values: Any) -> list[object]:
     seen = [_count(values), type(values)]
     if type(values) is _modules["numpy"].ndarray:
         return [*seen, values.shape, values.strides, str(values.flags), values.dtype]
-    cached = [_count(values._cache)] if "_cache" in _table(values) else []  # from pandas 3.1 on
+    cached = [_count(values._cache)] if "_cache" in _table(values) else []  # since pandas 3.1
     return [*seen, sorted(_table(values)), *cached, values.dtype == "str"]
 
 
 def _living(references: Any) -> list[object]:
-    """How many have it, and who is known to have this memory: those that have gone say nothing. Of the numbers of a
-    range pandas 3.0 has none.
+    """The reference count, and the number of live blocks known to share this memory. pandas 3.0 has no references for
+    the numbers of a range.
     """
     if references is None:
         return []

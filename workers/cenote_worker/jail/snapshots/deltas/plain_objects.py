@@ -1,15 +1,14 @@
-"""Objects of Python's own, described so that an equal one can be made that nothing tells from the first.
+"""Objects of Python's own, described so that the rebuilt one is indistinguishable.
 
-Closed files, as a `with` leaves them under a name: by name and mode and, of texts, the encoding and which ends of
-lines were met, as long as nothing else refers to the file or to what is inside of it.
+Closed files, as a `with` leaves them under a name: by name and mode and, for text, the encoding and the line endings
+that were read, as long as nothing else refers to the file or to what is inside of it.
 
-Modules, and functions and classes of them, as imports bind them: by where they are. Nothing has been set on a
-module since the copy, or no difference is described; what lies in one under a name is the same object there.
+Modules, and their functions and classes, as imports bind them: by address. Nothing has been set on a module since the
+copy, or no difference is described; a name in a module has the same object in the copy.
 
-Functions that cells define: by their code. What closes over variables, was decorated or has attributes has more.
+Functions that cells define: by their code. Closures, decorated functions and those with attributes have more state.
 
-Sets: so that another one lies in memory in the same way. The order in which a set gives its items depends on what
-it has held before.
+Sets: so that the new one has the same memory layout. The iteration order of a set depends on its former members.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 FileDescription = tuple[str, str, str | None, str | None, tuple[str, ...]]
-"""Name, mode, encoding, how errors are met, ends of lines. The third and fourth are None for files of bytes."""
+"""Name, mode, encoding, error handling, line endings. The third and fourth are None for files of bytes."""
 
 _BUFFERED: Final = frozenset((io.BufferedReader, io.BufferedWriter, io.BufferedRandom))
 _OF_RAW: Final = frozenset(("name", "__IOBase_closed"))
 _MAX_NAME: Final = 1_000
 
 _ONE: Final = 2
-"""What Python counts of an object that one other has: that one, and the argument."""
+"""Python's reference count of an object with one referrer: that one, and the argument."""
 
 _count = sys.getrefcount
 _open = io.open
@@ -46,7 +45,7 @@ _memory, _write, _seek, _close = os.memfd_create, os.write, os.lseek, os.close
 
 
 def describe_file(value: object) -> FileDescription | None:
-    """None for what is no closed file, or has more to it."""
+    """None for what is not a closed file, or has other state."""
     if type(value) is not io.TextIOWrapper and type(value) not in _BUFFERED:
         return None
     try:
@@ -84,7 +83,7 @@ def rebuild_file(told: FileDescription) -> object:
 def _told(value: Any) -> FileDescription | None:
     is_text = type(value) is io.TextIOWrapper
     if is_text and (type(value.buffer) not in _BUFFERED or value.__dict__.keys() != {"mode"}):
-        return None  # over a compressed file, or memory; or made by hand, and not by `open`
+        return None  # a compressed file, or memory; or not made by `open`
     if _has_others(value, is_text):
         return None
     buffer = value.buffer if is_text else value
@@ -106,7 +105,7 @@ def _told(value: Any) -> FileDescription | None:
 
 
 def _has_others(value: Any, is_text: bool) -> bool:
-    """Whether anybody else has what is inside: no variable may, while this is asked."""
+    """Whether another object refers to the inner objects. No variable may, during this call."""
     if is_text:  # which has the file itself as well as the buffer
         return _count(value.buffer) != _ONE or _count(value.buffer.raw) != _ONE + 1
     return _count(value.raw) != _ONE
@@ -122,7 +121,7 @@ _get = object.__getattribute__
 
 
 def describe_library_object(value: Any) -> LibraryAddress | None:
-    """None for anything else, and for what a module makes up when it is asked for it."""
+    """None for anything else, and for what a module creates on access."""
     if type(value) is ModuleType:
         dotted = _get(value, "__dict__").get("__name__")
         told: LibraryAddress | None = (dotted, "") if type(dotted) is str else None
@@ -135,14 +134,14 @@ def describe_library_object(value: Any) -> LibraryAddress | None:
 
 
 def find_library_object(told: LibraryAddress) -> object:
-    """Raises KeyError where it is not."""
+    """Raises KeyError if it does not exist."""
     dotted, name = told
     module = _modules[dotted]
     return _get(module, "__dict__")[name] if name else module
 
 
 def _found(told: LibraryAddress) -> object:
-    """In a module that says of everything in it what it is."""
+    """The object at an address, in a module whose contents are reliable."""
     module = _modules.get(told[0])
     if told[0] == "__main__" or type(module) is not ModuleType:
         return None
@@ -152,19 +151,19 @@ def _found(told: LibraryAddress) -> object:
 _ATOMS: Final = frozenset((type(None), bool, int, float, complex, str, bytes))
 _MOST_PARTS: Final = 50
 _MOST_CODE: Final = 4_096
-"""Bytes of instructions: of longer ones not even two could be told."""
+"""Bytes of instructions: not even two longer functions would fit."""
 
 _classes = vars(builtins)
 
 Defaults = tuple[object, ...] | None
 Annotations = dict[str, tuple[bool, object]]
-"""Of each a text or None, or the name of one of Python's own classes, which True stands before."""
+"""For each parameter a text or None, or the name of a builtin class, marked by True."""
 
 FunctionDescription = tuple[CodeType, Defaults, dict[str, object] | None, Annotations]
 
 
 def describe_function(value: object, namespace: Mapping[str, object]) -> FunctionDescription | None:
-    """namespace: the global names that it has to have. None for anything else. Who has it is not looked at."""
+    """namespace: of the function's globals. None for anything else. References to the function are not checked."""
     if type(value) is not FunctionType or value.__globals__ is not namespace:
         return None
     if value.__closure__ is not None or not _is_bare(value) or getweakrefcount(value):
@@ -192,8 +191,8 @@ def rebuild_function(told: FunctionDescription, namespace: dict[str, object]) ->
 
 
 def _is_bare(value: FunctionType) -> bool:
-    """Whether it has no attributes, and such containers and texts as Python gives to a function: of others nothing is
-    asked.
+    """Whether it has no attributes, and only containers and strings of the types that Python gives to a function:
+    nothing is asked of others.
     """
     texts = {type(each) for each in (value.__name__, value.__qualname__)}
     return (
@@ -210,7 +209,7 @@ def _is_bare(value: FunctionType) -> bool:
 
 
 def _is_compiled(code: CodeType) -> bool:
-    """Whether it is not too long, and has such constants as a compiler gives it."""
+    """Whether it is short enough, and has only constants that a compiler creates."""
     return len(code.co_code) <= _MOST_CODE and all(map(_is_constant, code.co_consts))
 
 
@@ -218,7 +217,7 @@ def _is_constant(value: object) -> bool:
     if isinstance(value, CodeType):
         return _is_compiled(value)
     if type(value) is frozenset and tuple(unpacked(packed(value))) != tuple(value):
-        return False  # a loop over it would go another way round: what packs sets puts them in order
+        return False  # a loop over it would have another order, since packing sorts sets
     if type(value) is tuple or type(value) is frozenset:
         return all(map(_is_constant, value))
     return type(value) in _ATOMS or value is ...
@@ -245,12 +244,12 @@ def _are_keywords(value: FunctionType) -> bool:
 
 
 def _are_plain(values: tuple[object, ...]) -> bool:
-    """Each of a few, which cannot change, and is equal to itself."""
+    """Whether they are few, immutable, and equal to themselves."""
     return len(values) <= _MOST_PARTS and all(type(each) in _ATOMS and each == each for each in values)
 
 
 def _is_alike(made: FunctionType, value: FunctionType) -> bool:
-    """By what a program can set of a function. Both have the same code."""
+    """Compares what a program can set on a function. Both have the same code."""
     return all(
         getattr(made, name) == getattr(value, name)
         for name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
@@ -258,11 +257,11 @@ def _is_alike(made: FunctionType, value: FunctionType) -> bool:
 
 
 SetDescription = tuple[list[object], tuple[int, int, list[int]] | None]
-"""Members in the order in which to add them; what else a recipe says, if it takes one."""
+"""Members in the order in which to add them; the rest of the recipe, if it needs one."""
 
 
 def describe_set(value: set[Any]) -> SetDescription | None:
-    """None where no way is known. All members are plain."""
+    """None if no recipe is known. All members are plain."""
     if not IS_READABLE:
         return None
     recipe = recipe_for(value)
@@ -271,7 +270,7 @@ def describe_set(value: set[Any]) -> SetDescription | None:
 
 
 def rebuild_set(told: SetDescription) -> set[Any]:
-    """In a process in which the members have the hashes that they had there."""
+    """In a process in which the members have the same hashes."""
     members, recipe = told
     value = set[Any]()
     if recipe is None:

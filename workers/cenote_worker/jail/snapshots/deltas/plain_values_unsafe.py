@@ -1,4 +1,5 @@
-"""Plain values and lists of them as bytes, and back: in the jail alone, whose own process wrote them."""
+"""Plain values and lists of them as bytes, and back. Used in the jail alone, on bytes that the jail's process
+wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _INTERNED: Final = b"tAZ"
-"""How a text begins of which Python has only one: the bytes say so, and whoever reads them gets that one."""
+"""How an interned string begins: unpacking it gives the single instance."""
 
 _dumps, _loads = marshal.dumps, marshal.loads
 
@@ -20,10 +21,10 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """Raises ValueError, EOFError or TypeError for what is no such value."""
+    """Raises ValueError, EOFError or TypeError for other data."""
     return _loads(data)
 
 
 def is_interned(text: str) -> bool:
-    """Whether `unpacked` gives this very object, where it is there."""
+    """Whether `unpacked` gives this very object, in the process that has it."""
     return _dumps(text)[0] & 0x7F in _INTERNED

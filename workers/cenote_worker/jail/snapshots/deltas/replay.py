@@ -1,10 +1,10 @@
-"""States that are told by the cells that lead there from the latest copy: cells that do the same whenever they run.
+"""States described by the cells that lead there from the latest copy: cells that do the same whenever they run.
 
 A copy costs a fork, and the cells after it each page that they write to: milliseconds for a namespace with some
-libraries, often more than the cell. So none is made while the cells since the latest one can be run again in less
-time than copies would have taken by now. The process that goes on from such a state runs them, puts nothing out, and
-compares what they leave with what they left: what is another then is said. Where it cannot be compared, or may differ
-as far as the code shows, a copy is made as ever.
+libraries, often more than the cell. So none is made while the cells since the latest copy can be run again in less
+time than copies would have taken. The process that continues from such a state runs them without output, and compares
+their results with the former ones; differences are reported. If results cannot be compared, or may differ according
+to the code, a copy is made as usual.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 MOST_CELLS: Final = 64
-"""Run again for one state."""
+"""Cells run again for one state."""
 
 PER_COPY: Final = 20.0
-"""How much longer cells may take, for which no copy is made, than a copy: it is a twentieth of them then."""
+"""How many times longer than a copy the cells may take without one: the copy would be a twentieth of them."""
 
 COSTS: Final = 3.0
-"""What a copy takes in all, by what making it takes: what is written to behind it is copied, and it ends."""
+"""The total cost of a copy, as a multiple of making it: pages written after it are copied, and it ends."""
 
 LONGEST: Final = 1.5
-"""Seconds of CPU time that cells may take which are run again after a crash: a busy machine makes no more copies."""
+"""Seconds of CPU time for cells that are run again after a crash, so that a busy machine makes no more copies."""
 
 LONGEST_WAIT: Final = 5.0
-"""Seconds that they may take by the clock, as when they sleep."""
+"""Seconds of wall time for them, as when they sleep."""
 
 _MARK: Final = b"cells:"
-"""What such bindings begin with, as no others do."""
+"""The prefix of such bindings, unlike any others."""
 
 _LIBRARIES: Final = frozenset(
     (
@@ -51,12 +51,12 @@ _LIBRARIES: Final = frozenset(
         "tracemalloc", "weakref",
     )
 )  # fmt: skip
-"""Of these a cell may have something that is nowhere in the namespace, or that depends on when it runs."""
+"""With these libraries a cell may have state outside of the namespace, or depend on when it runs."""
 
 _WORDS: Final = frozenset(
     ("id", "getrefcount", "getsizeof", "getppid", "getpgid", "getsid", "gettid", "input", "times")
 )
-"""What tells of this process alone."""
+"""Words that show data of this process only."""
 
 _Left = list[tuple[Location, bytes]]
 
@@ -66,7 +66,7 @@ _OUTPUTS: Final = (1, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayableCell:
-    """left: all that it has written, with digests of the versions. seconds: of CPU time. wait: by the clock."""
+    """left: all that it has written, with digests of the versions. seconds: of CPU time. wait: of wall time."""
 
     step: int
     code: str
@@ -78,9 +78,9 @@ class ReplayableCell:
 def replayable(
     trace: StepTrace | None, uses: CellUses, *, step: int, code: str, seconds: float, wait: float
 ) -> ReplayableCell | None:
-    """None for a cell that may leave something else next time, or anything that cannot be compared.
+    """None for a cell that may give another result next time, or one that cannot be compared.
 
-    trace: of a cell that has come to its end.
+    trace: of a finished cell.
     """
     if trace is None or trace.opaque or trace.unrepeatable or trace.unseen or ANYTHING in trace.reads:
         return None
@@ -99,7 +99,7 @@ def _left_by(trace: StepTrace) -> _Left:
 class ReplayLog:
     """The cells since the latest copy.
 
-    is_told: whether any state was told by them. is_whole: whether nothing else has changed the state since.
+    is_told: whether any state was described by them. is_whole: whether nothing else has changed the state since.
     """
 
     is_told: bool = False
@@ -113,7 +113,7 @@ class ReplayLog:
             self._cells.append(cell)
 
     def told(self, copy_seconds: float) -> bytes | None:
-        """What is to be run in a fork of the copy; None where another copy is better. copy_seconds: to make one."""
+        """The cells to run in a fork of the copy; None if another copy is better. copy_seconds: to make one."""
         allowed = min(LONGEST, PER_COPY * COSTS * copy_seconds)
         if not self.is_whole or sum(each.seconds for each in self._cells) > allowed:
             return None
@@ -128,9 +128,9 @@ def is_told_by_cells(bindings: bytes) -> bool:
 
 
 def run_again(bindings: bytes, run: Callable[[str, int], StepTrace | None]) -> tuple[str, ...]:
-    """Runs the cells. Gives what is not as it was, a line each. run: given the code and the number of one.
+    """Runs the cells. Returns what differs, a line each. run: gets the code and the number of a cell.
 
-    Raises ValueError when one fails, and for what `ReplayLog.told` has not made EOFError and TypeError as well.
+    Raises ValueError when one fails, and also EOFError and TypeError for data that is not from `ReplayLog.told`.
     """
     amiss = dict[Location, str]()
     for step, code, left in unpacked(bindings.removeprefix(_MARK)):
@@ -148,7 +148,7 @@ def run_again(bindings: bytes, run: Callable[[str, int], StepTrace | None]) -> t
 
 @contextmanager
 def nothing_printed() -> Iterator[None]:
-    """What C code prints goes nowhere. Raises OSError."""
+    """Discards what C code prints. Raises OSError."""
     kept = [os.dup(each) for each in _OUTPUTS]
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:

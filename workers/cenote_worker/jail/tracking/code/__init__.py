@@ -1,1 +1,1 @@
-"""What a step may do, as its code says: bytecode, names, texts of SQL."""
+"""What a step may do, according to its code: bytecode, names, texts of SQL."""

@@ -1,13 +1,13 @@
-"""Whether a step has certainly changed nothing but what names are bound to, and files of the working directory.
+"""Whether a step has certainly changed nothing but bindings of names, and files of the working directory.
 
-A trace says what a plan has to know. Here more is asked: the state after such a step is taken to be the one before
-and these bindings, and nothing looks again. So whatever is not known to leave nothing behind counts as leaving
-something: other libraries than a few, other builtins than those that only compute and print, code that imports
+A trace says what a plan has to know. This check is stricter: the state after such a step is taken to be the state
+before it and these bindings, and is not checked again. So anything not known to leave nothing behind counts as
+leaving something: all but a few libraries, all builtins but those that only compute and print, code that imports
 anything or sets an attribute.
 
-Functions and classes of numpy and pandas that only compute are listed by name. A library has others that set how it
-prints or computes, draw numbers, keep what they were given or look at the process. So what is not listed is not
-known to be harmless.
+Functions and classes of numpy and pandas that only compute are listed by name. Others of these libraries set how they
+print or compute, draw numbers, keep their arguments or look at the process. So an unlisted name is not known to be
+harmless.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ _ON_DEMAND: Final = frozenset(
         "matlib", "polynomial", "random", "rec", "strings", "testing", "typing",
     )
 )  # fmt: skip
-"""Parts of numpy that are there only when somebody asks for them."""
+"""Parts of numpy that are loaded on first use."""
 
 _modules = sys.modules
 
 
 def only_computes(library: str, words: Iterable[str], *, by_name: bool) -> bool:
-    """by_name: these are functions of the library, wherever they lie in it. Otherwise they are words of code that has
-    the library itself: those that are none of its names are methods of something.
+    """by_name: these are functions of the library, wherever they are in it. Otherwise they are words of code that has
+    the library itself: words that are none of its names are methods of some object.
     """
     listed = _LISTED.get(library)
     if listed is None or library not in _modules:
@@ -86,7 +86,7 @@ def only_computes(library: str, words: Iterable[str], *, by_name: bool) -> bool:
 
 
 def _is_universal(value: Any) -> bool:
-    """A function of numpy's that works number by number, or the type of a number."""
+    """A function of numpy that works number by number, or the type of a number."""
     numpy = _modules["numpy"]
     return type(value) is numpy.ufunc or (isinstance(value, type) and issubclass(value, numpy.generic))
 
@@ -106,18 +106,18 @@ _TOOLS: Final = frozenset(
         "string",
     )
 )
-"""Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches. They may
-be imported, too: what was there before is only bound then, and where a module is new no binding is enough.
+"""Modules and functions of these may be in reach: they have no settings, and keep nothing but caches. They may be
+imported, too: an existing module is only bound, and a new one makes bindings insufficient.
 """
 
 _LIBRARIES: Final = _TOOLS | {"numpy", "pandas", "pathlib"}
 _IMPORTS: Final = _LIBRARIES - {"", "__main__", "builtins"}
-"""Of which objects may be: what their methods change is they themselves, or among HIDDEN, or files."""
+"""Objects of these may be in reach: their methods change only themselves, state in HIDDEN, or files."""
 
 _OF_PANDAS: Final = "pandas"
 _SHARING_INDEXES: Final = ("0.", "1.", "2.")
-"""Versions of it that give one index to several frames. One in which it is replaced by an equal one is equal still,
-and nobody sees that a name which is set on it from now on is no longer the others' as well.
+"""Versions that give one index to several frames. After such an index is replaced by an equal one, the frames are
+still equal, but a name set on the index no longer shows in the others, which goes unnoticed.
 """
 
 _BUILTINS: Final = frozenset(
@@ -131,8 +131,8 @@ _BUILTINS: Final = frozenset(
         "TypeError", "ValueError", "ZeroDivisionError", "type",
     )
 )  # fmt: skip
-"""Those that compute or print, and `open`: what it has done is seen. Not `id`: a value that comes back is another
-object.
+"""Those that compute or print, and `open`, whose effect is traced. Not `id`: a restored value is another object, with
+another id.
 """
 
 _present = vars(builtins)
@@ -146,12 +146,14 @@ _STATES: Final = frozenset(
         ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "process", EVENT_LOOP, *_SETTINGS),
     )
 ) | {LIBRARIES, module("warnings"), module("signal")}
-"""May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
+"""Locations that may be read: all of their content is known. A decimal context has flags besides, and pyplot
+figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeReach:
-    """What the code of a step could get at. libraries: it has objects of these. tools: and modules or functions.
+    """What the code of a step could reach. libraries: it has objects of these. tools: modules or functions that it
+    has.
 
     A function is `library:name`. only_here: see `FileWatch`.
     """
@@ -163,10 +165,10 @@ class CodeReach:
 
 
 def bound_only(trace: StepTrace, reach: CodeReach, names: Collection[str]) -> frozenset[str] | None:
-    """The names that a step has written, if that and files are all that it has done; None if it may have done more.
+    """The names that a step has written, if it has written only these and files; None if it may have done more.
 
-    names: of the namespace. What is bound to the written ones may be what was before, changed in place. Files are
-    those of the working directory, which is kept by itself.
+    names: of the namespace. A written name may be bound to its former value, changed in place. Files are those of the
+    working directory, which is kept separately.
     """
     if trace.opaque or trace.unrepeatable or trace.modules or not _is_harmless(reach, names):
         return None
@@ -195,8 +197,8 @@ def _shares_indexes() -> bool:
 
 
 def _is_harmless_tool(tool: str, facts: Facts) -> bool:
-    """Of numpy and pandas only what is known to compute: a module's functions by the words of the code, others by
-    their own names.
+    """For numpy and pandas only listed functions: a module's functions by the words of the code, others by their own
+    names.
     """
     library, _, function = tool.partition(":")
     if library in _TOOLS:

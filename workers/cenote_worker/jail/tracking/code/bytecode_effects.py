@@ -1,4 +1,4 @@
-"""What running a piece of code can touch, by its bytecode.
+"""What running a piece of code can affect, according to its bytecode.
 
 Bytecode and not the symbol table: `x += 1` loads `x`, which a symbol table calls a local name that is assigned.
 """
@@ -23,7 +23,7 @@ _KEPT = 5_000
 """Code objects whose facts are remembered."""
 
 _WORD: Final = re.compile(r"[^\W\d]\w*")
-_OPTIMIZED = 0x1  # of functions and comprehensions: their own names are fast locals
+_OPTIMIZED = 0x1  # in functions and comprehensions: their own names are fast locals
 _CALL = opmap["CALL"]
 _IMPORT = opmap["IMPORT_NAME"]
 _FROM = opmap["IMPORT_FROM"]
@@ -70,15 +70,15 @@ _INTRINSIC_STAR = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of code and all that is defined in it and may run with it; `|` is of one and then the other.
+    """Facts about code and all code defined in it that may run with it; `|` combines two pieces in order.
 
     loads, stores: global names; a deletion is both. deletes: those deleted. attributes: names of attributes read.
-    sets: those set or deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with
-    `()` when called without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import
-    *`. first: names bound before they are read. within: global names that functions and classes defined in it
-    read. on_results: it sets something on, or in, what a call has given. submodules: what is imported from within
-    packages, by dotted names, some of which may be no modules. texts: those of the attributes that stand in
-    texts. asks: places that may ask a database. sequences: a text speaks of those of a database.
+    sets: those set or deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()`
+    when called without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`.
+    first: names bound before they are read. within: global names read by functions and classes defined in it.
+    on_results: it sets something on, or in, the result of a call. submodules: imports from packages, by dotted names,
+    some of which may be no modules. texts: those of the attributes that occur in strings. asks: places that may query
+    a database. sequences: a string mentions sequences of a database.
     """
 
     loads: frozenset[str] = frozenset()
@@ -98,7 +98,7 @@ class Facts:
     deletes: frozenset[str] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
-        if other is NOTHING or self is NOTHING:  # as of most values: each step joins its facts with theirs
+        if other is NOTHING or self is NOTHING:  # most values have none: this is the usual case
             return self if other is NOTHING else other
         return Facts(
             loads=self.loads | other.loads,
@@ -120,16 +120,16 @@ class Facts:
 
 
 NOTHING: Final = Facts()
-"""Of what runs no code."""
+"""Facts about an object that runs no code."""
 
 _Steps = list[tuple[int, int, int]]
 
 
 @dataclass(slots=True)
 class _Scan:
-    """One code object. deferred: what is defined under a name and runs only if that name is used.
+    """Facts about one code object. deferred: what is defined under a name and runs only if that name is used.
 
-    met: names that code inside has read by now.
+    met: names that inner code has read so far.
     """
 
     loads: set[str] = field(default_factory=set)
@@ -170,7 +170,7 @@ _known: OrderedDict[int, tuple[CodeType, Facts]] = OrderedDict()
 
 
 def facts_of(code: CodeType) -> Facts:
-    """Of a function's code: all that calling it can run, nested functions included."""
+    """Facts about a function's code: all that calling it can run, nested functions included."""
     known = _known.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
@@ -185,7 +185,7 @@ def facts_of(code: CodeType) -> Facts:
 
 
 def facts_of_cell(*parts: CodeType | None) -> Facts:
-    """Of the parts of a cell, run one after the other: a function counts only if something here names it."""
+    """Facts about the parts of a cell, run in order: a function counts only if the cell names it."""
     facts, deferred = NOTHING, dict[str, Facts]()
     for part in parts:
         if part is not None:
@@ -234,7 +234,7 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
         if operation not in _SILENT and operation not in _NAMING:
             chain = ""
     if code.co_flags & _OPTIMIZED:
-        scan.chains -= {"locals()", "vars()"}  # of a function's own names
+        scan.chains -= {"locals()", "vars()"}  # they are a function's own names
     if _speaks_of_main(code) or _imports_any(code, steps):
         scan.imports.add("__main__")
     if not _BY_TEXT.isdisjoint(code.co_names):
@@ -244,7 +244,7 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
 
 
 def _texts(constants: tuple[object, ...]) -> Iterator[str]:
-    """Parts of texts that may be names of attributes, also of those in tuples."""
+    """Parts of strings that may be names of attributes, also of strings in tuples."""
     for constant in constants:
         if type(constant) is str:
             yield from filter(str.isidentifier, constant.split("."))
@@ -253,7 +253,7 @@ def _texts(constants: tuple[object, ...]) -> Iterator[str]:
 
 
 def _is_set_on(following: _Steps) -> bool:
-    """Whether what has been given just before, or an attribute of it, is set something on."""
+    """Whether an attribute or item is set on the value just before, or on an attribute of it."""
     rest = [step[0] for step in following]
     while rest and rest[0] in _ATTRIBUTES:
         rest.pop(0)
@@ -263,13 +263,13 @@ def _is_set_on(following: _Steps) -> bool:
 
 
 def _annotates(code: CodeType, following: tuple[int, int, int]) -> bool:
-    """Whether a constant is put among the annotations: whoever makes the class may look up what a text names."""
+    """Whether a constant is stored as an annotation: code that makes the class may look up the names in the text."""
     return following[0] in _LOADS and code.co_names[following[1]] == "__annotations__"
 
 
 def _speaks_of_main(code: CodeType) -> bool:
-    """To something that imports it, or looks a name up there, by a text. `"__main__"` alone is what `__name__` is
-    compared with."""
+    """Whether it mentions `__main__` in a string, to something that imports it or looks a name up there. `"__main__"`
+    alone is what `__name__` is compared with."""
     if "import_module" in code.co_names and ("__main__" in code.co_consts or "__name__" in code.co_names):
         return True
     texts = (constant for constant in code.co_consts if type(constant) is str)
@@ -277,7 +277,7 @@ def _speaks_of_main(code: CodeType) -> bool:
 
 
 def _imports_any(code: CodeType, steps: _Steps) -> bool:
-    """Whether it imports a module by a name that does not stand there, nor how it begins."""
+    """Whether it imports a module by a name that is not in the code, nor its beginning."""
     if "import_module" not in code.co_names:
         return False
     return any(
@@ -289,7 +289,7 @@ def _imports_any(code: CodeType, steps: _Steps) -> bool:
 
 
 def _begins_there(code: CodeType, following: _Steps) -> bool:
-    """Whether what is called next is given a constant text, or one that begins with a constant."""
+    """Whether the next call's argument is a constant string, or a string that begins with a constant."""
     text = code.co_consts[following[0][1]] if following[0][0] == _CONST else None
     if type(text) is not str:
         return False
@@ -327,7 +327,7 @@ def _extended(scan: _Scan, chain: str, operation: int, name: str) -> str:
 
 
 def _note_inner(scan: _Scan, outer: CodeType, code: CodeType, following: _Steps) -> None:
-    """A nested code object. following: the instructions after the one that loads it."""
+    """Records a nested code object. following: the instructions after the one that loads it."""
     scan.within |= facts_of(code).loads
     after = [step for step in following if step[0] not in _SILENT]
     target = _stored(outer, after[1:2])
@@ -357,7 +357,7 @@ def _note_methods(scan: _Scan, body: _Scan, name: str) -> None:
 
 
 def _class_name(outer: CodeType, after: _Steps) -> str:
-    """The name of a class without bases, keywords and decorators, whose making runs none of its methods."""
+    """The name of a class without bases, keywords and decorators, whose creation runs none of its methods."""
     if [step[0] for step in after[:3]] == [_MAKE, _CONST, _CALL] and after[2][1] == 2:
         return _stored(outer, after[3:4])
     return ""

@@ -1,4 +1,4 @@
-"""The instructions of code one by one, and where code goes on after an exception.
+"""The instructions of code one by one, and where code continues after an exception.
 
 The table of exceptions is in the format of CPython's `InternalDocs/exception_handling.md`, the same since Python
 3.11.
@@ -25,8 +25,8 @@ _END: Final = (_CACHE, 0, 0)
 _OF_THE_TEXT: Final = frozenset(
     ("__firstlineno__", "__static_attributes__") if sys.version_info >= (3, 13) else ()
 )
-"""What bodies of classes bind from Python 3.13 on: where they begin, and which attributes their methods set, in an
-order that differs from process to process."""
+"""Names that class bodies bind since Python 3.13: their first line, and the attributes that their methods set, in an
+order that differs between processes."""
 
 
 def instructions(code: CodeType) -> Iterator[tuple[int, int, int]]:
@@ -42,10 +42,10 @@ def instructions(code: CodeType) -> Iterator[tuple[int, int, int]]:
 
 
 def said_anywhere(code: CodeType) -> tuple[object, tuple[object, ...]]:
-    """What the instructions say, and constants; for the body of a class without what it says of its own text.
+    """The content of the instructions, and constants; for a class body without data about its own source.
 
-    The number of a line may be a constant that the body has for another purpose too. So instructions come without the
-    places of their constants then, and these in the order of their use.
+    A line number may be a constant that the body uses for another purpose too. So instructions come without the
+    indexes of their constants then, and the constants in the order of use.
     """
     if _OF_THE_TEXT.isdisjoint(code.co_names):
         return code.co_code, code.co_consts
@@ -66,16 +66,16 @@ _RERAISE = opmap["RERAISE"]
 _PUTTING_BACK: Final = frozenset(
     code for name, code in opmap.items() if name in ("SWAP", "POP_TOP") or name.startswith("STORE_FAST")
 )
-"""What a comprehension without a frame of its own does when it fails, before the exception goes on."""
+"""Instructions of an inlined comprehension that fails, before the exception continues."""
 
 _OF_AWAITING: Final = opmap.get("CLEANUP_THROW", -1)
-"""What was awaited has ended by the exception, which is told as if it had ended by itself."""
+"""The awaited object has ended with the exception, which is handled as if it had ended normally."""
 
 
 def catches(code: CodeType, steps: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether an exception may take the code from one of its statements to another. steps: its `instructions`.
+    """Whether an exception may move execution from one of its statements to another. steps: its `instructions`.
 
-    From Python 3.12 on comprehensions and `await` have entries of their own, which never do.
+    Since Python 3.12 comprehensions and `await` have entries of their own, which never do.
     """
     return any(_goes_on(steps, target) for target in set(_targets(code.co_exceptiontable)))
 
@@ -87,7 +87,7 @@ def _goes_on(steps: Sequence[tuple[int, int, int]], target: int) -> bool:
 
 
 def _targets(table: bytes) -> Iterator[int]:
-    """Offsets of handlers. An entry is four numbers: start, length, target, and what the stack is like then."""
+    """Offsets of handlers. An entry is four numbers: start, length, target, and the stack depth."""
     numbers = _numbers(table)
     for _ in numbers:
         next(numbers)
@@ -96,7 +96,7 @@ def _targets(table: bytes) -> Iterator[int]:
 
 
 def _numbers(table: bytes) -> Iterator[int]:
-    """Six bits a byte, the highest ones first; another bit says that there are more."""
+    """Six bits a byte, the highest ones first; another bit marks continuation."""
     value = 0
     for byte in table:
         value = value << 6 | byte & 0x3F

@@ -1,4 +1,4 @@
-"""Calls by which code sets something inside a library that nobody can look at: a registry, a configuration."""
+"""Calls by which code sets something inside a library that cannot be inspected: a registry, a configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETTING: Final = (
     "reconfigure", "add_", "addaudithook", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
     "pickle", "umask", "listen", "load_profile", "textdomain", "bindtextdomain", "threadpool_limits",
 )  # fmt: skip
-"""How the names of functions begin that set something; `pickle` is that of `copyreg`."""
+"""Beginnings of names of functions that set something; `pickle` is that of `copyreg`."""
 
 _SETTERS: Final = frozenset(
     (
@@ -38,14 +38,14 @@ _SETTERS: Final = frozenset(
 """Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os`, `time` and `typing`."""
 
 _PATCHING: Final = frozenset(("start", "stop"))
-"""What a patcher of `unittest.mock` is told: it sets something on whatever its text named."""
+"""Methods of a patcher of `unittest.mock`: it sets something on the object that its text named."""
 
 _MOVING: Final = frozenset(
     ("open", "pipe", "pipe2", "dup", "dup2", "close", "read", "readv", "pread", "write", "writev", "pwrite",
      "lseek", "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd", "eventfd_read",
      "eventfd_write", "preadv", "pwritev", "splice", "timerfd_create", "pidfd_open")
 )  # fmt: skip
-"""Functions of `os` by which descriptors come and go, and move: to a program those are numbers."""
+"""Functions of `os` that open, close and move descriptors: to a program those are numbers."""
 
 _LOOKED_AT: Final = frozenset(
     ("numpy", "matplotlib", "seaborn", "decimal", "_decimal", "warnings", "_warnings", "logging", "locale", "_locale",
@@ -55,27 +55,27 @@ _LOOKED_AT: Final = frozenset(
 """Libraries whose settings are hidden state, and those whose functions of such names set nothing."""
 
 _OPTIONS: Final = frozenset(("set_option", "reset_option", "set_eng_float_format", "set_module"))
-"""Of pandas: also hidden state."""
+"""Functions of pandas that set options, which are also hidden state."""
 
 FEATURES: Final = frozenset(
     ("nested_scopes", "generators", "division", "absolute_import", "with_statement", "print_function",
      "unicode_literals", "barry_as_FLUFL", "generator_stop", "annotations")
 )  # fmt: skip
-"""What can be imported from `__future__`."""
+"""Names that can be imported from `__future__`."""
 
 _modules = sys.modules
 
 
 def sets_by_name(function: str) -> bool:
-    """Whether it is called as those that set something are."""
+    """Whether its name is that of a function that sets something."""
     return function.startswith(_SETTING) or function in _SETTERS
 
 
 def libraries_set(
     facts: Facts, packages: frozenset[str], namespace: Mapping[str, object]
 ) -> dict[str, ModuleType]:
-    """Libraries of which the code may set something, by their names. A user's own function may have any name: those
-    of libraries are among the attributes, since they are imported as such, or known by their own names."""
+    """Libraries in which the code may set something, by name. A user's own function may have any name: functions of
+    libraries are among the attributes, since they are imported as such, or known by their own names."""
     words = {word for word in facts.attributes if word.startswith(_SETTING)} - _OPTIONS
     words |= facts.attributes & _SETTERS
     moving = facts.attributes & _MOVING
@@ -102,7 +102,7 @@ def _that_have(words: set[str], libraries: frozenset[str]) -> Iterator[tuple[str
 
 
 def _homes(value: object) -> Iterator[ModuleType]:
-    """A module, or those of a class and of what it is derived from: what is called on one is a library's function."""
+    """A module, or the modules of a class and its bases: what is called on one is a library's function."""
     found: list[object] = [value]
     if value is not None and is_class(value):
         found = [_modules.get(module_of(base)) for base in mro(value)]

@@ -1,4 +1,4 @@
-"""Texts of SQL that code hands to a database: which names a query may look up, and whether it only asks."""
+"""SQL texts that code passes to a database: which names a query may look up, and whether it only reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAKING_TEXT: Final = frozenset(
      "aggregate", "order", "join", "set_default_connection")
 )  # fmt: skip
 _LEAVING_RESULTS: Final = frozenset(("execute", "executemany"))
-"""What a connection has been asked with these, it gives whenever somebody fetches it."""
+"""A connection keeps the result of these for a later fetch."""
 
 _FETCHING: Final = frozenset(
     ("fetchone", "fetchmany", "fetchall", "fetchdf", "fetch_df", "fetch_df_chunk", "fetchnumpy",
@@ -41,10 +41,10 @@ _IN_FULL: Final = frozenset(
     )
 )
 _EXPRESSIONS: Final = frozenset(("filter", "order"))
-"""Methods of relations that take part of a query, and nothing else."""
+"""Methods of relations that take only part of a query."""
 
 METHODS: Final = _TAKING_TEXT | _FETCHING
-"""Names of functions and attributes of which `ask_of` knows what they mean for a query."""
+"""Names of functions and attributes whose meaning for a query `ask_of` knows."""
 
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _CALLED: Final = re.compile(r"([^\W\d]\w*)\s*\(")
@@ -82,7 +82,7 @@ _PURE: Final = frozenset(
      "substring", "sum", "total", "trim", "try_cast", "unnest", "upper", "var_pop", "var_samp", "variance",
      "week", "weekday", "year")
 )  # fmt: skip
-"""Functions that give something for what they are given, and do nothing else."""
+"""Functions whose result depends on their arguments only, without effects."""
 
 _CHANCE: Final = frozenset(
     ("current_connection_id", "current_date", "current_localtime", "current_localtimestamp", "current_query_id",
@@ -90,25 +90,25 @@ _CHANCE: Final = frozenset(
      "duckdb_logs_parsed", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now",
      "tablesample", "today", "transaction_timestamp", "txid_current")
 )  # fmt: skip
-"""Also in quotes: SQLite's functions of time take `'now'`. DuckDB counts and logs what the jail asks, too."""
+"""Also in quotes: SQLite's functions of time take `'now'`. DuckDB counts and logs the jail's own queries, too."""
 
 _CHANCE_CALLED: Final = re.compile(
     r"\b(?:age|gen_random_uuid|rand|random|randomblob|uuid|uuidv4|uuidv7)[\"'`\]]?\s*\(|\busing\s+sample\b"
 )
-"""What columns are called as well."""
+"""Columns may have these names as well."""
 
 _OF_NOW: Final = re.compile(
     r"\b(?:(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|strftime\s*\([^,()]*\))"
 )
-"""Functions of time in SQLite that are given none."""
+"""Functions of time in SQLite that are called without a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlAccess:
-    """One place where code asks a database, or takes what one has been asked for.
+    """One place where code queries a database, or fetches a result.
 
-    text: the query; None if it is made as the code runs, and for `fetches`. leaves: whoever fetches from the same
-    connection later gets what this has left. fetches: it takes what has been asked for before.
+    text: the query; None if it is built at run time, and for `fetches`. leaves: a later fetch from the same
+    connection gets the result that this has left. fetches: it takes an earlier result.
     """
 
     text: str | None
@@ -120,7 +120,7 @@ UNKNOWN: Final = SqlAccess(text=None, leaves=True)
 
 
 def only_asks(text: str) -> bool:
-    """Whether a text is one query that changes nothing: neither data, nor settings, nor what is to come next."""
+    """Whether a text is one query that changes nothing: neither data, nor settings, nor later results."""
     bare = _COMMENT.sub(" ", _QUOTED.sub("''", text)).strip().rstrip(";").lower()
     words = _WORD.findall(bare)
     if ";" in bare or not words or words[0] not in _FIRST or not _CHANGING.isdisjoint(words):
@@ -129,24 +129,24 @@ def only_asks(text: str) -> bool:
 
 
 def asks_for_chance(text: str) -> bool:
-    """Whether a text may give something else each time: it speaks of random numbers, or of what time it is."""
+    """Whether a text may give another result each time: it mentions random numbers, or the current time."""
     bare = _COMMENT.sub(" ", text).lower()
     patterns = _OF_NOW, _CHANCE_CALLED
     return not _CHANCE.isdisjoint(_WORD.findall(bare)) or any(each.search(bare) for each in patterns)
 
 
 def names_in(text: str) -> frozenset[str]:
-    """All words of it that may be names of tables."""
+    """All words that may be names of tables."""
     return frozenset(word for word in _WORD.findall(text) if word.lower() not in _KEYWORDS | _PURE)
 
 
 def outlives_its_call(text: str) -> bool:
-    """Whether what the text speaks of may be looked up again when something else is asked."""
+    """Whether names in the text may be looked up again by a later query."""
     return not _REMEMBERED.isdisjoint(_WORD.findall(text.lower()))
 
 
 def speaks_of_sequences(text: str) -> bool:
-    """Whether it may make one: who asks for a view that draws from one changes it, and does not say so."""
+    """Whether it may create a sequence: a query of a view that draws from one changes it without saying so."""
     return "sequence" in text.lower()
 
 
@@ -169,7 +169,7 @@ _BUILDING: Final = _codes("BUILD_LIST", "BUILD_TUPLE", "BUILD_SET")
 
 
 def ask_of(code: CodeType, steps: Steps, index: int, name: str) -> SqlAccess | None:
-    """What the instruction at this place means, that names one of METHODS."""
+    """The meaning of the instruction at this place, which names one of METHODS."""
     if index and steps[index - 1][0] == _CONSTANT:  # a method of a text, such as `join`
         return None
     if name in _FETCHING:
@@ -185,7 +185,7 @@ def ask_of(code: CodeType, steps: Steps, index: int, name: str) -> SqlAccess | N
 
 
 def text_asked_at(code: CodeType, offset: int) -> str | None:
-    """The constant text that the call at this place hands to a function of METHODS; None for any other call."""
+    """The constant text that the call at this place passes to a function of METHODS; None for any other call."""
     steps = list(instructions(code))
     for index, (operation, argument, _) in enumerate(steps):
         if operation in _ATTRIBUTES and any(code.co_names[each] in METHODS for each in _places(argument)):
@@ -200,7 +200,7 @@ def _is_call(step: tuple[int, int, int]) -> bool:
 
 
 def _is_fetched(code: CodeType, following: Steps) -> bool:
-    """Whether all of what has been asked is taken at once, before anybody else can have it."""
+    """Whether the whole result is taken at once, before other code can fetch it."""
     rest = [step for step in following[:2] if step[0] not in _SILENT]
     if not rest or rest[0][0] not in _ATTRIBUTES:
         return False
@@ -209,14 +209,14 @@ def _is_fetched(code: CodeType, following: Steps) -> bool:
 
 
 def _places(argument: int) -> tuple[int, ...]:
-    """Of a name, where the lowest bit may say that it is a method."""
+    """Indexes of a name, where the lowest bit may say that it is a method."""
     return (argument >> 1,) if "LOAD_SUPER_ATTR" in opmap else (argument,)
 
 
 def _text_given(code: CodeType, following: Steps) -> tuple[str | None, int]:
-    """The text that a function is given first, where that is a constant, and how many instructions the call takes.
+    """The first argument of a call, if it is a constant text, and how many instructions the call takes.
 
-    What is behind the text is followed as far as it is plain; the text must come to the call as it is.
+    Arguments after the text are followed if they are plain; the text must reach the call unchanged.
     """
     depth, text = 0, None
     for count, (operation, argument, _) in enumerate(following, 1):

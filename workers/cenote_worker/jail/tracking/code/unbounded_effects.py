@@ -1,6 +1,6 @@
-"""Code that can reach everything there is, and code that gives something else each time: by the names it speaks of.
+"""Code that can reach everything, and code that gives another result each time, judging by the names in it.
 
-A pickle speaks of names too. Where all of them are known, loading it does no more than they say.
+A pickle names things too. If all its names are known, loading it does no more than they do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DATA: Final = frozenset(
     ("numpy", "pandas", "sklearn", "scipy", "collections", "datetime", "decimal", "fractions", "uuid", "pathlib",
      "zoneinfo", "polars", "pyarrow", "_codecs", "array")
 )  # fmt: skip
-"""Libraries whose classes and functions, as pickles name them, make values and do nothing else."""
+"""Libraries whose classes and functions, as named in pickles, make values without other effects."""
 
 _FUNCTIONS: Final = {
     "copyreg": frozenset(("_reconstructor", "__newobj__", "__newobj_ex__")),
@@ -42,19 +42,19 @@ _FUNCTIONS: Final = {
          "ValueError", "ZeroDivisionError")
     ),
 }  # fmt: skip
-"""By module, what else does."""
+"""By module, other functions that do the same."""
 
 LOADING: Final = {
     "pickle": frozenset(("load", "loads")),
     "cloudpickle": frozenset(("load", "loads")),
     "joblib": frozenset(("load",)),
 }
-"""By library, functions that load a pickle, and do what that names. A loader that is kept does more: it remembers
-what earlier pickles have named."""
+"""By library, functions that load a pickle, with the effects of what it names. A loader that is kept has more
+effects: it remembers the names in earlier pickles."""
 
 
 def is_known(named: Iterable[tuple[str, str]], own_modules: Collection[str]) -> bool:
-    """Whether nothing was named but values' classes, and the user's own, whose code is followed where it is named."""
+    """Whether only classes of values were named, and the user's own, whose code is followed where it is named."""
     return not vars(copyreg)["_extension_registry"] and all(
         home == _MAIN or home in own_modules or _makes_values(home, what) for home, what in named
     )
@@ -66,7 +66,7 @@ def _makes_values(home: str, what: str) -> bool:
 
 _EVERYTHING: Final = frozenset(("exec", "eval", "globals", "__import__"))
 _BY_ANY_NAME: Final = _EVERYTHING | {"locals", "vars", "dir"}
-"""The same and more, when they are reached otherwise than by these names."""
+"""The same and more, when they are reached by other names."""
 
 _WRITE_FILE: Final = "_magic_.write_file"
 """`%%writefile`: it writes a file, which is noticed, and nothing else. Other magics may do anything."""
@@ -105,7 +105,7 @@ _REFLECTING: Final = frozenset(("gc", "sys", "inspect", "weakref", "_weakref"))
 _LATER: Final = frozenset(
     ("atexit", "signal", "sys.settrace", "sys.setprofile", "faulthandler", "ctypes", "cffi")
 )
-"""Modules with which code makes itself run later, or writes anywhere."""
+"""Modules with which code schedules itself for later, or writes anywhere."""
 
 _BY_NAME: Final = {
     "pickle": frozenset(("load", "loads", "Unpickler")),
@@ -128,10 +128,11 @@ _BY_NAME: Final = {
     "runpy": frozenset(("run_module", "run_path")),
     "code": frozenset(("interact", "InteractiveInterpreter", "InteractiveConsole")),
 }
-"""By library: what looks names up in `__main__` that its caller does not speak of, or sees what is not watched."""
+"""By library: functions that look up names in `__main__` that their caller does not mention, or see untracked
+state."""
 
 _ABSTRACT: Final = frozenset(("abc", "collections", "numbers", "io", "importlib", "os", "numpy", "typing"))
-"""Libraries with abstract classes: which classes are registered with one of them shows nowhere."""
+"""Libraries with abstract classes. The classes registered with these show nowhere."""
 
 _CLOCKS: Final = frozenset(
     ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "localtime",
@@ -160,7 +161,7 @@ _PLACES: Final = frozenset(
      "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
      "TracebackException", "StackSummary", "walk_tb", "__firstlineno__")
 )  # fmt: skip
-"""What tells lines of code; versions of functions do not say where these stand."""
+"""Functions and attributes that tell line numbers; versions of functions don't include these."""
 
 _LOGGING: Final = frozenset(
     ("debug", "info", "warning", "warn", "error", "critical", "fatal", "exception", "log", "handle", "makeRecord",
@@ -178,7 +179,7 @@ _UNSEEDED: Final = (
 )
 
 _TOOLS: Final = range(6)
-"""Numbers of those who may be told by `sys.monitoring`; others are the interpreter's own."""
+"""Numbers of the tools of `sys.monitoring`; others are the interpreter's own."""
 
 
 if sys.version_info >= (3, 12):
@@ -201,11 +202,11 @@ def sees_everything(
     registered: bool,
     pickles_known: bool,
 ) -> tuple[str, ...]:
-    """Reasons why the code may read and write what nothing says; empty for ordinary code.
+    """Reasons why the code may read and write anything; empty for ordinary code.
 
-    namespace: a user's own function may have the name of one that sees everything. registered: a class has been
-    registered with an abstract one by now; until then, no call of any `register` can have found that it was already.
-    pickles_known: all that pickles have named while it ran is known.
+    namespace: a user's own function may have the same name as one that sees everything. registered: a class has been
+    registered with an abstract one by now; until then, no call of `register` can have found that it was already.
+    pickles_known: all names in pickles that were loaded while it ran are known.
     """
     reasons = [f"it uses `{word}`" for word in sorted(facts.loads & _EVERYTHING) if word not in namespace]
     reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _FRAMES)]
@@ -239,7 +240,7 @@ def _magics(facts: Facts) -> set[str]:
 
 
 def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:
-    """Reasons why running the code again may give something else."""
+    """Reasons why running the code again may give another result."""
     libraries, words = packages | facts.imports, facts.attributes | facts.loads
     reasons = list[str]()
     if "time" in libraries and words & _CLOCKS:
@@ -263,19 +264,19 @@ ASKS_DATABASES_FOR_CHANCE: Final = "it asks a database for a random number or fo
 
 
 def logs(facts: Facts) -> bool:
-    """Whether the code may log something itself; what libraries log stands where it stands."""
+    """Whether the code may log something itself; libraries' own logging is handled elsewhere."""
     return not _LOGGING.isdisjoint(facts.attributes | facts.loads)
 
 
 def is_told() -> bool:
-    """Whether a function of somebody's is told of code that runs, so that any step may do what that function does."""
+    """Whether a user's function is notified of running code, so that any step may do what that function does."""
     if sys.gettrace() or sys.getprofile():
         return True
     return any(_tool_of(tool) is not None for tool in _TOOLS)
 
 
 def others_at_work() -> bool:
-    """Whether other threads of a user's are alive than the one that asks, or tasks wait for the event loop."""
+    """Whether other user threads than the calling one are alive, or tasks wait for the event loop."""
     users = sum(type(thread) is not OwnThread for thread in list(_alive.values()))
     return users > 1 or _waiting_tasks()
 

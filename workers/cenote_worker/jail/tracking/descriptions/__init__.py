@@ -1,1 +1,1 @@
-"""Objects as descriptions: what each holds, all the way down, as a digest."""
+"""Objects as descriptions: a digest of each object's whole content."""

@@ -22,18 +22,19 @@ _HEAP_TYPE = 1 << 9
 _COLLECTED = 1 << 14
 
 _HIDING: Final = frozenset(("pyarrow", "numpy", "duckdb", "sqlite3"))
-"""Libraries whose objects are partly those of C and C++, which refer to Python's behind its back."""
+"""Libraries whose objects are partly C or C++ objects, with references to Python objects that Python does not
+know."""
 
 _KEEPING_DATA: Final = frozenset(("sklearn", "scipy", "pandas", "matplotlib"))
-"""Libraries whose opaque objects have numbers of their own."""
+"""Libraries whose opaque objects contain numbers."""
 
 _DATA_OF_POLARS: Final = frozenset(("PyDataFrame", "PySeries"))
 
 _PYTHONS: Final = (CodeType, range, type(iter(range(0))), type(iter(range(2**64))))
-"""Types of Python itself whose instances the garbage collector is not told of."""
+"""Types of Python itself whose instances the garbage collector does not track."""
 
 _PUBLIC: Final = {"_decimal": "decimal"}
-"""Modules in C whose functions say that they are of these, from Python 3.13 on, by what people know them as."""
+"""Public names of modules in C, which their functions report since Python 3.13."""
 
 CONTENTS = (
     OrderedDict, defaultdict, dict, deque, list, tuple, set, frozenset, int, float, complex, str, bytes, bytearray,
@@ -52,7 +53,7 @@ _modules = sys.modules
 
 
 def attributes(cls: type) -> Mapping[str, Any]:
-    """What the class itself defines, whatever its metaclass says."""
+    """The class's own attributes, independent of its metaclass."""
     found: Mapping[str, Any] = _dict(cls)
     return found
 
@@ -70,7 +71,7 @@ def module_of(cls: type) -> str:
 
 
 def public_name(dotted: str) -> str:
-    """Of the module that a function says it is of: what people know it as."""
+    """The public name of the module that a function reports."""
     return _PUBLIC.get(dotted, dotted)
 
 
@@ -88,7 +89,7 @@ class InstanceLayout:
 
 
 class Classes:
-    """What is known of the classes seen last."""
+    """Cached facts about recent classes."""
 
     def __init__(self) -> None:
         self._layouts: OrderedDict[int, tuple[type, InstanceLayout]] = OrderedDict()
@@ -116,7 +117,7 @@ class Classes:
 
 
 def can_be_set_on(cls: type) -> bool:
-    """Not a class that is built into the interpreter or a library of C."""
+    """False for a class that is built into the interpreter or a C library."""
     return bool(_flags(cls) & _HEAP_TYPE)
 
 
@@ -132,14 +133,14 @@ def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
             found = attributes(found).get(part)  # type: ignore[arg-type]
         else:
             return False
-    # A library may export a class under another name than its own, or under none; then its module's word counts.
+    # A library may export a class under another name, or none; then the class's own module name counts.
     return found is cls or (home in _modules and "<locals>" not in qualname(cls))
 
 
 def tells_what_it_holds(cls: type) -> bool:
-    """Whether the garbage collector is told of all that an instance refers to. Types of the standard library tell, or
-    refer to nothing; in another one it may be an object of C or C++ that does. Of some of these `builtins` is said to
-    be the module."""
+    """Whether the garbage collector knows all references of an instance. Types of the standard library report them,
+    or have none; in other libraries a C or C++ object may have hidden ones. Some of these report `builtins` as their
+    module."""
     home = module_of(cls)
     top = home.partition(".")[0].lstrip("_")
     if top in _KEEPING_DATA or cls.__name__ in _DATA_OF_POLARS or any(cls is each for each in _PYTHONS):
@@ -159,7 +160,7 @@ def is_module(value: object) -> bool:
 
 
 def _sets_slots_later(cls: type) -> bool:
-    """A class of the user's may be given a `__dict__` or a descriptor at any time."""
+    """Whether a class may get a `__dict__` or a descriptor at any time, as a user's class may."""
     return module_of(cls) in ("__main__", "")
 
 
@@ -198,7 +199,7 @@ def made_by_python(cls: type) -> bool:
 
 
 ABSTRACT: Final = "_abc_impl"
-"""The attribute by which a class is known to be one."""
+"""The attribute that identifies an abstract class."""
 
 _dump: Any = abc._get_dump  # type: ignore[attr-defined]
 _subclasses = type.__dict__["__subclasses__"]
@@ -206,7 +207,7 @@ _token = abc.get_cache_token
 
 
 def registered_with(cls: type) -> list[type]:
-    """Those that were registered with it, or with a class derived from it: these count as well."""
+    """Classes registered with it, or with a class derived from it, which count as well."""
     found, waiting = dict[int, type](), [cls]
     done = set[int]()
     while waiting:
@@ -221,7 +222,7 @@ def registered_with(cls: type) -> list[type]:
 
 
 def answers_of(cls: type) -> tuple[list[type], list[type]]:
-    """Classes that it has found to be its own, and those that it has found not to be, and will say so again."""
+    """Classes that it has found to be its own, and those that it has found not to be, from its caches."""
     _, own, others, token = _dump(cls)
     return _in_order(_alive(own)), _in_order(_alive(others)) if token == _token() else []
 
@@ -231,5 +232,5 @@ def _alive(references: Iterable[weakref.ref[type]]) -> list[type]:
 
 
 def _in_order(classes: Iterable[type]) -> list[type]:
-    """One that does not hang on addresses, as that of a set of classes does."""
+    """Sorted independently of addresses, unlike a set of classes."""
     return sorted(classes, key=lambda cls: (module_of(cls), qualname(cls)))

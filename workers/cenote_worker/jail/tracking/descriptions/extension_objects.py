@@ -1,10 +1,10 @@
-"""Objects of libraries' C code as descriptions: by what their pickles would say, or by an identity token.
+"""Objects of libraries' C code as descriptions: by the content of their pickles, or by an identity token.
 
-A tree of scikit-learn, a loss, an interval of pandas have what they are in memory of their own, which no reference
-of theirs shows. What they give to `pickle` is made of numbers, arrays and others of their kind, and is made anew
-for each question; so it is described on the spot, and nothing of it counts as held. What they do hold may be a
-user's. Pydantic's compiled schemas never change, and are what they were compiled of. Objects that never change and
-do not tell what they hold get a token each, for as long as they are there.
+A tree of scikit-learn, a loss, an interval of pandas have their content in memory of their own, which none of their
+references shows. What they give to `pickle` is made of numbers, arrays and similar objects, and is made anew for each
+call; so it is described at once, and nothing of it counts as held. The objects that they do hold may be a user's.
+Pydantic's compiled schemas never change, and are determined by their source. Objects that never change and don't show
+what they hold get a token each, for their lifetime.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _random: Final = os.urandom
 
 
 class IdentityTokens:
-    """One for each object that was asked for, which nothing else ever has, in whatever fork of the process."""
+    """One token per object, unique across all forks of the process."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[object], int, str]] = {}
 
     def of(self, holder: object, held: object) -> str:
-        """holder: can be referred to weakly, and has what is asked for, which cannot."""
+        """holder: can be weakly referenced, and has `held`, which cannot."""
         known = self._known.get(id(holder))
         if known is not None and known[0]() is holder and known[1] == id(held):
             return known[2]
@@ -41,27 +41,27 @@ class IdentityTokens:
         return stamp
 
     def holders(self) -> list[object]:
-        """All that were asked for and are there."""
+        """All objects that have a token and are alive."""
         return [holder for known, _, _ in list(self._known.values()) if (holder := known()) is not None]
 
 
 LIBRARIES: Final = frozenset(("sklearn", "scipy", "pandas"))
-"""Those whose pickles say all that there is to say of such an object."""
+"""Libraries whose pickles describe such an object completely."""
 
 _DEPTH: Final = 8
 _ITEMS: Final = 10_000
-"""Of what an object gives to `pickle`: what is deeper or longer is not looked at."""
+"""Limits on what an object gives to `pickle`: deeper or longer data is not looked at."""
 
 _CONTAINERS: Final = (tuple, list)
 _referents = gc.get_referents
 
 
 class _UnseenError(Exception):
-    """There is something in it that is no plain data."""
+    """It holds something that is not plain data."""
 
 
 def description(graph: ObjectGraph, value: Any) -> object | None:
-    """Of an object of one of these libraries; None if it does not say what it is made of."""
+    """The description of an object of one of these libraries; None if its pickle does not describe it."""
     if module_of(type(value)).partition(".")[0] not in LIBRARIES:
         return None
     shown = list[tuple[int, int]]()
@@ -77,7 +77,7 @@ def description(graph: ObjectGraph, value: Any) -> object | None:
 
 
 class _Plain:
-    """shown: where memory lies that such objects show, and that may be a user's array's."""
+    """shown: address ranges of memory that such objects refer to, and that may be a user's array's."""
 
     def __init__(self, graph: ObjectGraph, shown: list[tuple[int, int]]) -> None:
         self._graph = graph
@@ -85,7 +85,7 @@ class _Plain:
         self._items = _ITEMS
 
     def of(self, value: Any, depth: int) -> object:
-        """Raises _UnseenError, and what a pickle's making raises."""
+        """Raises _UnseenError, and any error that pickling raises."""
         cls = type(value)
         if cls in ATOMS:
             return repr(value) if cls is float or cls is complex else value
@@ -121,7 +121,7 @@ class _Plain:
         if value.base is not None:
             start = value.__array_interface__["data"][0]
             self._shown.append((start, start + value.nbytes))
-        # By field: what lies between them is nobody's.
+        # By field: the padding between them is not part of the value.
         parts = [value] if dtype.names is None else [value[each] for each in dtype.names]
         digests = [self._graph.memory(each.tobytes(), each.nbytes) for each in parts]
         return [str(dtype), value.shape, digests]
@@ -137,7 +137,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _is_seen(held: object) -> bool:
-    """Whether it is data, or an object of the same libraries, which is described as far as pickles speak of it."""
+    """Whether it is data, or an object of the same libraries, which is described by its pickle."""
     cls = type(held)
     home = module_of(cls).partition(".")[0]
     return cls in ATOMS or _is_array(held) or isinstance(held, type) or home in LIBRARIES or home == "numpy"

@@ -1,10 +1,10 @@
-"""What an object holds, all the way down, as a digest, and what else can be said of it on the way.
+"""An object's whole content as a digest, and other facts found on the way.
 
 The digest is that of a rooted graph in the order of its first visit: each compound object gets a number when it is
-met first, and is described by its kind and by atoms and numbers. So objects that are in two places are told from two
-equal ones, circles end, and equal digests mean states that no program can tell apart, but for addresses. `marshal`
-in its version 2 writes atoms: it keeps the order of a dictionary, the sign of a zero and the bits of a NaN, has no
-references of its own and never runs anybody's code.
+first met, and is described by its kind and by atoms and numbers. So shared objects are distinguished from equal ones,
+cycles end, and equal digests mean states that no program can distinguish, except by addresses. `marshal` in its
+version 2 writes atoms: it preserves the order of a dictionary, the sign of a zero and the bits of a NaN, has no
+references of its own and never runs user code.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ ATOMS: Final = frozenset((int, float, str, bytes, bool, complex, type(None), typ
 _INEXACT: Final = frozenset((float, complex))
 _CHECKED_EVERY = 512
 _BULK = 16
-"""Values of one container from which on looking at all of them at once pays."""
+"""Values of one container from which on inspecting them all at once pays."""
 
 _MANY: Final = 100_000
-"""Values of one container that are not looked at one by one if that can be helped."""
+"""Values of one container that are not inspected one by one if avoidable."""
 
 _MANY_OBJECTS: Final = 10_000
-"""Values of one container of which the ones to be described are counted first."""
+"""Values of one container from which on the ones to be described are counted first."""
 
 _ROOM: Final = 1_000
-"""Items that nobody makes room for before there are any."""
+"""Items of a list: none is preallocated with more."""
 
 _FLAT: Final = frozenset((tuple, list, dict))
 
 Stretch = tuple[int, int]
-"""Of memory: its first address, and the one behind its last."""
+"""A range of memory: its first address, and the one after its last."""
 
 Handler = Callable[["ObjectGraph", Any], object]
 """Describes one object: atoms, tokens, and tuples, lists and dicts of them; `ObjectGraph.token` gives tokens."""
@@ -64,27 +64,28 @@ Handler = Callable[["ObjectGraph", Any], object]
 _referents = gc.get_referents
 _qualname = type.__dict__["__qualname__"].__get__
 _ASKING_BY_ANOTHER_NAME: Final = Facts(asks=frozenset((UNKNOWN,)))
-"""Of whoever has a function of a database's: what it gives to that, his code says by no name that is known."""
+"""Facts about an object that has a function of a database: its arguments are not found under the function's usual
+names."""
 
 
 _IMPORTING_BY_ANOTHER_NAME: Final = Facts(imports=frozenset(("__main__",)))
-"""Of whoever has `import_module` under another name: what it is given is not told by the name in the code."""
+"""Facts about an object that has `import_module` under another name: the name in the code doesn't reveal its
+argument."""
 
 
 class ObjectGraph:
-    """One walk from one object on.
+    """One walk over everything reachable from an object.
 
-    holds: ids of objects in it that can change, or be told apart, with their numbers. covered: of memory that it
-    copies before it writes. owned: memory of arrays, by the id of what it belongs to. shown: memory that may be some
-    array's, of which only addresses tell. refers: locations that it leads to without holding them: names that its
-    functions use, classes of its instances. kin: names whose functions and classes it holds.
-    packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
-    functions are called there. classes: those of libraries that can be set something on, by their ids. facts: of the
-    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. restless: some
-    of that may do something as it goes, as files do. sealed: the digest is of this process's objects only. stays: why
-    it cannot be pickled. blind: it holds an object that may refer to others without telling. calling: one that may
-    have been given functions to call. finalizes: it holds a class with a `__del__`. boundless: any object may be
-    in it.
+    holds: ids of objects in it that can change, or have an identity, with their numbers. covered: of memory that it
+    copies before it writes. owned: memory of arrays, by the id of its owner. shown: memory that may be an array's,
+    known by address only. refers: locations that it refers to without holding them: names that its functions use,
+    classes of its instances. kin: names whose functions and classes it holds. packages: libraries that it has objects
+    of. tools: those that it has modules or functions of. words: the names of those functions there. classes: mutable
+    classes of libraries, by id. facts: of the user's code in it. opaque: why nothing is known of its content; empty
+    when the digest is complete. restless: some of that content may run code when released, as files do. sealed: the
+    digest is valid in this process only. stays: why it cannot be pickled. blind: it holds an object that may have
+    hidden references. calling: one that may have been given functions to call. finalizes: it holds a class with a
+    `__del__`. boundless: any object may be in it.
     """
 
     def __init__(
@@ -125,9 +126,10 @@ class ObjectGraph:
         self._digest = xxhash.xxh3_128()
 
     def walk(self, value: object, root: object, handler_of: Callable[[object], Handler]) -> str:
-        """The digest of all that is reached from an object. root: what is described though it has a name of its own.
+        """The digest of everything reachable from an object. root: the object that is described even if it has a
+        name.
 
-        Raises TooDear, and whatever a library raises that a cell has changed.
+        Raises TooDear, and any error of a library that a cell has changed.
         """
         self.root = root
         self._put(("root", self.token(value)))
@@ -146,7 +148,8 @@ class ObjectGraph:
         return self._digest.hexdigest()
 
     def _put_referred(self, value: object) -> None:
-        """Of a weak reference: what is held here as well stays for as long as the reference; else it may go."""
+        """Describes a weak reference's target. A target that is also held here lives as long as the reference; else
+        it may go."""
         if value is None or id(value) not in self._numbers:
             self.unknown("a weak reference")
         self._put(self.token(value))
@@ -157,7 +160,7 @@ class ObjectGraph:
     # -- for handlers --
 
     def token(self, value: object) -> object:
-        """What stands for a value in the description of its holder."""
+        """The representation of a value in the description of its holder."""
         if type(value) in ATOMS and value == value:
             return value
         identity = id(value)
@@ -168,34 +171,34 @@ class ObjectGraph:
         return (number,)
 
     def tokens(self, values: Iterable[object]) -> list[object]:
-        """Raises TooDear for more objects than there is time for, before each of them is numbered."""
+        """Raises TooDear for more objects than the budget allows, before any of them is numbered."""
         if isinstance(values, Sized) and len(values) >= _MANY_OBJECTS:
             identities = {id(value) for value in values if type(value) not in ATOMS}
             self.budget.foresee(len(identities - self._numbers.keys()))
         return [value if type(value) in ATOMS and value == value else self.token(value) for value in values]
 
     def changeable(self, value: object) -> None:
-        """Whoever holds it too sees what is done to it here."""
+        """Other holders of the object see what is done to it here."""
         self.holds[id(value)] = self._numbers.get(id(value), -1)
 
     def cover(self, memory: object) -> None:
-        """It shows this memory, and copies it before it writes."""
+        """The object shows this memory, and copies it before it writes."""
         self.covered[id(memory)] = -1
 
     def weakly(self, value: object) -> None:
-        """It refers to this object without holding it; None for one that has gone."""
+        """The object refers to `value` without holding it; None for a dead reference."""
         self._weak.append(value)
 
     def place(self, memory: object) -> int:
-        """A number for memory that several objects may show, so that their sharing it is part of the digest."""
+        """A number for memory that several objects may show, so that the sharing is part of the digest."""
         return self.place_at(id(memory))
 
     def place_at(self, address: int) -> int:
-        """The same for memory that is known by an address of its own."""
+        """The same for memory that is identified by an address of its own."""
         return self._places.setdefault(address, len(self._places))
 
     def inline(self, part: dict[str, object]) -> object:
-        """An instance's own dictionary, described with the instance; whoever holds it by itself refers to it."""
+        """An instance's own dictionary, described with the instance; other holders of the dictionary refer to it."""
         if id(part) in self._numbers:
             return self.token(part)
         self._numbers[id(part)] = len(self._numbers)
@@ -203,7 +206,7 @@ class ObjectGraph:
         return self.mapping(part)
 
     def sequence(self, values: Any, *, plain: bool = False) -> object:
-        """Of a list or tuple, which may be long. plain: nobody asks which of several NaNs is in it."""
+        """Describes a list or tuple, which may be long. plain: the identity of NaNs in it doesn't matter."""
         if len(values) >= _MANY:
             self._foresee(values[0], values[-1], len(values))
             if digest := digest_of_numbers(values):
@@ -247,21 +250,21 @@ class ObjectGraph:
             self.refers.update(map(name, facts.stores))
 
     def unknown(self, reason: str, *, quiet: bool = False) -> None:
-        """The object has content that nobody can see from here. quiet: it goes without doing anything."""
+        """The object has content that cannot be inspected. quiet: releasing that content runs no code."""
         self.opaque = self.opaque or reason
         self.restless = self.restless or not quiet
 
     def seal(self, reason: str) -> None:
-        """It has a part that never changes, of which nobody can see more than that it is the same one."""
+        """The object has a part that never changes and of which only the identity is known."""
         self.sealed = self.blind = True
         self.stay(reason)
 
     def stay(self, reason: str) -> None:
-        """It cannot be brought over from another process; what it is can be seen."""
+        """The object cannot be brought over from another process; its content can be inspected."""
         self.stays = self.stays or reason
 
     def follow(self, value: object) -> object:
-        """What the garbage collector knows an unknown object to hold. Its content stays unknown."""
+        """Describes an unknown object by what the garbage collector says that it holds. Its content stays unknown."""
         self.unknown(f"a {_qualname(type(value))} cannot be looked into")
         self.changeable(value)
         if not tells_what_it_holds(type(value)):
@@ -271,8 +274,8 @@ class ObjectGraph:
         return ("opaque", self.tokens(chain.from_iterable(map(_filled, held))))
 
     def tool(self, library: str, function: str = "") -> None:
-        """A module or a function of it: what that does there, no object shows. function: its qualified name there,
-        by which it is known whatever the user's code calls it."""
+        """A module or a function of it, whose effects there no object shows. function: its qualified name there, by
+        which it is known under any name in the user's code."""
         self.packages.add(library)
         self.tools.add(f"{library}:{function.rpartition('.')[2]}" if function else library)
         if function and "<locals>" not in function:
@@ -283,14 +286,14 @@ class ObjectGraph:
             self.facts |= _IMPORTING_BY_ANOTHER_NAME
 
     def out_of_sight(self, reason: str) -> None:
-        """It may lead anywhere."""
+        """The object may lead anywhere."""
         self.boundless = True
         self.unknown(reason)
         self.refers.add(ANYTHING)
 
     def memory(self, buffer: Any, size: int, owner: Any = None) -> str:
-        """The digest of plain memory. buffer: contiguous. owner: the array that has it, if one does. Memory that is
-        too large is known to be there, no more."""
+        """The digest of plain memory. buffer: contiguous. owner: the array that has it, if any. Of memory that is too
+        large only the existence is known."""
         if known := self._untouched.digest(buffer, size):
             return known
         if not self.budget.allows(size):
@@ -304,15 +307,16 @@ class ObjectGraph:
     # -- many at once --
 
     def _foresee(self, first: object, last: object, count: int) -> None:
-        """So many containers of one kind, by the first and the last, cost as much as `_flat` says at least.
+        """Checks the budget for many containers of one kind, judging by the first and the last: the least that
+        `_flat` costs.
 
-        To find that out behind a look at each writes to all of them, for nothing. Raises TooDear.
+        Finding that out after looking at each would write to all of them in vain. Raises TooDear.
         """
         if type(first) is type(last) and type(first) in _FLAT and first is not last:
             self.budget.foresee(count // _BULK)
 
     def _flat(self, values: Any, kinds: set[type]) -> bool:
-        """Whether all are containers of one kind with nothing but atoms in them, and none is anywhere else."""
+        """Whether all are containers of one kind that hold nothing but atoms and are referred to nowhere else."""
         if len(kinds) != 1:
             return False
         (kind,) = kinds
@@ -336,15 +340,15 @@ class ObjectGraph:
         return True
 
     def _is_everything(self, value: object) -> bool:
-        """Whether it is a dictionary of globals or a module, which lead to all else there is."""
+        """Whether it is a dictionary of globals or a module, which lead to everything else."""
         if type(value) is dict:
             return "__builtins__" in value or "__spec__" in value
         return type(value) is ModuleType
 
 
 def _filled(held: object) -> Iterable[object]:
-    """What code in C holds. It may have made a list of more room than there is in it yet: whoever looks at an item
-    that is not there takes the process down, but the garbage collector passes over it."""
+    """What an object of C code holds. It may have preallocated a list that is not filled yet: reading a missing item
+    would crash the process, but the garbage collector skips it."""
     if type(held) not in (list, tuple) or len(held) > _ROOM:  # type: ignore[arg-type]
         return (held,)
     found = _referents(held)
@@ -356,5 +360,5 @@ def _are_atoms(atoms: Atoms | None) -> bool:
 
 
 def _has_nan(values: Any, kinds: Set[type]) -> bool:
-    """Containers find a NaN by its being the same object: two of them are not alike."""
+    """Whether there is a NaN. Containers find a NaN by identity, so two of them differ."""
     return not _INEXACT.isdisjoint(kinds) and any(map(ne, values, values))

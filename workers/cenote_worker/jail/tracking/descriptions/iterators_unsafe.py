@@ -1,9 +1,9 @@
-"""Iterators and generators that were read to the middle, as descriptions: what they hold, and how far they are.
+"""Partly consumed iterators and generators as descriptions: what they hold, and their position.
 
-Nothing that can be asked tells that without moving them, or warning of it. What an iterator of C is lies in its own
-memory: addresses of what it refers to, which the garbage collector is told of, and plain numbers. So does the frame
-of a generator: its variables, and what its loops and calls have at hand. Each word is told as the object whose
-address it is, or as the number. Where one is neither, nothing is known.
+No Python API gives that without advancing them, or a warning. A C iterator's state is in its own memory: addresses of
+objects, which the garbage collector knows, and plain numbers. The same holds for the frame of a generator: its
+variables, and the value stack of its loops and calls. Each word is described as the object at that address, or as the
+number. If one is neither, nothing is known.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __builtins__ = BUILTINS
 _string_at = ctypes.string_at
 _WORD: Final = ctypes.sizeof(ctypes.c_size_t)
 _HEAD: Final = object.__basicsize__
-"""Bytes with which every object begins: its count of references and its type."""
+"""Bytes of an object's header: its reference count and its type."""
 
 _FAR: Final = 1 << 40
-"""Numbers from here on may be addresses. Those up to as far below zero are not."""
+"""Numbers from here on may be addresses. Those down to the same distance below zero are not."""
 
 _NEGATIVE: Final = (1 << 8 * _WORD) - _FAR
 _NOTHING: Final = 0
 _DI_POS: Final = 2
-"""Which word of an iterator over a dictionary tells how many of its places are behind it."""
+"""The word of a dictionary iterator that holds its position."""
 
 
 def _iterator(graph: ObjectGraph, value: object) -> object:
@@ -45,15 +45,15 @@ def _iterator(graph: ObjectGraph, value: object) -> object:
 
 
 def _of_sequences(graph: ObjectGraph, value: Any) -> object:
-    """`zip` and `enumerate`: without the tuple that they keep for giving it again."""
+    """`zip` and `enumerate`: without the tuple that they reuse."""
     _, *told = value.__reduce__()
     _stays(graph, value)
     return [graph.tokens(each) if type(each) is tuple else each for each in told]
 
 
 def _of_table(graph: ObjectGraph, value: Any) -> object:
-    """Of a dictionary or set. How far it is tells what is left only while that is the table's end, as the table tells
-    its order; and as it goes on, that depends on the room the table has."""
+    """An iterator of a dictionary or set. Its position determines what is left only together with the table's end,
+    which depends on the table's order and size."""
     held = held_by(value)
     if not held:
         _stays(graph, value)
@@ -88,7 +88,7 @@ def _generator(graph: ObjectGraph, value: GeneratorType[object, object, object])
     if content is None:
         return graph.follow(value)
     _stays(graph, value)
-    graph.restless = True  # it may be waiting for its end
+    graph.restless = True  # releasing it may run its `finally` blocks
     if home is None:
         graph.tool(str(frame.f_globals.get("__name__", "")).partition(".")[0], value.__qualname__)
     else:
@@ -99,10 +99,10 @@ def _generator(graph: ObjectGraph, value: GeneratorType[object, object, object])
 
 
 def _frame(graph: ObjectGraph, value: GeneratorType[object, object, object]) -> object | None:
-    """Variables and what is at hand, in the order of their places. None if the memory is not as it is expected.
+    """Variables and the value stack, in the order of their slots. None if the memory is not as expected.
 
-    The garbage collector is told of a function, of its code, and then of each object in the frame, from the first
-    place on, which is where the memory of a generator of fixed size ends; then of an exception that is being handled.
+    The garbage collector reports a function, its code, and then each object in the frame, from the first slot on,
+    which is where the memory of a fixed-size generator ends; then an exception that is being handled.
     """
     code, held = value.gi_code, held_by(value)
     starts = [n for n, each in enumerate(held) if each is code and n and type(held[n - 1]) is FunctionType]
@@ -123,7 +123,7 @@ def _frame(graph: ObjectGraph, value: GeneratorType[object, object, object]) -> 
             break
     if left and not (len(left) == 1 and isinstance(left[0], BaseException)):
         return None
-    snapshots = [each for each in before if type(each) is dict]  # what `locals` has given
+    snapshots = [each for each in before if type(each) is dict]  # results of `locals`
     return (found, graph.tokens(left), graph.tokens(snapshots))
 
 
@@ -150,7 +150,7 @@ _ITERATORS: Final[tuple[type, ...]] = (
     itertools.cycle, itertools.repeat, itertools.starmap, itertools.takewhile, itertools.dropwhile,
     itertools.filterfalse, itertools.accumulate, itertools.compress, itertools.zip_longest, itertools.pairwise,
 )  # fmt: skip
-"""Those of C that have nothing elsewhere: what is in no word of theirs, no step of theirs depends on."""
+"""Types in C without other state: no step depends on anything but the words."""
 
 HALF_READ: Final[dict[type, Handler]] = {
     **dict.fromkeys(_ITERATORS, _iterator),

@@ -1,18 +1,18 @@
 """Memory whose digest is known, and that has not been written to since.
 
-A restored array lies in a private mapping of sealed memory. The kernel tells of each of its pages whether it is the
-file's still: the first write to one puts a page of this process in its place. As long as there is none, the digest is
-that of what was verified, and the memory need not be read, which would map every page of it first.
+A restored array is in a private mapping of sealed memory. The kernel reports for each of its pages whether it is
+still the file's: the first write to a page replaces it by a page of this process. As long as there is none, the
+digest is the verified one, and the memory need not be read, which would map every page of it first.
 
-An array that this process has made is known by its pages, too, once they are shared with a copy of the process: the
-first write to one after the fork puts a page in its place that this process has alone. So memory that was hashed
-while all of its pages were shared has that digest for as long as they are. A page that was written and then shared
-by another fork looks the same. Therefore `before_fork` looks at all known memory before each fork and forgets what
-was written; `os.fork` calls it by itself, and the forks of this package that do without Python's own call it. What is
-hashed between a step and the copy of the state that it leaves is known from that copy on.
+An array that this process has made is recognized by its pages, too, once they are shared with a copy of the process:
+the first write to a page after the fork replaces it by a private one. So memory that was hashed while all of its
+pages were shared has that digest for as long as they are. A page that was written and then shared by another fork
+looks the same. Therefore `before_fork` looks at all known memory before each fork and forgets what was written;
+`os.fork` calls it, and so do the forks of this package that bypass Python's own. Memory that is hashed between a step
+and the copy of its state is known from that copy on.
 
-See `pagemap` in the kernel's Documentation/admin-guide/mm/pagemap.rst. Where there is none, as in gVisor, nothing is
-known and memory is hashed.
+See `pagemap` in the kernel's Documentation/admin-guide/mm/pagemap.rst. Without it, as in gVisor, nothing is known and
+memory is hashed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 LARGE: Final = 2**20
-"""Bytes from which on asking the kernel costs less than hashing: 6 ms for 500 MB, which take 20 once they are mapped
-and 100 before."""
+"""Bytes from which on asking the kernel costs less than hashing: 6 ms for 500 MB, which take 20 ms once they are
+mapped and 100 before."""
 
 _ENTRY: Final = 8
-"""Bytes that the kernel has of each page, little-endian on every machine that this runs on."""
+"""Bytes of a page's entry, little-endian on every machine that this runs on."""
 
 _FILES_PAGE: Final = 1 << 61
 _SWAPPED: Final = 62
@@ -48,10 +48,10 @@ _LAST: Final = _ENTRY - 1
 """The byte of an entry that has its bits 56 to 63."""
 
 _SHARED: Final = b"\x80"
-"""That byte of a page that is there, is no file's, and is not this process's alone."""
+"""That byte for a page that is present, belongs to no file, and is not exclusive to this process."""
 
 _OF_A_FILE: Final = (b"\xa0", b"\xa1", b"\x20", b"\x00")
-"""Of one that the file of a private mapping has: there, or not."""
+"""That byte for a page of a private mapping's file: present, or not."""
 
 _PAGEMAP: Final = "/proc/self/pagemap"
 
@@ -59,13 +59,13 @@ _open, _read_at, _close, _at_fork = os.open, os.pread, os.close, os.register_at_
 
 
 _Place = tuple[int, int]
-"""Of memory: its first address, and its bytes."""
+"""A memory range: its first address, and its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Hashed:
-    """owner: the array that the memory belongs to. edges: what it has of pages that others have parts of. is_mapped:
-    of a private mapping of sealed memory."""
+    """owner: the array that the memory belongs to. edges: its bytes on pages that are shared with other data.
+    is_mapped: whether it is in a private mapping of sealed memory."""
 
     owner: weakref.ref[Any]
     digest: str
@@ -74,7 +74,7 @@ class _Hashed:
 
 
 class KnownDigests:
-    """What is known of this process's memory; its forks know it too."""
+    """What is known of this process's memory; its forks inherit it."""
 
     def __init__(self) -> None:
         self._known: dict[_Place, tuple[weakref.ref[PrivatePages], str]] = {}
@@ -83,12 +83,12 @@ class KnownDigests:
         self._pending: dict[_Place, _Hashed] = {}
         """Hashed since the latest step, and not shared yet."""
         self.bytes_hashed = 0
-        """Of large memory, in all."""
+        """Total bytes of large memory."""
         _watch_forks(self)
 
     def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
-        """Parts of private mappings, and what their digests were before anybody could write to them. Small parts, and
-        other memory, are passed over."""
+        """Parts of private mappings, and their digests before any write. Small parts, and other memory, are
+        skipped."""
         self._known = {place: known for place, known in self._known.items() if known[0]() is not None}
         with suppress(Exception):  # a cell may have changed numpy
             numpy = sys.modules["numpy"]  # without it there are no arrays
@@ -98,7 +98,7 @@ class KnownDigests:
                     self._known[place] = weakref.ref(part.obj), digest.hex()
 
     def digest(self, array: Any, size: int) -> str:
-        """Of the memory of a contiguous array; empty when it is not known, or not any more."""
+        """The digest of a contiguous array's memory; empty when it is unknown."""
         if size < LARGE or not hasattr(array, "__array_interface__"):
             return ""
         place = _address(array), size
@@ -117,7 +117,7 @@ class KnownDigests:
         return ""
 
     def hashed(self, array: Any, size: int, owner: Any, digest: str) -> None:
-        """The memory of a contiguous array has been read, and has this digest. owner: the array that has it."""
+        """Records the digest of a contiguous array's memory, which has been read. owner: the array that has it."""
         if size < LARGE:
             return
         self.bytes_hashed += size
@@ -132,20 +132,20 @@ class KnownDigests:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a copy of the process would spare it reading the same memory once more."""
+        """Whether a copy of the process would avoid reading the same memory once more."""
         return bool(self._pending)
 
     def step(self) -> None:
-        """Code of the user's is about to run, or has just run: what is not shared by now may be written unseen."""
+        """Called before and after user code runs: memory that is not shared by now may be written unnoticed."""
         self._pending.clear()
 
     def forget(self) -> None:
-        """Another thread may write at any time, between this process's looks and its forks."""
+        """Called when another thread may write at any time, between this process's looks and its forks."""
         self._pending.clear()
         self._hashed.clear()
 
     def before_fork(self) -> None:
-        """All pages of this process will be shared. What is pending was hashed since code of the user's ran last."""
+        """All pages of this process will be shared. Pending memory was hashed since user code ran last."""
         if self._hashed or self._pending:
             left = {
                 place: known
@@ -158,7 +158,7 @@ class KnownDigests:
 
 
 def pages_of(owner: Any) -> PrivatePages | None:
-    """The private mapping that an array lies in."""
+    """The private mapping that an array is in."""
     base = owner.base
     base = base.obj if type(base) is memoryview else base
     return base if type(base) is PrivatePages else None
@@ -169,7 +169,7 @@ _is_watching = False
 
 
 def _watch_forks(untouched: KnownDigests) -> None:
-    """Python's own. What it calls before one cannot be taken back, so there is one function for all."""
+    """Registers a handler with Python's fork. It cannot be removed, so one function serves all."""
     global _is_watching
     if not _is_watching:
         _is_watching = True
@@ -183,7 +183,8 @@ def _before_each_fork() -> None:
 
 
 def _edges(array: Any, place: _Place) -> tuple[bytes, bytes]:
-    """Before its first whole page, and behind its last. array: any that has the memory, all of it or more."""
+    """The bytes before its first whole page, and after its last. array: any that has the memory, all of it or
+    more."""
     start, size = place
     flat = array if array.flags.c_contiguous else array.T
     own = memoryview(flat.reshape(-1).view("V1").view("u1"))[start - _address(array) :][:size]
@@ -192,7 +193,7 @@ def _edges(array: Any, place: _Place) -> tuple[bytes, bytes]:
 
 
 def _is_shared(place: _Place, hashed: _Hashed) -> bool:
-    """Whether no whole page is this process's alone. See the head of this file."""
+    """Whether no whole page is exclusive to this process. See the head of this file."""
     start, size = place
     first, behind = -(-start // mmap.PAGESIZE), (start + size) // mmap.PAGESIZE
     try:
@@ -220,7 +221,7 @@ def _is_untouched(start: int, size: int) -> bool:
         return False
     every = int.from_bytes(_FILES_PAGE.to_bytes(_ENTRY, "little") * count, "little")
     told = int.from_bytes(entries, "little")
-    # A page that is there, or was until it was swapped out, and is not the file's.
+    # A page that is present, or was before it was swapped out, and is not the file's.
     return not ((told >> (_PRESENT - 61)) | (told >> (_SWAPPED - 61))) & ~told & every
 
 
@@ -234,20 +235,20 @@ def _entries(offset: int, size: int) -> bytes:
 
 _SAMPLES: Final = 16
 SAMPLE: Final = 4 * mmap.PAGESIZE
-"""Bytes of each."""
+"""Bytes of each sample."""
 
 
 def samples_of(size: int) -> range:
-    """Where they begin, in so many bytes."""
+    """Offsets of the samples, in that many bytes."""
     return range(0, size - SAMPLE + 1, (size - SAMPLE) // (_SAMPLES - 1))
 
 
 class SampledMemory(KnownDigests):
-    """Tells large memory by its size and some of its pages, evenly spaced, the first and the last among them.
+    """Describes large memory by its size and some of its pages, evenly spaced, the first and the last among them.
 
-    A copy of a state has such memory byte by byte, as it was handed over or stored under its digest. What is to be
-    found out is whether code that rebuilds a value has put something else there; reading all of it would map every
-    page in each branch.
+    A copy of a state has such memory byte by byte, as it was handed over or stored under its digest. The question is
+    only whether code that rebuilds a value has put something else there; reading all of it would map every page in
+    each branch.
     """
 
     def digest(self, array: Any, size: int) -> str:

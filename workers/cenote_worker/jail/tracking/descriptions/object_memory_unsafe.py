@@ -1,17 +1,16 @@
-"""What plain objects hold, read from their memory or written by `marshal`, so that no code runs and nothing is
-touched.
+"""The content of plain objects, read from their memory or written by `marshal`, without running code or changing
+reference counts.
 
-Types of the many items of a container: a loop would write to the count of references of each item. After a fork
-that copies every page that an item lies on: for a dictionary of 100,000 texts it took longer than all else that is
-done around a cell. Memory is read as it lies, by numpy, without which nothing is read. The layouts are those of
-CPython from 3.11 to 3.13; where containers of known content do not lie as expected, nothing is read either. Nor is
-it while there are other threads: numpy lets them go on, and one of them could give back what is read.
+Types of the many items of a container: a loop would write to the reference count of each item. After a fork that
+copies every page that an item is on: for a dictionary of 100,000 texts it took longer than all other work around a
+cell. Memory is read by numpy; without numpy nothing is read. The layouts are those of CPython from 3.11 to 3.13; if
+containers of known content do not have the expected layout, nothing is read either. Nor is it while there are other
+threads: numpy lets them run, and one of them could free the memory.
 
 Atoms and plain containers as bytes, for hashing: nothing is ever read back.
 
 Generators of random numbers: building their state as Python objects takes 15 µs for `random` and 35 for numpy, and
-each step looks twice. If the memory that the C object has for itself is the same byte for byte, so is what it would
-say.
+each step looks twice. If the C object's own memory is the same byte for byte, so is its state.
 """
 
 from __future__ import annotations
@@ -34,45 +33,45 @@ FEWEST: Final = 1_000
 """Items from which on this is faster than a loop."""
 
 _AT_ONCE: Final = 4_096
-"""Items, so that what is computed on the way lies in few pages, which are copied too."""
+"""Items per batch, so that intermediate results use few pages, which are copied too."""
 
 _WORD: Final = 8
 _HEAD: Final = object.__basicsize__ // _WORD
-"""Words with which every object begins; the last of them is its type."""
+"""Words of an object's header; the last of them is its type."""
 
 _GENERAL: Final = 0
 _TEXTS: Final = 1
-"""Kinds of tables of dictionaries. The first has a hash before each key and value."""
+"""Kind of a dictionary's table. The first kind has a hash before each key and value."""
 
 _TABLE: Final = struct.Struct("=qBBBBIqq")
-"""`PyDictKeysObject`: references, binary logarithms of the slots and of the bytes of their numbers, kind, version,
-free entries, entries. The slots come next, and the entries behind them."""
+"""`PyDictKeysObject`: references, binary logarithms of the number of slots and of the size of their indexes, kind,
+version, free entries, entries. The slots come next, and the entries after them."""
 
 _address = id
 
 
 class Atoms(NamedTuple):
-    """kinds: the types that there are. nan: whether a number is not equal to itself."""
+    """kinds: the types that occur. nan: whether a number is not equal to itself."""
 
     kinds: frozenset[type]
     nan: bool
 
 
 _ALL: Final = 1 << 47
-"""Bytes that a process can have at most."""
+"""Maximum bytes of a process's address space."""
 
 
 def _place(address: int) -> int:
-    """Which word lies there. The first one is left out: an array that begins at zero is none to numpy."""
+    """The index of the word at an address. The first word is left out: numpy has no array that begins at zero."""
     return address // _WORD - 1
 
 
 class _Reader:
-    """numpy: the library, as it was before anybody could change it."""
+    """numpy: the library, before user code could change it."""
 
     def __init__(self, numpy: Any) -> None:
         everything = (ctypes.c_char * (_ALL - _WORD)).from_address(_WORD)
-        self._words = numpy.frombuffer(everything, numpy.int64)  # nothing of it is read but what is asked for
+        self._words = numpy.frombuffer(everything, numpy.int64)  # only requested words are read
         self._numbers = self._words.view(numpy.float64)
         self._atoms = {
             _address(each): each
@@ -94,7 +93,7 @@ class _Reader:
         return None if entries is None else self._look(entries[:, -1])
 
     def _entries(self, values: dict[Any, object]) -> Any:
-        """A row each, with the key and the value last, or two zeros; None for an instance's attributes."""
+        """One row per entry, with the key and the value last, or two zeros; None for an instance's attributes."""
         start = _place(_address(values)) + _HEAD
         _used, _version, table, apart = self._words[start : start + 4].tolist()
         if apart:
@@ -107,7 +106,7 @@ class _Reader:
         return self._words[first : first + count * width].reshape(count, width)
 
     def _look(self, addresses: Any) -> Atoms | None:
-        """None where there is anything but atoms."""
+        """None if there is anything but atoms."""
         kinds, nan = set[int](), False
         for start in range(0, len(addresses), _AT_ONCE):
             places = addresses[start : start + _AT_ONCE] // _WORD - 1
@@ -130,14 +129,14 @@ class _Reader:
                 here = places[types == kind]
                 for part in range(parts):
                     numbers = self._numbers[here + (_HEAD + part)]
-                    # numpy's `any` is a function in Python, which a cell may replace.
+                    # numpy's `any` is a Python function, which a cell may replace.
                     if len(numbers[numbers != numbers]):
                         return True
         return False
 
 
 def _reader() -> _Reader | None:
-    """None without numpy, and where memory is not as expected."""
+    """None without numpy, and if memory is not as expected."""
     numpy = sys.modules.get("numpy")
     if numpy is None or _HEAD != 2 or ctypes.sizeof(ctypes.c_void_p) != _WORD:
         return None
@@ -178,17 +177,17 @@ _READER: Final = _reader()
 
 
 def atoms_of(values: Any) -> Atoms | None:
-    """Of a list or tuple. None where it has few items, or others than atoms, or that cannot be found out."""
+    """The atoms of a list or tuple. None if it has few items, or others than atoms, or that is unknown."""
     return _READER.of_items(values) if _can_read(values, (list, tuple)) else None  # type: ignore[union-attr]
 
 
 def atoms_of_keys(values: Any) -> Atoms | None:
-    """The same of a dictionary's."""
+    """The same for a dictionary's keys."""
     return _READER.of_keys(values) if _can_read(values, (dict,)) else None  # type: ignore[union-attr]
 
 
 def atoms_of_values(values: Any) -> Atoms | None:
-    """The same of a dictionary's."""
+    """The same for a dictionary's values."""
     return _READER.of_values(values) if _can_read(values, (dict,)) else None  # type: ignore[union-attr]
 
 
@@ -204,7 +203,7 @@ def _is_alone() -> bool:
 
 
 _POINTERS_AT: Final = object.__basicsize__ + _WORD
-"""Where a list has the address of its items: behind its head and their number."""
+"""Offset of the address of a list's items: after its header and their number."""
 
 
 def _pointers(values: list[Any]) -> bytes:
@@ -226,13 +225,13 @@ addresses_of: Final = (
     and _pointers(_PROBE) == _one_by_one(_PROBE)
     else _one_by_one
 )
-"""Of the items of a list of no other owner: eight bytes each. To ask each item for its own takes ten times as
-long, and an audit hook hears of it each time."""
+"""Identities of the items of a list without other owners: eight bytes each. Calling `id` for each item takes ten
+times as long, and an audit hook sees each call."""
 
 
 _dumps = marshal.dumps
 _PLAIN = 2
-"""The format without references: those depend on how often an object happens to be referred to."""
+"""The format without references, which depend on incidental reference counts."""
 
 _NUMBERS: Final = {int: (b"i", 5), float: (b"g", 9)}
 """The letter of a type, and the bytes of an item with it. An integer of more than 32 bits has another letter."""
@@ -244,15 +243,16 @@ _SAMPLES: Final = 16
 
 
 def packed(value: Any) -> bytes:
-    """Equal for equal values only: types, the order of dictionaries, signs of zeros and bits of NaNs are kept."""
+    """Equal for equal values only: types, the order of dictionaries, signs of zeros and bits of NaNs are
+    preserved."""
     return _dumps(value, _PLAIN)
 
 
 def digest_of_numbers(values: list[Any] | tuple[Any, ...]) -> str:
-    """Of many numbers of one type; empty where there may be anything else among them, or a NaN.
+    """A digest of many numbers of one type; empty if there may be anything else among them, or a NaN.
 
-    Asking each for its type takes longer than packing them all, and their bytes tell: if the first item has the
-    letter, it is as long as all that have it, so the second begins behind that, and so on.
+    Checking each type takes longer than packing them all, and the bytes show the types: an item with the expected
+    letter has a fixed length, so the next one begins after it, and so on.
     """
     kind = type(values[0])
     step = max(len(values) // _SAMPLES, 1)
@@ -271,7 +271,7 @@ def digest_of_numbers(values: list[Any] | tuple[Any, ...]) -> str:
 
 
 def _may_have_nan(values: list[Any] | tuple[Any, ...]) -> bool:
-    """Of nothing but floats. Infinite ones may add up to a NaN."""
+    """For floats only. Infinities may add up to a NaN."""
     if atoms := atoms_of(values):
         return atoms.nan
     total = sum(values)
@@ -280,19 +280,20 @@ def _may_have_nan(values: list[Any] | tuple[Any, ...]) -> bool:
 
 _string_at = ctypes.string_at
 _COUNT: Final = ctypes.sizeof(ctypes.c_ssize_t)
-"""Bytes of an object's count of references, which comes first and tells nothing."""
+"""Bytes of an object's reference count, which comes first and is ignored."""
 
 _OF_NUMPY: Final = ("numpy.random.mtrand", "RandomState"), ("numpy.random._mt19937", "MT19937")
-"""Types whose objects have nothing elsewhere: where the numbers come from, and what is behind it."""
+"""Types whose objects have no other state: the generator, and its bit generator."""
 
 
 def mark_of_random(generator: Any) -> object:
-    """Of a `random.Random`. Two marks are equal only if the state is; the second half lies elsewhere."""
+    """The mark of a `random.Random`. Two marks are equal only if the state is; the second half is stored
+    elsewhere."""
     return _memory(generator), id(generator.gauss_next), generator.gauss_next
 
 
 def mark_of_legacy(generator: Any) -> object | None:
-    """Of a `numpy.random.RandomState`; None for one that has its state somewhere else."""
+    """The mark of a `numpy.random.RandomState`; None for one with its state elsewhere."""
     parts = generator, generator._bit_generator
     if any((type(part).__module__, type(part).__name__) not in _OF_NUMPY for part in parts):
         return None

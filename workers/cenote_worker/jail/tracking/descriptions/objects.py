@@ -1,8 +1,8 @@
 """Functions, classes, modules, instances and sets as descriptions.
 
-A set is described by what it holds, in the order that a loop over it sees, and where more will go. Two sets that
-give the same in the same order may take another order when more is added, where members have other slots, places of
-removed ones are left, or the table has another size; and `pop` goes on where it was.
+A set is described by its members in iteration order, and by where more will go. Two sets with the same order may
+differ in order when more is added, if members have other slots, slots of removed members remain, or the table has
+another size; and `pop` continues from its last position.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _MANY: Final = 64
-"""Slots from which on a table is told as a whole."""
+"""Slots from which on a table is described as a whole."""
 
 
 def members(graph: ObjectGraph, value: Any, kind: Any) -> object:
-    """Of a set or frozenset. kind: which of the two it is, or is derived from."""
+    """Describes a set or frozenset. kind: which of the two it is, or is derived from."""
     told = (kind.__sizeof__(value), graph.tokens(kind.__iter__(value)))
     layout = _layout(head_of(value)) if IS_READABLE else None
     return (*told, layout) if layout else told
 
 
 def _layout(head: Head) -> object:
-    """None of most small sets: their members have the slots of their hashes, which are others in another process."""
+    """None for most small sets: their members have the slots of their hashes, which differ in another process."""
     if not head.filled:
         return head.finger
     words = table_of(head)
     hashes = words[1::2]
     if head.mask >= _MANY:
-        # Of a member whose hash is zero this tells as much: it has the first place on its way that looks free.
+        # For a member whose hash is zero this says as much: it has the first place on its way that looks free.
         return (head.finger, xxhash.xxh3_128_hexdigest(hashes.tobytes()))
     mask = head.mask
     placed = enumerate(zip(words[::2].tolist(), hashes.tolist(), strict=True))
@@ -87,7 +87,7 @@ _UNSEEN: Final = (
     "asyncio", "threading", "_thread", "concurrent", "multiprocessing", "socket", "selectors", "subprocess", "ctypes",
     "_asyncio", "_contextvars", "ssl", "signal",
 )  # fmt: skip
-"""Modules whose objects lead to what no reference of theirs shows."""
+"""Modules whose objects lead to more than their references show."""
 
 _SKIPPED: Final = frozenset(
     (
@@ -101,10 +101,10 @@ _SKIPPED: Final = frozenset(
     )
 )
 NOWHERE: Final = "*"
-"""Of code whose globals are nobody's."""
+"""For code whose globals belong to no module."""
 
 _TELLS_LINES: Final = Facts(attributes=frozenset(("lineno",)))
-"""What a recorded warning says of itself."""
+"""A recorded warning contains its line number."""
 
 _codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
 _bases = type.__dict__["__bases__"].__get__
@@ -116,7 +116,7 @@ _referents = gc.get_referents
 
 
 def code_digest(code: CodeType) -> str:
-    """Of what the code does: neither of where it stands nor of how its lines are numbered."""
+    """A digest of what the code does, without its position and line numbers."""
     known = _codes.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
@@ -136,7 +136,7 @@ def code_digest(code: CodeType) -> str:
 
 
 def _constant(constant: object) -> object:
-    """A set of strings has another order in another process, which no program sees of one that is a constant."""
+    """A set of strings has another order in another process, which a program cannot see for a constant."""
     if type(constant) is frozenset:
         return sorted(packed(item) for item in constant)
     return constant
@@ -169,7 +169,7 @@ class Objects:
         )  # fmt: skip
 
     def _library_function(self, graph: ObjectGraph, value: FunctionType) -> object:
-        """By its name, but for what a user has passed into it: a decorator's function, a callback."""
+        """Describes it by its name, and by what a user has passed into it: a decorator's function, a callback."""
         home = str(value.__globals__.get("__name__", ""))
         graph.tool(home.partition(".")[0], value.__qualname__)
         if sets_by_name(value.__name__):
@@ -181,7 +181,8 @@ class Objects:
         return ("library", home, value.__qualname__, held)
 
     def _made_function(self, graph: ObjectGraph, value: FunctionType) -> object:
-        """Of text that a library has compiled, as for a named tuple, with globals that are nobody's module."""
+        """Describes a function that a library has compiled from text, as for a named tuple, with globals that are no
+        module's."""
         graph.changeable(value)
         graph.changeable(value.__globals__)
         used = sorted(facts_of(value.__code__).loads & value.__globals__.keys())
@@ -192,7 +193,7 @@ class Objects:
     def cls(self, graph: ObjectGraph, value: type) -> object:
         if self._classes.is_library(value, graph.own_modules):
             home = module_of(value).partition(".")[0]
-            if home != "builtins":  # from whose classes nobody gets at its functions
+            if home != "builtins":  # its functions cannot be reached from its classes
                 graph.packages.add(home)
             if can_be_set_on(value):
                 graph.classes[id(value)] = value
@@ -207,7 +208,8 @@ class Objects:
         graph.changeable(value)
         graph.finalizes = graph.finalizes or "__del__" in own
         items = {str.__str__(key): item for key, item in own.items()}
-        # A class that is rebuilt in another process has its special names elsewhere; nobody asks in which order.
+        # A class that is rebuilt in another process has its special names at other places; their order doesn't
+        # matter.
         body = {key: items[key] for key in sorted(items, key=_special_first) if key not in _SKIPPED}
         return (
             "class", home, simple, _name(value), graph.tokens(_bases(value)),
@@ -216,8 +218,8 @@ class Objects:
         )  # fmt: skip
 
     def _registered(self, graph: ObjectGraph, value: type) -> Iterator[object]:
-        """Which classes an abstract one counts as its own though they are not derived from it; and, where code of the
-        user's decides that, which it has been asked about, since it is not asked twice."""
+        """The classes registered with an abstract one; and, if user code decides that, the classes that it has been
+        asked about, since it is not asked twice."""
         yield graph.tokens(registered_with(value))
         hooks = (attributes(each).get("__subclasshook__") for each in mro(value)[:-1])
         if any(type(hook) is classmethod and _is_of_user(graph, hook.__func__) for hook in hooks):
@@ -240,7 +242,7 @@ class Objects:
         return ("module", dotted)
 
     def instance(self, graph: ObjectGraph, value: object) -> object:
-        """Of a class written in Python, the user's or a library's."""
+        """Describes an instance of a class written in Python, the user's or a library's."""
         cls = type(value)
         if is_class(value):
             return self.cls(graph, value)  # type: ignore[arg-type]
@@ -271,19 +273,19 @@ class Objects:
 
 
 def _special_first(key: str) -> str:
-    """For a sort that leaves the others in their order."""
+    """A sort key that leaves the others in their order."""
     return f"_{key}" if key[:2] == "__" else "a"
 
 
 def _by_name(graph: ObjectGraph, variable: str) -> object:
-    """A function or class that has its own name: whoever holds it depends on that name, and not on its body."""
+    """A function or class that has its own name: its holder depends on that name, and not on its body."""
     graph.refer(name(variable))
     graph.kin.add(variable)
     return ("name", variable)
 
 
 def _figure(graph: ObjectGraph, value: object) -> object:
-    """Figures, their axes and pyplot's state are one big heap of objects that know each other."""
+    """Figures, their axes and pyplot's state are one large heap of objects that refer to each other."""
     graph.holds[-1] = -1
     graph.unknown("figures are not looked into", quiet=True)
     graph.calling = True
@@ -302,14 +304,14 @@ def _inner(function: FunctionType) -> Iterator[object]:
 
 
 def _is_of_user(graph: ObjectGraph, called: object) -> bool:
-    """Whether it may be code of the user's: anything but a function of a library."""
+    """Whether it may be user code: anything but a function of a library."""
     if type(called) is FunctionType:
         return home_of(graph, called.__globals__) is not None
     return called is not None and type(called) is MethodType
 
 
 def home_of(graph: ObjectGraph, table: dict[str, object]) -> str | None:
-    """The user's module that code with these globals is of, empty for the namespace, None for a library's, or
+    """The user's module that code with these globals belongs to, empty for the namespace, None for a library's, or
     NOWHERE."""
     if table is graph.namespace:
         return ""
@@ -329,7 +331,7 @@ def _slot(graph: ObjectGraph, getter: Any, value: object) -> object:
 
 
 def _content(graph: ObjectGraph, base: type, value: Any) -> object:
-    """Of an instance of a class that is derived from a built-in one."""
+    """Describes an instance of a class that is derived from a built-in one."""
     if base in (dict, OrderedDict, defaultdict):
         factory = defaultdict.__dict__["default_factory"].__get__(value) if base is defaultdict else None
         items = OrderedDict.items(value) if base is OrderedDict else dict.items(value)
@@ -388,13 +390,13 @@ def cell(graph: ObjectGraph, value: CellType) -> object:
 
 
 def code(graph: ObjectGraph, value: CodeType) -> object:
-    """Whoever has it can make a function of it."""
+    """Describes a code object, of which a holder can make a function."""
     graph.code(value, "")
     return (
         code_digest(value),
         value.co_firstlineno,
         value.co_linetable,
-    )  # two are equal only where they stand alike
+    )  # two are equal only at the same position
 
 
 def method(graph: ObjectGraph, value: MethodType) -> object:
@@ -415,13 +417,13 @@ def bound_slot(graph: ObjectGraph, value: Any) -> object:
 
 
 def weak(graph: ObjectGraph, value: weakref.ReferenceType[object]) -> object:
-    """While what it refers to is there, that can be changed through the reference."""
+    """While its target is alive, that can be changed through the reference."""
     graph.weakly(_referred(value))
     return graph.tokens(held_by(value))
 
 
 def finalizer(graph: ObjectGraph, value: weakref.finalize[Any, Any]) -> object:
-    """What it calls, and of which object, is in a table of its class."""
+    """Its function and target are in a table of its class."""
     graph.unknown("a weak reference")
     graph.changeable(value)
     graph.finalizes = True
@@ -430,7 +432,7 @@ def finalizer(graph: ObjectGraph, value: weakref.finalize[Any, Any]) -> object:
 
 
 def mourners(graph: ObjectGraph, value: object) -> list[object]:
-    """What is called when the object goes, by weak references to it."""
+    """Callbacks of weak references to the object, which run when it goes."""
     found = list[object]()
     for reference in _references(value) if _is_watched(value) else ():
         called = reference.__callback__
@@ -442,5 +444,5 @@ def mourners(graph: ObjectGraph, value: object) -> list[object]:
 
 
 def held_by(value: object) -> list[object]:
-    """What an object of the interpreter's own holds, asked without running anything."""
+    """What an object of the interpreter's own holds, found without running code."""
     return _referents(value)

@@ -1,8 +1,8 @@
 """Built-in and standard objects as descriptions.
 
-Caches of functions: what they remember, in the order of use, and how often that was asked for. Files that were
-closed, and those in memory; an open one on a disk is not looked into. What writes and reads tables of text (`csv`):
-where to and where from, and how; rows are not kept.
+Caches of functions: their entries, in the order of use, and their hit counts. Closed files, and files in memory; an
+open one on disk is not looked into. Writers and readers of tables of text (`csv`): their source or target, and their
+format; rows are not kept.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ __builtins__ = BUILTINS
 CACHE: Final[type] = type(functools.lru_cache(len))
 _HITS: Final = 10_000
 _ENTRIES: Final = 10_000
-"""Calls by which a cache is made again, at most."""
+"""Calls by which a cache is rebuilt, at most."""
 
 _referents = gc.get_referents
 _LINK: Final = "_lru_list_elem"
-"""The class of what keeps a bounded cache in order. Each link's key and result are told for themselves."""
+"""The class of the links that keep a bounded cache in order. Each link's key and result are described by
+themselves."""
 
 
 def cached(graph: ObjectGraph, value: Any) -> object:
-    """Its parameters are attributes that `functools` has set."""
+    """The cache's parameters are attributes that `functools` has set."""
     graph.changeable(value)
     if remembered(value, graph.namespace) is None:
         graph.stay("a cache of functools cannot be pickled")
@@ -59,10 +60,10 @@ def cached(graph: ObjectGraph, value: Any) -> object:
 
 
 def remembered(value: Any, namespace: Mapping[str, object]) -> list[tuple[tuple[Any, ...], object]] | None:
-    """What a cache of a function of this namespace remembers, by arguments, the one that was used last behind the
-    others; None unless calls with these would make a cache of the same kind remember all of it again.
+    """The entries of a cache of a function of this namespace, as arguments and result, the last used one last; None
+    unless calls with these arguments would fill a cache of the same kind in the same way.
 
-    Only for arguments of which nobody's code is run to find them again, and while nothing was put out.
+    Only for arguments whose lookup runs no user code, and while nothing was evicted.
     """
     function, info = vars(value).get("__wrapped__"), value.cache_info()
     held = _referents(value)
@@ -78,7 +79,7 @@ def remembered(value: Any, namespace: Mapping[str, object]) -> list[tuple[tuple[
 
 
 def _is_as_made(value: Any, function: FunctionType) -> bool:
-    """Nothing was set on it, and it does not tell types apart."""
+    """Nothing was set on it, and it does not distinguish types."""
     parameters = value.cache_parameters()
     fresh = vars(functools.lru_cache(parameters["maxsize"])(function))
     own = vars(value)
@@ -87,8 +88,8 @@ def _is_as_made(value: Any, function: FunctionType) -> bool:
 
 
 def _bounded(held: list[Any]) -> list[tuple[object, object]]:
-    """In the order of use, as the garbage collector is told of them: the class of links follows each key and its
-    result, and the function and its mark as well."""
+    """In the order of use, as the garbage collector lists them: the class of links follows each key and its result,
+    and also the function and its mark."""
     links = [n for n, each in enumerate(held) if isinstance(each, type) and each.__name__ == _LINK]
     found = [(held[n - 2], held[n - 1]) for n in links if n >= 2]
     return [each for each in found if _is_plain(_arguments(each[0]))]
@@ -119,7 +120,7 @@ _state_of_text = io.StringIO.__getstate__
 
 
 def _on_disk(graph: ObjectGraph, value: Any) -> object:
-    """One that a `with` has left has a name and a mode, and nothing else that anybody can get at."""
+    """A file closed by `with` has a name and a mode, and no other accessible state."""
     if not _is_closed(value):
         return graph.follow(value)
     graph.changeable(value)
@@ -129,7 +130,8 @@ def _on_disk(graph: ObjectGraph, value: Any) -> object:
 
 
 def _is_closed(value: Any) -> bool:
-    """Down to the file itself: a wrapper may be around any object, which has a `closed` and a `name` of its own."""
+    """Whether the file itself is closed: a wrapper may be around any object, which has a `closed` and a `name` of its
+    own."""
     try:
         if type(value) is io.TextIOWrapper:
             value = value.buffer
@@ -159,7 +161,8 @@ def _bytes_stream(graph: ObjectGraph, value: io.BytesIO) -> object:
 
 
 def _own(graph: ObjectGraph, value: object) -> object:
-    """Its own attributes, without asking for them: that makes a table for them, which pickles tell of."""
+    """Its own attributes, found without reading `__dict__`: that would create a dictionary, which shows in
+    pickles."""
     return [graph.inline(each) for each in held_by(value) if type(each) is dict and each]
 
 
@@ -203,7 +206,7 @@ _UNSET: Final = object()
 _text_of_path = pathlib.PurePath.__str__
 _held_by = objects.held_by
 _TAKEN_OVER: Final = frozenset((*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__isabstractmethod__"))
-"""What a static or class method has of its function."""
+"""Attributes that a static or class method has copied from its function."""
 
 
 def _list(graph: ObjectGraph, value: list[object]) -> object:
@@ -296,7 +299,8 @@ def _decimal(graph: ObjectGraph, value: Decimal) -> object:
 
 
 def _context(graph: ObjectGraph, value: Context) -> object:
-    """With its flags. The one that is used cannot be told from one like it once both are elsewhere."""
+    """Describes a context with its flags. The current context is indistinguishable from an equal one in another
+    process."""
     graph.packages.add("decimal")
     graph.changeable(value)
     if value is getcontext():
@@ -320,7 +324,7 @@ def _partial(graph: ObjectGraph, value: functools.partial[object]) -> object:
 
 
 def _getter(graph: ObjectGraph, value: operator.attrgetter[Any] | operator.itemgetter[Any]) -> object:
-    """Of `operator`, with the names that it looks up, which no code speaks of."""
+    """Describes an object of `operator`, with the names that it looks up, which occur in no code."""
     reduced: Any = value.__reduce__()
     factory, given = reduced
     parts = (*factory.args, *given) if type(factory) is functools.partial else given
@@ -333,13 +337,13 @@ def _property(graph: ObjectGraph, value: property) -> object:
 
 
 def _wrapped(graph: ObjectGraph, value: staticmethod[Any, Any] | classmethod[Any, Any, Any]) -> object:
-    """With what was set on it: of its own it has only what it has taken over from the function."""
+    """Describes it with what was set on it: its other attributes are copied from the function."""
     table = {key: item for key, item in value.__dict__.items() if key not in _TAKEN_OVER}
     return (graph.token(value.__func__), graph.mapping(table) if table else None)
 
 
 def _cached_property(graph: ObjectGraph, value: functools.cached_property[object]) -> object:
-    """Without its lock, which is nobody's state."""
+    """Describes it without its lock, which is not state."""
     return graph.tokens((value.func, value.attrname))
 
 
@@ -367,7 +371,8 @@ def _simple(graph: ObjectGraph, value: types.SimpleNamespace) -> object:
 
 
 def _not_a_number(_graph: ObjectGraph, value: object) -> object:
-    """Other numbers are told in the description of what holds them. A copy of a constant is not the constant."""
+    """Describes NaNs only: other numbers are described with their holder. A copy of a constant is not the
+    constant."""
     return (packed(value), value is math.nan, value is getattr(sys.modules.get("numpy"), "nan", None))
 
 
@@ -376,7 +381,7 @@ def _descriptor(_graph: ObjectGraph, value: object) -> object:
 
 
 def _proxied(graph: ObjectGraph, _value: object) -> object:
-    """Whatever it is asked, something else answers."""
+    """Another object answers any question to it."""
     graph.out_of_sight("a weak proxy leads to what cannot be seen")
     return None
 
@@ -391,7 +396,8 @@ def _singleton(_graph: ObjectGraph, _value: object) -> object:
 
 
 def _variable(graph: ObjectGraph, value: contextvars.ContextVar[object]) -> object:
-    """Of a context, with what it has in that of the cells. Its default is not told otherwise."""
+    """Describes a context variable, with its value in the context of the cells. Its default is not described
+    elsewhere."""
     graph.changeable(value)
     graph.stay("a context variable cannot be pickled")
     default = graph.tokens(_held_by(value))
@@ -400,7 +406,7 @@ def _variable(graph: ObjectGraph, value: contextvars.ContextVar[object]) -> obje
 
 
 def _count(graph: ObjectGraph, value: itertools.count[Any]) -> object:
-    """Nothing but its text says how far it is: safe where it counts in plain numbers."""
+    """Only its text shows its position: safe if it counts in plain numbers."""
     if not {type(each) for each in _held_by(value) if each is not itertools.count} <= ATOMS:
         return graph.follow(value)
     graph.changeable(value)
@@ -408,7 +414,7 @@ def _count(graph: ObjectGraph, value: itertools.count[Any]) -> object:
 
 
 def _lock(graph: ObjectGraph, value: Any) -> object:
-    """Who has it is not told."""
+    """Its owner is not described."""
     if not repr(value).startswith("<unlocked "):
         return graph.follow(value)
     graph.changeable(value)
@@ -417,7 +423,7 @@ def _lock(graph: ObjectGraph, value: Any) -> object:
 
 
 def _of_thread(graph: ObjectGraph, value: Any) -> object:
-    """What the thread that runs the cells has there. While others are alive, nothing of a step is known."""
+    """What the thread that runs the cells has there. While other threads are alive, nothing of a step is known."""
     graph.changeable(value)
     graph.stay("what belongs to a thread cannot be pickled")
     return graph.inline(value.__dict__)

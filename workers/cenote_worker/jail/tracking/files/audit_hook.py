@@ -1,6 +1,6 @@
-"""What the interpreter tells its audit hook while a step runs: files opened, processes started, frames taken.
+"""What the interpreter reports to its audit hook while a step runs: files opened, processes started, frames taken.
 
-A hook cannot be removed, so there is one per process; it costs nothing that can be measured until it is listened to.
+A hook cannot be removed, so there is one per process; its cost is not measurable unless there is a listener.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _getframe, _get_ident, _add_hook = sys._getframe, _thread.get_ident, sys.addaudi
 _modules = sys.modules
 _readlink, _join = os.readlink, os.path.join
 _MANY: Final = 5_000
-"""Paths of one step that are noted; what comes after makes it a step that may have touched any file."""
+"""Paths of one step that are recorded; with more, the step may have touched any file."""
 
 _NOWHERE: Final = -1
 _CHANGING: Final = {
@@ -37,7 +37,7 @@ _CHANGING: Final = {
     "shutil.move": ((0, _NOWHERE), (1, _NOWHERE)), "shutil.copyfile": ((0, _NOWHERE), (1, _NOWHERE)),
     "shutil.copytree": ((0, _NOWHERE), (1, _NOWHERE)), "shutil.unpack_archive": ((0, _NOWHERE), (1, _NOWHERE)),
 }  # fmt: skip
-"""Which arguments are paths, and which the descriptors of folders that these are relative to."""
+"""Which arguments are paths, and which are descriptors of folders that these are relative to."""
 
 _LISTING: Final = frozenset(
     ("os.listdir", "os.scandir", "glob.glob", "pathlib.Path.glob", "os.walk", "os.fwalk")
@@ -65,43 +65,42 @@ _REFLECTING: Final = frozenset(
         "os.unsetenv",
     )
 )
-"""`exec` is that of `exec` and `eval`, by whatever name they were called."""
+"""`exec` is the event of `exec` and `eval`, by whatever name they were called."""
 
 _REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
 _OUTWARD: Final = frozenset(
     ("os.kill", "os.killpg", "signal.pthread_kill", "sqlite3.connect", "os.chown", "os.removexattr", "os.lockf",
      "socket.sendmsg", "shutil.chown", "shutil.copymode", "shutil.copystat")
 )  # fmt: skip
-"""What else reaches beyond the process."""
+"""Other events that reach beyond the process."""
 
 _LOCKING: Final = frozenset(("fcntl.flock", "fcntl.lockf", "fcntl.fcntl"))
 _LOCKS: Final = frozenset((fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW))
-"""What is asked of `fcntl.fcntl` to have a lock."""
+"""Commands of `fcntl.fcntl` that take a lock."""
 
 _IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
 _HARMLESS: Final = frozenset(
     ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings",
      "pydantic._internal._generics")
 )  # fmt: skip
-"""Modules that look at the frame of whoever calls them for the name of its module only."""
+"""Modules that look at their caller's frame only for the name of its module."""
 
 _OF_POLARS: Final = "_get_stack_locals"
-"""The function in Polars that looks for frames which a query names."""
+"""The function in Polars that searches frames for the names in a query."""
 
 _OF_DUCKDB: Final = "inspect"
-"""The module that DuckDB has hand it the frame in which it then looks for what a query names."""
+"""The module from which DuckDB gets the frame that it searches for the names in a query."""
 
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 
 
 class AuditRecord:
-    """What happened since it was made. frames: a frame of the user's code was handed out. surveyed: `inspect`
-    was asked for one, as DuckDB asks it before it looks up any name. scanned: it was asked for a query in the
-    user's code, which may lead to what a view speaks of. sought: modules that were looked for on the import
-    path. rewritten: files that were made empty first. named: modules with the names in them that pickles and
-    other texts spoke of. unpickled: modules with what pickles have named of them. unplaced: a file was opened
-    that may be in any folder, since nobody tells which one its path is relative to. descriptors: one was opened
-    by its descriptor."""
+    """What happened since it was made. frames: a frame of the user's code was handed out. surveyed: `inspect` was
+    asked for one, as DuckDB does before it looks up any name. scanned: DuckDB did that for a query in the user's
+    code, which may lead to names in a view. sought: modules that were looked for on the import path. rewritten: files
+    that were truncated first. named: modules with the names in them that pickles and other texts mentioned.
+    unpickled: modules with the names that pickles mentioned. unplaced: a file was opened that may be in any folder,
+    since the folder of its relative path is unknown. descriptors: one was opened by its descriptor."""
 
     def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
         """parts: the code of the step itself."""
@@ -155,7 +154,7 @@ class AuditRecord:
         path, mode, flags = arguments
         self.descriptors = self.descriptors or type(path) is int
         if mode is None and _is_relative(path) and _asking().f_globals.get("__name__") != "shutil":
-            self.unplaced = True  # by `os.open`; what `shutil` opens so it removes, and tells of that
+            self.unplaced = True  # by `os.open`; `shutil` removes such files, and reports that
         bits = flags if type(flags) is int else 0
         letters = mode if type(mode) is str else ""
         if bits & _WRITING or not _WRITING_LETTERS.isdisjoint(letters):
@@ -179,7 +178,7 @@ class AuditRecord:
         try:
             folder = _readlink(f"/proc/self/fd/{descriptor}")
         except OSError:
-            self.processes = True  # who knows where that was
+            self.processes = True  # the folder is unknown
             return path
         return _join(folder, os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else folder
 
@@ -198,8 +197,8 @@ class AuditRecord:
             self._note(self.listed, path if type(path) in (str, bytes) else ".")
 
     def _reflect(self, event: str, arguments: tuple[object, ...]) -> None:
-        """By the user's code: libraries do it to themselves, unless they run a text that imports the user's names, or
-        that speaks of them."""
+        """Records reflection by the user's code: libraries reflect on themselves, unless they run a text that imports
+        the user's names, or mentions them."""
         code = arguments[0] if arguments else None
         text = code if type(code) is CodeType and _is_text(code) else None
         if _asking().f_globals is self._namespace or (text is not None and _imports_names(text)):
@@ -228,7 +227,7 @@ class AuditRecord:
             self.frames = True
 
     def _look_up(self, named: object) -> None:
-        """A library goes through the frames of all that called it, for these names or for any."""
+        """A library searches the frames of all its callers, for these names or for any."""
         if isinstance(named, set | frozenset | list | tuple | dict):
             self.named |= {("__main__", str(each)) for each in named}
         else:
@@ -236,7 +235,7 @@ class AuditRecord:
 
 
 def reaches_out(event: str, arguments: tuple[object, ...]) -> bool:
-    """Whether what is about to happen may change files, start or signal a process, or speak to another one."""
+    """Whether the event may change files, start or signal a process, or communicate with another one."""
     if event == "open":
         _, mode, flags = arguments
         bits = flags if type(flags) is int else 0
@@ -250,21 +249,20 @@ def _is_relative(path: object) -> bool:
 
 
 def _is_text(code: CodeType) -> bool:
-    """Whether it is of a text, as no module is."""
+    """Whether the code was compiled from a text, as no module is."""
     place = code.co_filename
     return place[:1] == "<" and place[:8] != "<frozen "
 
 
 def _imports_names(code: CodeType) -> bool:
-    """Whether it imports names of the user's."""
+    """Whether the code imports the user's names."""
     inner = [constant for constant in code.co_consts if type(constant) is CodeType]
     return "__main__" in code.co_names or any(map(_imports_names, inner))
 
 
 def _query_at(frame: FrameType) -> str | None:
-    """The constant query that the frame is just having answered by DuckDB: `currentframe` itself takes no text,
-    so it is not what is called there. None for any other call, and for a query that makes what looks names up
-    later, too."""
+    """The constant query that the frame is passing to DuckDB: `currentframe` itself takes no text, so it is not the
+    call at that place. None for any other call, and for a query that creates an object which looks up names later."""
     query = text_asked_at(frame.f_code, frame.f_lasti) if "duckdb" in _modules else None
     return None if query is None or outlives_its_call(query) else query
 
@@ -276,7 +274,7 @@ def _expression(frame: FrameType | None) -> str | None:
 
 
 def _annotations(frame: FrameType | None) -> str | None:
-    """Of a model that is being made. Those that are classes name nothing."""
+    """The annotations of a model that is being made. Those that are classes name nothing."""
     body = _local(frame, "__new__", "namespace")
     found = body.get("__annotations__") if isinstance(body, dict) else None
     if type(found) is not dict:
@@ -285,7 +283,7 @@ def _annotations(frame: FrameType | None) -> str | None:
 
 
 def _local(frame: FrameType | None, function: str, variable: str) -> object:
-    """A variable of a function of the library that asks."""
+    """A variable of a function of the calling library."""
     library = _library(frame)
     while frame is not None and _library(frame) == library:
         if frame.f_code.co_name == function:
@@ -302,22 +300,22 @@ _TEXTS: Final[dict[str, Callable[[FrameType | None], str | None]]] = {
     "pandas.core.computation.scope": _expression,
     "pydantic._internal._typing_extra": _annotations,
 }
-"""Who asks for a frame to look up names there that are in a text, and what the text is; None if nobody knows."""
+"""By module that takes a frame to look up names of a text there: a function that gives the text; None if unknown."""
 
 
 def _asking() -> FrameType:
-    """The frame in which the event was raised: behind this function, a method, `__call__` and the hook."""
+    """The frame in which the event was raised: above this function, a method, `__call__` and the hook."""
     return _getframe(4)
 
 
 _listener: Callable[[str, tuple[object, ...]], None] | None = None
 _installed = False
 _hearing = 0
-"""The number of the thread in which the listener is at work, as `threading.get_ident` gives it."""
+"""The thread in which the listener runs, as `threading.get_ident` gives it."""
 
 
 def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
-    """From now on events go there, or nowhere."""
+    """Sends all further events to the listener, or nowhere."""
     global _listener, _installed
     _listener = listener
     if not _installed:
@@ -330,7 +328,7 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
     listener = _listener
     if listener is None:
         return
-    _listener = None  # what the listener does itself is nobody's business
+    _listener = None  # events of the listener itself are ignored
     _hearing = _get_ident()
     try:
         listener(event, arguments)
@@ -339,5 +337,5 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def is_heard_by(ident: int) -> bool:
-    """Whether what this thread does now, the listener does."""
+    """Whether this thread's current events come from the listener."""
     return _hearing == ident

@@ -1,4 +1,4 @@
-"""Locks on files: what the kernel tells of those that this process holds."""
+"""Locks on files: what the kernel reports about those that this process holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _FIELDS: Final = 9
-"""Of a line about a lock."""
+"""Number of fields in a line about a lock."""
 
 _MOST: Final = 64 * 1024
 """Bytes that are read about a descriptor: some hundred locks."""
@@ -33,7 +33,7 @@ Locks = Mapping[int, frozenset[FileLock]]
 
 
 def locks_of(number: int) -> frozenset[FileLock]:
-    """Those that are held through this descriptor; none where the kernel does not tell."""
+    """The locks held through this descriptor; empty if the kernel does not report them."""
     try:
         told = _told(number)
     except OSError:
@@ -58,17 +58,17 @@ def locks_on(descriptors: Iterable[int]) -> Locks:
 
 
 class HeldLocks:
-    """What is locked, for whoever asks each time: nothing is looked at before the first lock is taken."""
+    """The current locks, for repeated queries: nothing is looked up before the first lock is taken."""
 
     def __init__(self) -> None:
         self._asked = False
 
     def ask(self) -> None:
-        """A lock is asked for, or given back."""
+        """Called when a lock is taken or released."""
         self._asked = True
 
     def now(self) -> object:
-        """By path, with what is locked there."""
+        """The locks by path."""
         if not self._asked:
             return []
         try:

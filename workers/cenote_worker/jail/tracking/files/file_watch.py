@@ -1,4 +1,4 @@
-"""What one step did to files: what the audit hook told, and what is different in the working directory."""
+"""What one step did to files: the audit hook's events, and changes in the working directory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SYSTEM: Final = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/")
 _NATIVE: Final = frozenset(
     ("pyarrow", "polars", "duckdb", "h5py", "sqlite3", "cv2", "tables", "torch", "fastparquet")
 )
-"""Libraries that open files themselves, so that no hook hears of it."""
+"""Libraries that open files themselves, without audit events."""
 
 _ALWAYS: Final = frozenset(("duckdb", "h5py", "sqlite3", "tables", "cv2", "fastparquet"))
-"""Those of them whose objects are files, or read them when they are asked for what is in them."""
+"""Those whose objects are files, or read files when their content is requested."""
 
 _NATIVE_OF_PANDAS: Final = frozenset(
     ("read_parquet", "read_orc", "read_hdf", "HDFStore", "to_parquet", "to_orc", "to_hdf")
@@ -42,12 +42,12 @@ _ASKING: Final = frozenset(
      "is_symlink", "ismount", "is_mount", "which", "listxattr", "getxattr", "getatime", "getctime")
 )  # fmt: skip
 _ASKING_THEMSELVES: Final = frozenset(("filecmp", "gettext", "linecache", "mimetypes", "netrc", "zipimport"))
-"""Modules of the standard library that ask for files which their caller does not speak of."""
+"""Modules of the standard library that check for files which their caller does not name."""
 
 _ASKED: Final = frozenset(("os", "os.path", "posix", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
 
 _BY_NUMBER: Final = frozenset(("os", "posix", "mmap"))
-"""Libraries that read files of which they are only told the descriptor."""
+"""Libraries that read files of which they get only the descriptor."""
 
 _IMPORTING: Final = frozenset(("import_module", "find_spec", "iter_modules", "walk_packages"))
 _import_path = sys.path
@@ -77,16 +77,16 @@ class StepFileWatch:
         self._temporary = {file(key): files.version(key, budget) for key in files.left}
         self.noted = AuditRecord(namespace, parts)
         self.only_here = False
-        """Once it is over: whether it has certainly written no other files than those of the directory, and by their
-        names, so that whoever has the directory as it is then has all that it did to files."""
+        """After the step: whether it has certainly written no files but those of the directory, by their names, so
+        that a copy of the directory contains all its changes to files."""
         audit_hook.listen(self.noted)
 
     def end(
         self, facts: Facts, packages: frozenset[str], budget: InspectionBudget, *, holds: bool
     ) -> tuple[Seen, Seen]:
-        """Files read, with their versions before the step, and files changed, with those after it.
+        """Files read, with their versions before the step, and files changed, with their versions after it.
 
-        holds: it had something of which not all is seen, which may be a file that was opened before.
+        holds: it had an object that is not fully known, which may be a file that was opened before.
         """
         audit_hook.listen(None)
         files, noted = self._files, self.noted
@@ -116,7 +116,7 @@ class StepFileWatch:
         temporary = {each for each in different if files.is_temporary(key_of(each))}
         files.left.update(map(key_of, temporary))
         read |= {*self._importable(), *temporary}
-        # Through what it had open already, it wrote into a file that there was.
+        # Through a file that it already had open, it has written into an existing file.
         read |= different - set(map(files.location, noted.rewritten))
         read.update(folder for each in read | different for folder in files.folders(key_of(each)))
         writes = {each: files.version(key_of(each), budget) for each in sorted(different)}
@@ -153,7 +153,7 @@ class StepFileWatch:
     def _written_unseen(
         self, facts: Facts, packages: frozenset[str], budget: InspectionBudget
     ) -> set[Location] | None:
-        """Temporary files that are different since somebody last looked at all of them; None if they are too many."""
+        """Temporary files that have changed since the last look at all of them; None if they are too many."""
         noted, files = self.noted, self._files
         if not (noted.processes or noted.unplaced or unseen_by(facts, packages)):
             return set()
@@ -165,7 +165,7 @@ class StepFileWatch:
         return {each for each in found if self._temporary.get(each) != files.version(key_of(each), budget)}
 
     def _was(self, location: Location, budget: InspectionBudget) -> Version:
-        """A file elsewhere than in the working directory is taken to be as it was."""
+        """A file outside of the working directory is assumed to be unchanged."""
         key = key_of(location)
         if self._before is None:
             return fresh()
@@ -186,7 +186,7 @@ class StepFileWatch:
                     yield from self._files.links(path)
 
     def _importable(self) -> Iterable[Location]:
-        """Files that would have been the modules that were looked for, were they there."""
+        """Files that would have been the sought modules if they existed."""
         if not self.noted.sought:
             return
         for folder in self._files.inside(_import_path):
@@ -195,7 +195,7 @@ class StepFileWatch:
 
 
 def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> bool:
-    """Whether the code may ask for files in a way that nobody hears of."""
+    """Whether the code may check for files without an audit event."""
     libraries, words = packages | facts.imports, facts.attributes | facts.loads
     if libraries & _ASKED and words & _ASKING:
         return True
@@ -208,13 +208,13 @@ def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> b
 
 
 def _asks_itself(library: str) -> bool:
-    """Whether a library may look whether there is a file, and go on without one, which nobody hears of."""
+    """Whether a library may check whether a file exists, and continue without one, without an audit event."""
     return library.partition(".")[0] in _ASKING_THEMSELVES or is_unknown(library)
 
 
 def unseen_by(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:
-    """Why the code may write files of which no hook hears. Those in the working directory and the temporary files'
-    place are found by looking there.
+    """Why the code may write files without an audit event. Those in the working directory and the folder of temporary
+    files are found by looking there.
     """
     libraries = packages | facts.imports
     reasons = tuple(f"{each} opens files itself" for each in sorted(libraries & _NATIVE))

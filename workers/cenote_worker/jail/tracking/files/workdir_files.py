@@ -31,13 +31,13 @@ _TICK = 20_000_000
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
-"""What a jail's umask makes of new ones, and what those of clients have."""
+"""The modes that a jail's umask gives to new ones, and the modes of those from clients."""
 
 KEPT_FILES: Final = ".cenote-versions"
-"""The folder, a temporary one, that versions of the working directory are kept in: no step has anything there."""
+"""The temporary folder in which versions of the working directory are kept: no step has files there."""
 
 _CACHES: Final = frozenset((".cache", ".matplotlib"))
-"""Where `XDG_CACHE_HOME` and `MPLCONFIGDIR` of a jail lead."""
+"""The folders of `XDG_CACHE_HOME` and `MPLCONFIGDIR` in a jail."""
 
 _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 
@@ -45,7 +45,7 @@ LINK: Final = "link "
 """How the version of a link begins."""
 
 SEVERAL_NAMES: Final = "by several names"
-"""In versions of such files: who writes to one of the names has changed all of them."""
+"""In versions of such files: a write to one of the names changes all of them."""
 
 _DESCRIPTORS: Final = "/proc/self/fd"
 _MAPS: Final = "/proc/self/maps"
@@ -64,24 +64,24 @@ Mark = tuple[int, int, int, int, int]
 
 
 class WorkdirFiles:
-    """Below one folder."""
+    """The files below one folder."""
 
     def __init__(self, top: str) -> None:
         self._top = os.path.realpath(top)
         self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
         self.left = set[str]()
-        """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
+        """Temporary files that steps have written: they exist only here, and no kept state restores them."""
         self.temporary_marks: dict[str, Mark] | None = {}
-        """As they were when somebody last looked for what nobody hears of."""
+        """Their marks at the last look for changes without an audit event."""
         self.may_be_open = True
-        """Whether a step may have left a file open since somebody last looked."""
+        """Whether a step may have left a file open since the last look."""
         self.doubted = set[str]()
-        """Files whose content is looked at each time, by their paths as locations have them."""
+        """Files whose content is looked at each time, by their paths in locations."""
         self._versions: dict[str, tuple[Mark, Version]] = {}
 
     def open_now(self) -> list[str]:
-        """Paths of files that the process has open and can read from, as whole ones: of one that has been deleted,
-        that which it had; of a folder, that of the whole directory."""
+        """Paths of files that the process has open and can read from: of a deleted file, the former path; of a
+        folder, that of the whole directory."""
         self.doubted = set()
         if not self.may_be_open:
             return []
@@ -92,13 +92,13 @@ class WorkdirFiles:
         return [place for _, place in found]
 
     def doubt(self, places: Iterable[str]) -> None:
-        """Files that may be written to through memory, which leaves no trace in what is asked of the system. places:
-        as programs give them."""
+        """Marks files that may be written to through memory, which leaves no trace in the metadata. places: paths as
+        programs give them."""
         located = [self.location(place) for place in places]
         self.doubted |= {key_of(each) for each in located if each is not None}
 
     def _place_of(self, descriptor: int) -> str:
-        """Empty for what is neither a file that can be read nor a folder."""
+        """Empty for what is neither a readable file nor a folder."""
         try:
             kind = _stat(descriptor).st_mode
             if stat.S_ISDIR(kind):
@@ -106,21 +106,21 @@ class WorkdirFiles:
             if not stat.S_ISREG(kind) or _way_of(descriptor) == os.O_WRONLY:
                 return ""
             place = _readlink(f"{_DESCRIPTORS}/{descriptor}")
-        except PermissionError:  # at `landlock` nobody tells which one it is
+        except PermissionError:  # at `landlock` the path is unknown
             return self._top
-        except OSError:  # that of the look itself
+        except OSError:  # the descriptor of the look itself
             return ""
         mine = place.startswith(_IN_MEMORY) or KEPT_FILES in place
         return "" if mine else place.removesuffix(_NOT_ANY_MORE)
 
     def marks(self) -> dict[str, Mark] | None:
-        """Of all files by relative path; None when there are too many."""
+        """The marks of all files by relative path; None when there are too many."""
         return _marks(self._top, [""])
 
     def look_at_temporary(self) -> dict[str, Mark] | None:
         """All temporary files by whole path, other than those of the folder; None when there are too many.
 
-        What a jail only shows there, such as an environment that lies in a temporary folder, is on another device.
+        Files that a jail only mounts there, such as an environment in a temporary folder, are on another device.
         """
         found: dict[str, Mark] | None = {}
         for folder in self._temporary:
@@ -130,9 +130,9 @@ class WorkdirFiles:
         return found
 
     def temporary_entries(self) -> dict[str, Version]:
-        """By whole path, what lies right below a temporary folder, with all that is in it: names and sizes.
+        """By whole path, the entries directly below a temporary folder, with names and sizes of all that is in them.
 
-        Without what libraries cache there. One entry for a folder in which there is too much to look at.
+        Without caches of libraries. One entry for a folder with too many files.
         """
         found = dict[str, Version]()
         for folder in self._temporary:
@@ -149,7 +149,8 @@ class WorkdirFiles:
         return found
 
     def location(self, path: str) -> Location | None:
-        """Of a path as a program gave it, from its current directory; None for what belongs to no step."""
+        """The location of a path as a program gave it, from its current directory; None for what belongs to no
+        step."""
         try:
             whole = os.path.realpath(path)
         except (OSError, ValueError):
@@ -160,18 +161,18 @@ class WorkdirFiles:
         return file(whole[len(self._top) + 1 :] if inside else whole)
 
     def folders(self, key: str) -> list[Location]:
-        """Those of the directory that a file of it is in, by its path as locations have it."""
+        """The folders of the directory that contain a file, which is given by its path in locations."""
         return [] if key.startswith("/") else [file(str(each)) for each in Path(key).parents if each.name]
 
     def links(self, path: str) -> list[Location]:
-        """Links of the folder, or temporary ones, that a path, as a program gave it, leads through."""
+        """Links of the folder, or temporary ones, that a path leads through, as a program gave it."""
         place = Path(os.path.normpath(_join(_getcwd(), path)))
         links = [each for each in (place, *place.parents) if each.is_symlink()]
         own = [file(str(each.relative_to(self._top))) for each in links if each.is_relative_to(self._top)]
         return own + [file(str(each)) for each in links if self.is_temporary(str(each))]
 
     def inside(self, entries: Iterable[object]) -> list[str]:
-        """Which of these paths are of the folder, as beginnings of what is in them: empty, or with a slash behind."""
+        """The paths that are in the folder, as prefixes of their contents: empty, or ending with a slash."""
         wholes = [os.path.realpath(entry) for entry in entries if type(entry) is str]
         found = [
             f"{whole}/"[len(self._top) + 1 :] for whole in wholes if f"{whole}/".startswith(f"{self._top}/")
@@ -179,11 +180,11 @@ class WorkdirFiles:
         return list(dict.fromkeys(found))
 
     def is_temporary(self, key: str) -> bool:
-        """Of a path as locations have it."""
+        """key: a path in locations."""
         return key.startswith(self._temporary)
 
     def versions(self, marks: Mapping[str, Mark], budget: InspectionBudget) -> dict[str, Version]:
-        """Of all files that have these marks, asking the system only about those that are new."""
+        """The versions of all files with these marks; only new ones are read."""
         found = dict[str, Version]()
         for path, mark in marks.items():
             known = self._versions.get(path)
@@ -194,7 +195,7 @@ class WorkdirFiles:
         return found
 
     def version(self, key: str, budget: InspectionBudget) -> Version:
-        """key: a path as locations have it."""
+        """key: a path in locations."""
         if key == ".":
             return self._tree(budget)
         path = _join(self._top, key)
@@ -232,7 +233,7 @@ def _way_of(descriptor: int) -> int:
 
 
 def _mapped() -> set[str] | None:
-    """Paths of files that others see changed where this process's memory is written to; None if nobody tells."""
+    """Paths of mapped files that change when this process writes to its memory; None if unknown."""
     try:
         with open(_MAPS, "rb") as lines:
             shared = [line.split(maxsplit=5) for line in lines if line.split(b" ", 2)[1][3:] == b"s"]
@@ -251,7 +252,7 @@ def _device(folder: str) -> int | None:
 def _marks(
     top: str, folders: list[str], without: str = "", device: int | None = None
 ) -> dict[str, Mark] | None:
-    """device: what lies on another one is left out."""
+    """device: files on another one are left out."""
     found = dict[str, Mark]()
     while folders:
         folder = folders.pop()
@@ -275,7 +276,7 @@ def _marks(
 
 
 def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> set[str]:
-    """Paths that are not what they were. A folder changes with what is in it, which is not worth telling."""
+    """Paths that have changed. A folder changes with its contents, which is not reported."""
     if before is None or after is None:
         return {"."}
     paths = before.keys() | after.keys()
@@ -285,7 +286,7 @@ def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> se
 
 
 def together(versions: Mapping[str, Version]) -> Version:
-    """Of a whole directory, and of the temporary files that are there: who asks for the one may see the others."""
+    """One version for a whole directory and the temporary files in it: a reader of the one may see the others."""
     present = {path: version for path, version in versions.items() if version != ABSENT}
     return Version(xxhash.xxh3_128_hexdigest(repr(sorted(present.items())).encode("utf-8", "surrogatepass")))
 
@@ -319,13 +320,13 @@ def _content(path: str, budget: InspectionBudget) -> Version:
 
 
 def _allowing(content: str, mode: int, usual: int) -> Version:
-    """With who may do what, unless that is the usual."""
+    """The content with its permissions, unless these are the usual ones."""
     allowed = stat.S_IMODE(mode)
     return Version(content if allowed == usual else f"{content} {allowed:o}")
 
 
 def _attached(path: str, status: os.stat_result) -> str:
-    """What else is of a file, which nothing but itself has: further names, and attributes that a user gave it."""
+    """Other state of a file: further names, and attributes that a user gave it."""
     told = f" {SEVERAL_NAMES} {status.st_ino}" if status.st_nlink > 1 else ""
     given = [each for each in _listxattr(path, follow_symlinks=False) if each.startswith("user.")]
     return f"{told} {given} {status.st_ctime_ns}" if given else told

@@ -1,1 +1,1 @@
-"""Objects of single libraries as descriptions, a library a file."""
+"""Objects of single libraries as descriptions, one file per library."""

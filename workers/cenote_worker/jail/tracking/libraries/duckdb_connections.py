@@ -1,9 +1,9 @@
-"""What DuckDB has inside, told by what it was asked.
+"""The content of DuckDB's databases, judged by the queries sent to it.
 
-Nothing of a database in memory can be looked at without running queries in it. So all databases of the process have
-one mark, another one after each step that may have changed any of them; and the one that functions of the module use
-is an attribute of the module. What a query looks up is in its text: a table that DuckDB does not have may be a name
-of the user's.
+A database in memory cannot be inspected without running queries in it. So all databases of the process have one mark,
+which changes with each step that may have changed any of them; and the one that functions of the module use is an
+attribute of the module. The names that a query looks up are in its text: a table that DuckDB does not have may be a
+name of the user's.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _TELLING: Final = "2.0."
 _random = os.urandom
 _modules = sys.modules
 _doing = set[str]()
-"""The others. What a later version of DuckDB has besides is among them."""
+"""The other functions and methods. Those that a later version of DuckDB adds are among them."""
 _stamps: Final = IdentityTokens()
 _calls = dict[str, Callable[..., Any]]()
-"""Methods of a connection and functions of the module, as they were before a cell could change them."""
+"""Methods of a connection and functions of the module, saved before a cell could change them."""
 _CALLED: Final = "cursor", "execute", "fetchall", "close"
 
 
@@ -67,7 +67,7 @@ def is_met(packages: Set[str]) -> bool:
 
 
 def changed() -> None:
-    """A step may have changed any database, or what a connection would give next."""
+    """Called when a step may have changed any database, or a connection's next result."""
     _mark.text = _random(8).hex()
 
 
@@ -77,8 +77,8 @@ def mark() -> str:
 
 
 def may_change(facts: Facts, libraries: Set[str]) -> bool:
-    """Whether the code, which meets DuckDB, may do more than ask. libraries: that it reaches. To those that nobody
-    knows here it may have handed a connection. Once there may be sequences, who only asks may draw from them."""
+    """Whether the code, which uses DuckDB, may do more than read. libraries: those that it reaches. It may have
+    passed a connection to an unknown one. Once there may be sequences, a query may draw from them."""
     _mark.has_sequences = _mark.has_sequences or facts.sequences
     if _mark.has_sequences and facts.asks:
         return True
@@ -91,7 +91,7 @@ def may_change(facts: Facts, libraries: Set[str]) -> bool:
 
 
 def leaves_results(facts: Facts) -> bool:
-    """Whether a connection may give something else than before to whoever fetches from it."""
+    """Whether a later fetch from a connection may give another result than before."""
     return any(ask.leaves for ask in facts.asks)
 
 
@@ -101,7 +101,7 @@ def fetches(facts: Facts) -> bool:
 
 
 def tells_of_looking() -> bool:
-    """Whether this version of DuckDB is known to ask `inspect` for a frame before it looks a name up, whoever's."""
+    """Whether this version of DuckDB is known to ask `inspect` for a frame before it looks any name up."""
     return str(getattr(_modules.get(HOME), "__version__", "")).startswith(_TELLING)
 
 
@@ -114,17 +114,18 @@ def looked_up(facts: Facts) -> frozenset[str] | None:
 
 
 def connections() -> list[Any]:
-    """All that were met and are there."""
+    """All connections that were met and are alive."""
     return _stamps.holders()
 
 
 def default_connection() -> Any:
-    """That functions of the module use, which makes it if there is none. Raises KeyError where DuckDB was not met."""
+    """The connection of the module's functions, which is made if there is none. Raises KeyError if DuckDB was not
+    met."""
     return _calls["default_connection"]()
 
 
 def call(connection: Any, method: str, *given: object) -> Any:
-    """Raises whatever DuckDB does."""
+    """Raises any error of DuckDB."""
     return _calls[method](connection, *given)
 
 

@@ -1,4 +1,4 @@
-"""numpy's objects as descriptions: which memory they share, and a digest of what they show of it."""
+"""numpy's objects as descriptions: the memory that they share, and a digest of the part that they show."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def handlers(numpy: ModuleType) -> dict[type, Handler]:
 
 
 def derived(graph: ObjectGraph, value: np.ndarray[Any, Any]) -> object:
-    """Of a class derived from that of arrays: its memory, which is often another array's, and what it has besides."""
+    """Describes an array of a derived class: its memory, which is often another array's, and its other state."""
     cls = type(value)
     graph.packages.add(module_of(cls).partition(".")[0])
     table = _table(value)
@@ -58,7 +58,7 @@ def derived(graph: ObjectGraph, value: np.ndarray[Any, Any]) -> object:
 
 
 def _attributes(graph: ObjectGraph, value: Any, table: dict[str, object]) -> object:
-    """Masked arrays that nobody has asked what they fill gaps with have yet to make that up."""
+    """A masked array computes its fill value when that is first requested, so a usual one is left out."""
     filling = table.get("_fill_value", graph)
     if module_of(type(value)) not in _MASKED or filling is graph or not _is_filled_as_usual(value, filling):
         return graph.inline(table)
@@ -78,7 +78,7 @@ def _is_filled_as_usual(value: Any, filling: Any) -> bool:
 
 
 def _base_of(cls: type) -> Any:
-    """numpy's own class of arrays."""
+    """numpy's own array class."""
     return mro(cls)[-2]
 
 
@@ -97,8 +97,8 @@ def array(
     covered: bool = False,
     itself: np.ndarray[Any, Any] | None = None,
 ) -> object:
-    """covered: whoever holds the memory changes a copy of it, never what others see. itself: of which the value is a
-    view made for us."""
+    """covered: the holder of the memory copies it before a change, so others never see the change. itself: the array
+    of which `value` is a view made here."""
     owner, base = _owner(value)
     (graph.cover if covered else graph.changeable)(owner)
     start = owner.__array_interface__["data"][0]
@@ -109,13 +109,13 @@ def array(
     if base is not None and _tells_addresses(base):
         graph.shown.append((start, start + owner.nbytes))
     offset = value.__array_interface__["data"][0] - start
-    graph.packages.add("numpy")  # whose settings say how it prints and computes
+    graph.packages.add("numpy")  # its settings determine how it prints and computes
     place = graph.place(owner), offset, _steps(value), value.flags.writeable
     return (_spelled(graph, value.dtype), value.shape, place, held, _data(graph, value, owner))
 
 
 def _only_shows(graph: ObjectGraph, value: np.ndarray[Any, Any], base: object) -> bool:
-    """Whether it is over memory of Arrow that it may not write to, which is noted: pandas has such columns."""
+    """Whether it is a view of read-only memory of Arrow, which is recorded: pandas has such columns."""
     of_arrow = module_of(type(base)).startswith("pyarrow.") and type(base).__name__.endswith("Array")
     if not of_arrow or value.flags.writeable:
         return False
@@ -125,32 +125,32 @@ def _only_shows(graph: ObjectGraph, value: np.ndarray[Any, Any], base: object) -
 
 
 def _steps(value: np.ndarray[Any, Any]) -> list[int]:
-    """Strides, without those that lead nowhere: numpy writes down anything there."""
+    """Strides, except those of axes of length one, for which numpy stores arbitrary values."""
     if not value.size:
         return []
     return [stride if length > 1 else 0 for length, stride in zip(value.shape, value.strides, strict=True)]
 
 
 def _tells_addresses(base: object) -> bool:
-    """Whether all that is known of the memory is where it is. What numpy itself makes so refers to the array."""
+    """Whether only the address of the memory is known. Objects of numpy itself refer to the array."""
     has = any("__array_interface__" in attributes(cls) for cls in mro(type(base)))
     has = has or "__array_interface__" in (_table(base) or ())
     return has and not module_of(type(base)).startswith("numpy.")
 
 
 def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
-    """The array whose memory it is, and what else that memory belongs to."""
+    """The array that owns the memory, and the other object that the memory belongs to."""
     owner = value
     base: Any = value.base
     while base is not None and _base_of(type(value)) in mro(type(base)):
         owner, base = base, base.base
     if pages_of(owner) is not None:
-        base = None  # it came from another process, and is its own since
+        base = None  # it came from another process, and has owned its memory since
     return owner, base
 
 
 def _spelled(graph: ObjectGraph, dtype: np.dtype[Any]) -> object:
-    """With what the user has put beside it, which may be anything. Only names of fields can be set."""
+    """Describes a dtype with its user metadata, which may be anything. Only names of fields can be set."""
     if dtype.names is not None:
         graph.cover(dtype)
     spelled = dtype.str if dtype.names is None else str(dtype.descr)
@@ -198,7 +198,7 @@ def _dtype(graph: ObjectGraph, value: np.dtype[Any]) -> object:
 
 
 def _universal(graph: ObjectGraph, value: np.ufunc) -> object:
-    """One that was made of a function holds that."""
+    """A ufunc made from a function holds that function."""
     return (value.__name__, graph.tokens(held_by(value)))
 
 
@@ -218,19 +218,19 @@ def _bits(graph: ObjectGraph, value: np.random.BitGenerator) -> object:
 
 
 def _seeds(graph: ObjectGraph, value: np.random.SeedSequence) -> object:
-    """What it gives next to who asks it for more generators."""
+    """The state from which the next generators are spawned."""
     graph.changeable(value)
     return graph.tokens((value.entropy, value.spawn_key, value.pool_size, value.n_children_spawned))
 
 
 def _legacy(graph: ObjectGraph, value: np.random.RandomState) -> object:
-    graph.packages.add("numpy.random")  # the one that all share, or one like it
+    graph.packages.add("numpy.random")  # the shared one, or one like it
     graph.changeable(value)
     return (graph.token(value._bit_generator), _state(graph, value.get_state(legacy=False)))
 
 
 def _state(graph: ObjectGraph, state: Any) -> object:
-    """A dictionary of numbers, arrays and more such dictionaries, made for us."""
+    """A dictionary of numbers, arrays and more such dictionaries, made for this call."""
     return [
         (
             key,

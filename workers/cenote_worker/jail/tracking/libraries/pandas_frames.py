@@ -1,7 +1,7 @@
 """Objects of pandas and of Arrow as descriptions.
 
-pandas shares columns between frames and copies them before it writes, so memory that only frames share is shared by
-nobody who could see it; an array that a frame was made of without a copy is another matter.
+pandas shares columns between frames and copies them before it writes. So a program cannot see the sharing of memory
+that only frames share; an array that a frame was made from without a copy is different.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __builtins__ = BUILTINS
 _get = object.__getattribute__
 
 _OF_FRAMES: Final = frozenset(("_mgr", "_attrs", "_name", "_flags", "_item_cache", "_cacher", "_is_copy"))
-"""What pandas itself puts into the dictionary of a frame or a series, besides accessors of its own."""
+"""What pandas itself puts into the dictionary of a frame or a series, besides its own accessors."""
 
 
 class Frames:
@@ -56,7 +56,7 @@ class Frames:
         )
 
     def handler(self, cls: type) -> Handler | None:
-        """For a class of pandas that is known by one of its bases."""
+        """A handler for a class of pandas that is known by one of its bases."""
         bases = mro(cls)
         for base, handler in self._by_base:
             if base in bases:
@@ -91,7 +91,7 @@ class Frames:
         return (held.start, held.stop, held.step, graph.token(value._name))
 
     def _levels(self, graph: ObjectGraph, value: Any) -> object:
-        """pandas never shows the names that the levels have themselves, and does not keep them in pickles."""
+        """pandas never shows the names of the levels themselves, and does not keep them in pickles."""
         _named(graph, value)
         levels = [self._without_name(graph, each) for each in value._levels]
         return levels, graph.tokens([list(value._codes), list(value._names), value.sortorder])
@@ -109,11 +109,11 @@ class Frames:
         return (qualname(type(value)), shown, freq, graph.token(value._name))
 
     def _extension(self, graph: ObjectGraph, value: Any) -> object:
-        """One that a user holds by itself, and may write to."""
+        """An array that a user holds by itself, and may write to."""
         return self._part(graph, value, covered=False)
 
     def _part(self, graph: ObjectGraph, value: Any, *, covered: bool) -> object:
-        """Values of a column or an index: an array of numpy's, or what is made of one or two and a type."""
+        """Values of a column or an index: a numpy array, or an object made of one or two and a type."""
         if type(value) is self._array:
             return numpy_arrays.array(graph, value, covered=covered)
         if self._extensions not in mro(type(value)):
@@ -136,7 +136,7 @@ class Frames:
         return (value._value, value.unit, None if zone is None else graph.token(zone))
 
     def _offset(self, graph: ObjectGraph, value: Any) -> object:
-        """Its text does not say which days are left out. What counts them is made of the rest."""
+        """Its text does not say which days are left out. Its calendar is made of the rest."""
         told = {key: repr(item) for key, item in value.kwds.items() if key != "calendar"}
         return (repr(value), value.n, value.normalize, told, graph.token(type(value)))
 
@@ -148,12 +148,12 @@ class Frames:
 
 
 def _is_accessor(value: object) -> bool:
-    """Of pandas' own, which is made when it is first asked for, and shows the frame."""
+    """Whether it is an accessor of pandas, which is made on first use, and shows the frame."""
     return module_of(type(value)).startswith("pandas.")
 
 
 def _is_of_class(cls: type, key: str, value: object) -> bool:
-    """Whether pandas' class says the same of all its frames, such as `_typ`, which those that were pickled have
+    """Whether pandas' class has the same value for all its frames, such as `_typ`, which unpickled frames have
     themselves."""
     if type(value) is not str:
         return False
@@ -162,13 +162,13 @@ def _is_of_class(cls: type, key: str, value: object) -> bool:
 
 
 def _named(graph: ObjectGraph, index: Any) -> None:
-    """Of an index nothing can change but its names and its frequency, which all frames that have it show. Few steps
-    set them, so that having an index in common does not make one thing of two frames."""
+    """Marks an index. Only its names and its frequency can change, which all frames that have it show. Few steps set
+    them, so a common index does not join two frames into a group."""
     (graph.changeable if index is graph.root else graph.cover)(index)
 
 
 def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
-    """For exact types of an imported Arrow. Its memory never changes, unless it is also an array's."""
+    """Handlers for exact types of an imported Arrow. Its memory never changes, unless it is also an array's."""
     found: dict[type, Handler] = {
         pyarrow.ChunkedArray: _chunked, pyarrow.Table: _table, pyarrow.RecordBatch: _table, pyarrow.Buffer: _buffer,
         pyarrow.Schema: _spelled,
@@ -183,7 +183,7 @@ def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
 
 
 def _noted(handler: Handler) -> Handler:
-    """With the library, which makes objects of others."""
+    """Adds the library, which makes objects of others."""
 
     def described(graph: ObjectGraph, value: Any) -> object:
         graph.packages.add("pyarrow")
@@ -197,7 +197,7 @@ def _is_chunked(value: object) -> bool:
 
 
 def _combined(graph: ObjectGraph, value: Any) -> object:
-    """In one piece, as pandas pickles it: how many there are is not to be seen in a frame."""
+    """In one piece, as pandas pickles it: the number of chunks does not show in a frame."""
     if value.num_chunks == 1:
         return _chunked(graph, value)
     for chunk in value.chunks:
@@ -205,7 +205,7 @@ def _combined(graph: ObjectGraph, value: Any) -> object:
     if not graph.budget.has_room(value.nbytes):
         graph.unknown(TOO_LARGE)
         return None
-    whole = value.combine_chunks()  # in pieces still if they are too large for one
+    whole = value.combine_chunks()  # still in pieces if they are too large for one
     pieces = whole.chunks if _is_chunked(whole) else [whole]
     return (str(value.type), [_arrow_content(graph, piece) for piece in pieces])
 
@@ -233,7 +233,7 @@ def _show(graph: ObjectGraph, value: Any) -> None:
 
 def _arrow_content(graph: ObjectGraph, value: Any) -> object:
     parts = value.buffers()
-    if value.null_count == 0:  # what says where there are values may be there or not, if they all are
+    if value.null_count == 0:  # a validity bitmap may or may not be there if all values are valid
         parts[0] = None
     buffers = [None if part is None else graph.memory(part, part.size) for part in parts]
     inner = _arrow_content(graph, value.dictionary) if "dictionary" in attributes(type(value)) else None

@@ -1,9 +1,9 @@
 """Objects of Polars as descriptions.
 
-What a column holds is never changed: a method that works in place puts other memory under the column, so looking at
-columns before and after a step tells whether it did. But a column may lie over an array's memory, which can change.
-Expressions and lazy frames never change either. What an expression is can be had from Polars, unless it has functions
-of Python's, which it would pickle; a lazy frame would write out all the data that it has.
+The memory of a column is never changed: a method that works in place puts other memory under the column, so comparing
+columns before and after a step shows whether it did. But a column may be a view of an array's memory, which can
+change. Expressions and lazy frames never change either. Polars can serialize an expression, unless it has Python
+functions, which it would pickle; a lazy frame would write out all its data.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _STREAMED = 8
-"""How many times longer than hashing it, it takes to have a column written out: 0.7 GB/s were measured."""
+"""How much longer than hashing a column serializing it takes: 0.7 GB/s were measured."""
 
 _modules = sys.modules
 
 
 def handlers(polars: ModuleType) -> dict[type, Handler]:
-    """For exact types of an imported Polars. Its own objects are inside instances of its Python classes."""
+    """Handlers for exact types of an imported Polars. Its own objects are inside instances of its Python classes."""
     inner, stamps = polars._plr, IdentityTokens()
     return {
         inner.PySeries: _series,
@@ -49,7 +49,7 @@ def _series(graph: ObjectGraph, value: Any) -> object:
 
 
 def _column(graph: ObjectGraph, column: Any, holder: Any) -> object:
-    """holder: what it is looked at for, of which nothing is known if nothing is known of this."""
+    """holder: the object that is described; it is unknown if its column is."""
     sorting = column.is_sorted_ascending_flag(), column.is_sorted_descending_flag()
     kind = str(column.dtype())
     chunks = [chunk._s for chunk in column.get_chunks()] if column.n_chunks() > 1 else [column]
@@ -73,12 +73,12 @@ def _content(graph: ObjectGraph, chunk: Any) -> object:
 
 
 def _view(chunk: Any) -> Any:
-    """Of numbers without gaps, their memory; None for anything else."""
+    """The memory of numbers without gaps; None for anything else."""
     return chunk.to_numpy_view() if "numpy" in _modules else None
 
 
 def _shown(chunk: Any) -> Iterator[tuple[int, int]]:
-    """Where its memory is. Whoever has no numpy has no array that it could be."""
+    """Address ranges of its memory. Without numpy there is no array that could share it."""
     arrow = _modules.get("pyarrow")
     if arrow is not None:
         for part in arrow.chunked_array(chunk).chunks:
@@ -104,8 +104,8 @@ def _expression(stamps: IdentityTokens) -> Handler:
 
 
 def _written(inner: Any) -> bytes:
-    """What Polars keeps of an expression; empty for one with anything of Python's in it. That would be pickled, which
-    runs code of the user's: so for this moment nothing can be."""
+    """The serialized expression; empty for one with any Python object in it. That would be pickled, which runs user
+    code, so pickling is disabled meanwhile."""
     pickles = [_modules.get(library) for library in ("pickle", "cloudpickle")]
     if None in pickles or others_at_work():
         return b""
@@ -127,7 +127,7 @@ def _refusing(*_arguments: object, **_options: object) -> None:
 
 
 def _sealed(stamps: IdentityTokens, inner: str) -> Handler:
-    """For one that holds such an object of Polars: as long as it is the same two, it is what it was."""
+    """For an object that holds such an object of Polars: as long as both are the same, its content is the same."""
 
     def described(graph: ObjectGraph, value: Any) -> object:
         graph.changeable(value)

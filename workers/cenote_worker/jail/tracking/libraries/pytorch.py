@@ -1,9 +1,9 @@
 """PyTorch's objects as descriptions, and its state that no name leads to.
 
-A tensor is described by the storage that it shares and what it shows of it. It leads to its gradient, its hooks and
-attributes, and one that was computed with gradients to how it was computed: the graph that `backward` goes through,
-down to the parameters whose gradients it will change. State of the process: the generator that all share, what
-holds for all code, and global hooks.
+A tensor is described by its shared storage and the part that it shows. It refers to its gradient, its hooks and
+attributes; one that was computed with gradients also to its history: the graph that `backward` walks, down to the
+parameters whose gradients it will change. State of the process: the shared generator, global settings, and global
+hooks.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __builtins__ = BUILTINS
 GENERATOR: Final = "torch.random"
 
 _ASKING: Final = frozenset(("default_generator", "get_state", "set_state"))
-"""Words of who asks the generator for something without drawing; with those of seeds. Who draws has changed it."""
+"""Words in code that reads or sets the generator without drawing; besides those with `seed`. Drawing changes it."""
 
 _TABLES: Final = ("torch.nn.modules.module", "torch.optim.optimizer")
-"""Modules with hooks of all modules and all optimizers, in dictionaries of theirs."""
+"""Modules with hooks of all modules and all optimizers, in dictionaries."""
 
 _modules = sys.modules
 
 
 def asks_generator(libraries: Set[str], words: Set[str]) -> bool:
-    """Whether a step may ask for the generator's state or set it: by the libraries it reaches and its words."""
+    """Whether a step may read or set the generator's state, judging by the libraries it reaches and its words."""
     spoken = any("seed" in word or "rng" in word or word in _ASKING for word in words)
     return GENERATOR in libraries or ("torch" in libraries and spoken)
 
@@ -45,7 +45,7 @@ def generator_state() -> object:
 
 
 def settings() -> object:
-    """As far as PyTorch says; and how many are told of each call."""
+    """Settings that PyTorch shows; and how many functions and modes see each call."""
     torch: Any = _modules["torch"]
     told = [
         torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
@@ -60,7 +60,7 @@ def settings() -> object:
 
 
 def hooks() -> list[object]:
-    """What it has of the user's: hooks of all modules and optimizers, and classes that files may have."""
+    """User objects in PyTorch: hooks of all modules and optimizers, and classes allowed in files."""
     found = list[object](
         getattr(_modules.get("torch._weights_only_unpickler"), "_marked_safe_globals_set", ())
     )
@@ -72,21 +72,21 @@ def hooks() -> list[object]:
 
 
 def _is_of_library(value: object) -> bool:
-    """Of a class or a function: whether the module that it says it is of is an installed one."""
+    """Whether the module that a class or function names as its own is an installed one."""
     file = getattr(_modules.get(getattr(value, "__module__", "")), "__file__", None)
     return type(file) is str and is_of_library(file)
 
 
 _HISTORY: Final = "a tensor that knows how it was computed cannot be pickled"
 _USED_UP: Final = ("used up",)
-"""Of a graph that leads nowhere any more."""
+"""For a graph that leads nowhere any more."""
 
 _SAVED: Final = "_saved_"
 _LEAF: Final = "AccumulateGrad"
 
 
 def handlers(torch: ModuleType) -> dict[type, Handler]:
-    """For exact types of an imported PyTorch. Raises AttributeError for one that has other parts."""
+    """Handlers for exact types of an imported PyTorch. Raises AttributeError for a version with other parts."""
     made = _Tensors(torch)
     found: dict[type, Handler] = dict.fromkeys((torch.Tensor, torch.nn.Parameter), made.tensor)
     found |= dict.fromkeys(
@@ -103,12 +103,12 @@ class _Tensors:
         self._torch = torch
         self._plainly = torch._C.DisableTorchFunction
         self._saved: dict[type, tuple[str, ...]] = {}
-        """By the type of a node in a graph: the attributes that say what it has kept."""
+        """By type of a graph's node: the attributes that show what it has saved."""
 
     def tensor(self, graph: ObjectGraph, value: Any) -> object:
         graph.packages.add("torch")
         graph.changeable(value)
-        with self._plainly():  # whatever a user has that is told of all calls
+        with self._plainly():  # without the user's hooks that see all calls
             if not self._is_plain(value):
                 return graph.follow(value)
             history = value.grad_fn
@@ -150,14 +150,14 @@ class _Tensors:
         size = value.numel() * value.element_size()
         if value.is_contiguous():
             data = graph.memory(memory_at(value.data_ptr(), size, value), size)
-        else:  # more than it shows; how it lies in that is part of the description
+        else:  # more than the part shown; the layout is part of the description
             data = graph.memory(memory_at(storage.data_ptr(), storage.nbytes(), storage), storage.nbytes())
         lies = value.storage_offset(), tuple(value.shape), value.stride(), value.is_conj(), value.is_neg()
         return str(value.dtype), lies, place, data
 
     def _place(self, graph: ObjectGraph, storage: Any) -> object:
-        """Notes whose memory it is. What PyTorch has not made itself is an array's, or something else's that nobody
-        can ask for, so whoever has it may lead to all that its maker had."""
+        """Records the owner of the memory. Memory that PyTorch has not allocated itself belongs to an array, or to an
+        unknown object, so its holder may lead to everything that its creator had."""
         address = storage._cdata
         number = graph.place_at(address)
         graph.holds[address] = -2 - number
@@ -169,7 +169,7 @@ class _Tensors:
         return number, storage.nbytes(), storage.resizable()
 
     def _history(self, graph: ObjectGraph, node: Any) -> object:
-        """Of a tensor that was computed with gradients: the graph of that, node by node."""
+        """The graph of a tensor that was computed with gradients, node by node."""
         if node is None:
             return None
         if is_used_up(node):
@@ -189,7 +189,7 @@ class _Tensors:
         return told
 
     def _kept(self, graph: ObjectGraph, node: Any) -> object:
-        """What a node of a graph has besides those that it leads to."""
+        """What a node of a graph holds besides the next nodes."""
         cls = type(node)
         if cls.__name__ == _LEAF:
             return graph.token(node.variable)
@@ -204,7 +204,7 @@ class _Tensors:
     def _said(self, graph: ObjectGraph, node: Any, name: str) -> object:
         try:
             value = getattr(node, name)
-        except RuntimeError as error:  # it has been used up, or what it needs was changed
+        except RuntimeError as error:  # it has been used up, or its saved values were changed
             return ("gone", "freed" in str(error))
         return self._saved_value(graph, value)
 

@@ -1,8 +1,8 @@
-"""Connections of `sqlite3`, and what they have given, as descriptions.
+"""Connections of `sqlite3`, and their rows and cursors, as descriptions.
 
-What is in a database cannot be looked at without running queries in it. But a connection keeps the texts of its last
-statements, in the order in which they were used, and counts them: so it shows whether it was asked anything since it
-was looked at last, and by which texts. One that was only asked is what it was.
+A database cannot be inspected without running queries in it. But a connection keeps the texts of its last statements,
+in the order of use, and counts them: so it shows whether and with which texts it was used since the last look. One
+that only ran queries is unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _referents, _random = gc.get_referents, os.urandom
 _STATEMENT: Final = "Statement"
 _LEGACY: Final = -1
-"""Of `autocommit`: transactions begin as they did before Python 3.12, with the first change."""
+"""Of `autocommit`: transactions begin as before Python 3.12, with the first change."""
 
 _SETTINGS: Final = ("isolation_level", "autocommit", "in_transaction", "total_changes")
 
@@ -38,20 +38,20 @@ _HANDING: Final = frozenset(
     ("create_aggregate", "create_collation", "create_function", "create_window_function", "set_authorizer",
      "set_progress_handler", "set_trace_callback", "getattr", "methodcaller", "attrgetter")
 )  # fmt: skip
-"""Methods of a connection that are handed something to call, which need not be a function of the user's: a method of
-a list of his does as well. And how one calls a method by a name that is put together."""
+"""Methods of a connection that take a function to call, which need not be the user's: a method of a user's list does
+as well. Also ways to call a method by a computed name."""
 
 _DOING: Final = _HANDING | {
     "backup", "blobopen", "deserialize", "enable_load_extension", "executescript", "interrupt", "load_extension",
     "setconfig", "setlimit",
 }  # fmt: skip
-"""Methods of a connection that change it, or its database, by no statement that it keeps."""
+"""Methods of a connection that change it, or its database, without a statement that it keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """Of a connection when it was looked at. cache: of its statements, which is gone when the connection is. asked:
-    how often it was asked. texts: in the order of their last use. others: what else there is to see."""
+    """A connection at the last look. cache: of its statements, which is gone when the connection is. asked: how many
+    statements it ran. texts: in the order of their last use. others: its other visible state."""
 
     cache: weakref.ref[Any]
     asked: int
@@ -61,7 +61,7 @@ class _Mark:
 
 
 class Connections:
-    """A stamp for each that was asked for; another one when it may have been changed."""
+    """A stamp for each connection that was looked at, which changes when the connection may have changed."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Mark] = {}
@@ -69,16 +69,16 @@ class Connections:
         self._chance = False
 
     def disturb(self) -> None:
-        """Something was done that none of them shows: all that are looked at from now on count as changed."""
+        """Called after a change that no connection shows: all connections count as changed at the next look."""
         self._disturbed += 1
 
     def asked_for_chance(self) -> bool:
-        """Whether what one of them was asked since somebody last wanted to know may give something else each time."""
+        """Whether a statement since the last call of this may give another result each time."""
         asked, self._chance = self._chance, False
         return asked
 
     def stamp(self, value: sqlite3.Connection) -> str:
-        """Empty if it does not show what it was asked."""
+        """Empty if it does not show its statements."""
         found = [each for each in _referents(value) if type(each) is CACHE]
         if len(found) != 1 or any(map(_is_pending, _dependents(value))):
             return ""
@@ -92,10 +92,10 @@ class Connections:
         known, asked = self._known.get(id(value)), told.hits + told.misses
         if (
             known is not None and known.cache() is not cache
-        ):  # that of one which has gone, at the same address
+        ):  # the former one belongs to a connection that has gone, at the same address
             known = None
         times = asked - (known.asked if known is not None else 0)
-        # Each statement since is among the last ones, unless so many came that some have been put out.
+        # Each statement since is among the last ones, unless so many came that some have been evicted.
         seen = not times or 0 < times < told.maxsize
         latest = texts[-times:] if times and seen else ()
         self._chance |= not seen or any(map(asks_for_chance, latest))
@@ -108,11 +108,11 @@ class Connections:
 
 
 def _shows_transactions(value: sqlite3.Connection, texts: tuple[str, ...], *, kept: bool) -> bool:
-    """Whether a query in a transaction changes nothing, and one that was taken back shows.
+    """Whether a query in a transaction changes nothing, and a rollback shows.
 
-    One that somebody has begun himself fixes what it sees at its first query; of the others, that come with a change,
-    all is said. Where they follow each other without a gap, nothing tells that one was taken back. kept: all texts
-    that the connection was asked are there.
+    A transaction that the user's own statement began fixes its view of the data at its first query; others, which
+    begin with a change, show everything. If they follow each other without a gap, nothing shows a rollback. kept: all
+    texts that the connection ran are still there.
     """
     if getattr(value, "autocommit", _LEGACY) not in (_LEGACY, True):
         return False
@@ -121,14 +121,14 @@ def _shows_transactions(value: sqlite3.Connection, texts: tuple[str, ...], *, ke
 
 
 def _dependents(value: sqlite3.Connection) -> list[object]:
-    """Its cursors and blobs that are there."""
+    """Its cursors and blobs that are alive."""
     lists = [each for each in _referents(value) if type(each) is list]
     known = [each for inner in lists for each in inner if isinstance(each, weakref.ReferenceType)]
     return [held for each in known if (held := each()) is not None]
 
 
 def _is_pending(dependent: object) -> bool:
-    """Whether a cursor has rows to give. It has a statement until it has given the last one; a blob is never done."""
+    """Whether a cursor has more rows. It has a statement until the last row is fetched; a blob is never finished."""
     return type(dependent).__name__ == "Blob" or any(
         type(each).__name__ == _STATEMENT for each in _referents(dependent)
     )
@@ -138,8 +138,8 @@ CONNECTIONS: Final = Connections()
 
 
 def look_for_more(facts: Facts, libraries: Set[str]) -> None:
-    """Before connections are looked at behind a step that ran this code. Libraries which nobody knows here may have
-    been handed one."""
+    """Called before connections are looked at after a step that ran this code. It may have passed one to an unknown
+    library."""
     if "sqlite3" in libraries and (
         not _DOING.isdisjoint(facts.attributes | facts.loads) or any(map(is_unknown, libraries))
     ):
@@ -147,7 +147,7 @@ def look_for_more(facts: Facts, libraries: Set[str]) -> None:
 
 
 def hands_on(facts: Facts) -> bool:
-    """Whether the code may hand a connection something to call."""
+    """Whether the code may give a connection a function to call."""
     return not _HANDING.isdisjoint(facts.attributes | facts.loads)
 
 
@@ -178,7 +178,7 @@ def _connection(sqlite: ModuleType) -> Callable[[ObjectGraph, Any], object]:
 
 
 def _cursor(graph: ObjectGraph, value: Any) -> object:
-    """One that has given all its rows has a connection, and what it told of the last statement."""
+    """A cursor without more rows has a connection, and data about its last statement."""
     if _is_pending(value):
         return graph.follow(value)
     graph.changeable(value)

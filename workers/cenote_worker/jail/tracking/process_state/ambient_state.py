@@ -1,4 +1,4 @@
-"""State of the process that no name leads to: versions of it, and who touches it."""
+"""State of the process that no name leads to: its versions, and which steps use it."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _shared_random: random.Random = random._inst
 _query_locale, _LC_ALL = locale.setlocale, locale.LC_ALL
 _manager = logging.Logger.manager
 IN_MEMORY: Final = "fsspec.implementations.memory"
-"""What has the files at `memory://`."""
+"""The module that has the files at `memory://`."""
 EVENT_LOOP: Final = "asyncio"
-"""What the event loop of the cells has for the next cell that awaits."""
+"""State of the cells' event loop that the next cell that awaits sees."""
 _root = logging.getLogger()
 _SIGNALS: Final = range(1, _signal.NSIG)
 _INTERRUPTED: Final = _signal.default_int_handler
 _OF_LOGGERS: Final = frozenset((*vars(logging.Logger("")), "manager"))
-"""What a logger has of itself."""
+"""Attributes that every logger has."""
 
 DRAWN: Final = ("random", "numpy.random", pytorch.GENERATOR)
-"""Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
+"""States that every draw reads and changes. The other states are read by every step."""
 
 _SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
 
@@ -62,14 +62,14 @@ _LIBRARY: Final = {
     "joblib.parallel": "joblib", "numpy.ma": "numpy", "numpy.polynomial": "numpy", "torch": "torch",
     "polars": "polars", "scipy.special": "scipy",
 }  # fmt: skip
-"""States that matter to whoever uses the library."""
+"""States that matter only to users of the library."""
 
 QUIET: Final = frozenset(
     ("", "__main__", "abc", "builtins", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
      "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numpy", "operator", "os", "pandas",
      "pathlib", "posixpath", "random", "re", "statistics", "string", "sys", "textwrap", "time", "typing", "warnings")
 )  # fmt: skip
-"""Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
+"""Libraries that log nothing. Code that uses any other one may run what the user has put into `logging`."""
 
 _BENEATH: Final = {
     "sklearn": ("pandas", "numpy", "joblib.parallel"), "scipy": ("numpy",), "pandas": ("numpy",),
@@ -79,16 +79,16 @@ _BENEATH: Final = {
     **dict.fromkeys(("pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "copyreg"),
                     ("pandas", "numpy", "decimal", "sklearn")),
 }  # fmt: skip
-"""Libraries that use others or make objects of theirs, whose settings then hold for what is asked of them."""
+"""Libraries that use others or make objects of theirs, so that settings of the others affect their results."""
 
 
 def beneath(libraries: Iterable[str]) -> set[str]:
-    """Those of which these may make objects that nobody has yet."""
+    """Libraries of which these may make new objects."""
     return {other for library in libraries if library in _BENEATH for other in _BENEATH[library]}
 
 
 def versions(used: Iterable[str]) -> dict[str, Version]:
-    """Of each state that is there, by its name; of libraries' settings only if they are used."""
+    """The version of each state, by its name; of libraries' settings only if they are used."""
     found = {"random": _of_random.version(_shared_random)}
     found |= {state: kept.version() for state, kept in _LOOKS}
     if (numpy := _legacy()) is not None:
@@ -104,18 +104,18 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
 
 
 def _is_imported(library: str) -> bool:
-    """To its end, and by nothing else in its place."""
+    """Whether its import has finished, and it was not replaced."""
     module = _modules.get(library)
     return type(module) is ModuleType and not getattr(module.__spec__, "_initializing", False)
 
 
 def settings() -> frozenset[str]:
-    """Of libraries, those states that are there: code of a library may use those of any other one."""
+    """States of imported libraries: code of a library may use those of any other one."""
     return frozenset(state for state, _ in _SETTINGS if state in _modules)
 
 
 def tells(states: Container[str], used: Iterable[str]) -> bool:
-    """Whether all that `versions` of these would say is among these states."""
+    """Whether `versions` of these would give nothing but these states."""
     numpy, torch = _legacy() is not None, _is_imported("torch")
     drawn = (not numpy or "numpy.random" in states) and (not torch or pytorch.GENERATOR in states)
     return drawn and all(state in states for state in used if state in _OF_LIBRARIES and _is_imported(state))
@@ -156,7 +156,7 @@ def _of_loop() -> Version:
 def _guarded(look: Callable[[], object]) -> Version:
     try:
         return _digest(look())
-    except Exception:  # it has been replaced by something that looks different
+    except Exception:  # it has been replaced by something else
         return fresh()
 
 
@@ -165,7 +165,7 @@ def _digest(value: Any) -> Version:
 
 
 class _Look:
-    """A version of a state that is looked at anew each time, and hardly ever another one."""
+    """A version of a state that is computed anew each time, and rarely changes."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
@@ -175,7 +175,7 @@ class _Look:
     def version(self) -> Version:
         try:
             data = packed(self._look())
-        except Exception:  # it has been replaced by something that looks different
+        except Exception:  # it has been replaced by something else
             return fresh()
         if data != self._data:
             self._version, self._data = Version(xxhash.xxh3_128_hexdigest(data)), data
@@ -183,7 +183,7 @@ class _Look:
 
 
 class _Generator:
-    """A version of a state that takes long to look at, good for as long as its mark is the same."""
+    """A version of a state that is slow to read, valid as long as its mark is the same."""
 
     def __init__(self, mark: Callable[[Any], object | None], state: Callable[[Any], object]) -> None:
         self._mark_of, self._state_of = mark, state
@@ -193,9 +193,9 @@ class _Generator:
     def version(self, generator: object) -> Version:
         try:
             mark = self._mark_of(generator)
-        except Exception:  # it has been replaced by something that looks different
+        except Exception:  # it has been replaced by something else
             mark = None
-        if mark is None or mark != self._mark:  # what moves it in between makes another mark the next time
+        if mark is None or mark != self._mark:  # any change in between makes another mark the next time
             self._version, self._mark = _guarded(lambda: self._state_of(generator)), mark
         return self._version
 
@@ -214,8 +214,8 @@ def _path() -> object:
 
 
 def _process() -> object:
-    """What the namespace says it is, and is in, which all takes that is defined there, or imported by dots; and for
-    which signals something of the user's is called."""
+    """The names of the namespace's module and package, which definitions and relative imports use; and for how many
+    signals a user's function is called."""
     table = vars(_modules["__main__"])
     return table.get("__name__"), table.get("__package__"), len(_handling_signals())
 
@@ -242,7 +242,7 @@ def _logging() -> object:
 
 
 def _is_plain(logger: logging.Logger) -> bool:
-    """Whether it certainly is one that has only been asked for, as nearly all are: each step looks at them all."""
+    """Whether it certainly is unchanged since its creation, as nearly all are: each step looks at them all."""
     table = vars(logger)
     handlers, filters = table.get("handlers"), table.get("filters")
     return (
@@ -267,7 +267,7 @@ def _logger(logger: logging.Logger) -> object:
 
 
 def _atom(value: object) -> object:
-    """Of an attribute of a logger. Libraries replace methods of theirs by functions that hold nothing."""
+    """Describes an attribute of a logger. Libraries replace its methods by functions that hold nothing."""
     if type(value) in ATOMS:
         return value
     function: Any = value
@@ -289,15 +289,15 @@ def _format(formatter: logging.Formatter | None) -> object:
 
 
 def called_back(library: str) -> list[object]:
-    """What the library has been given to call or to write to, and does not show: handlers, functions."""
+    """Objects that the library has been given to call or to write to, and does not show: handlers, functions."""
     if type(_modules.get(library)) is not ModuleType or library not in CALLING_BACK:
         return []
     return CALLING_BACK[library]()
 
 
 def _handlers() -> list[object]:
-    """Those that do not only show on standard output or error what is logged: it is kept where they put it. And what
-    others have of the user's: filters, and what writes the lines."""
+    """Handlers that do more than show log lines on standard output or error: they store them somewhere. And the
+    user's parts of other handlers: filters and formatters."""
     loggers = _loggers()
     filters = [each for logger in loggers for each in logger.filters]
     return [part for logger in loggers for handler in logger.handlers for part in _called(handler)] + filters
@@ -315,7 +315,7 @@ def _called(handler: logging.Handler) -> list[object]:
 
 
 def logs_lines() -> bool:
-    """Whether what is logged says on which line of the code that was."""
+    """Whether log lines contain the line number in the code."""
     formatters = [handler.formatter for logger in _loggers() for handler in logger.handlers]
     try:
         return any(each is not None and "lineno" in str(each._fmt) for each in formatters)
@@ -330,19 +330,19 @@ def _callbacks_of_numpy() -> list[object]:
 
 
 def _showing_warnings() -> list[object]:
-    """What recording them, or the user, has put in the place of what shows them."""
+    """Functions that the user, or a recording of warnings, has put in place of those that show warnings."""
     found = [getattr(warnings, key, None) for key in _SHOWING]
     return [each for each in found if getattr(each, "__module__", None) != "warnings"]
 
 
 def _handling_signals() -> list[object]:
-    """What the user has called for a signal, which any step may be sent."""
+    """The user's signal handlers; any step may get a signal."""
     found = filter(callable, map(handler_of, _SIGNALS))
     return [each for each in found if each is not _INTERRUPTED and not _is_not_the_users(each)]
 
 
 def _is_not_the_users(handler: object) -> bool:
-    """The jail's own are methods of its objects; a library's may be around a function of the user's."""
+    """The jail's own handlers are methods of its objects; a library's may wrap a function of the user's."""
     if type(handler) is MethodType:
         return module_of(type(handler.__self__)).startswith("cenote_worker.")
     if type(handler) is not FunctionType or not is_of_library(handler.__code__.co_filename):
@@ -381,7 +381,7 @@ CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
     "torch": pytorch.hooks,
 }
 _PLAIN_LOGGER: Final = (0, True, False, list[object](), 0, list[object]())
-"""One that has only been asked for, as imports do."""
+"""A logger that has only been created, as imports do."""
 
 
 def _locale() -> object:
@@ -389,7 +389,7 @@ def _locale() -> object:
 
 
 def _legacy() -> object | None:
-    """numpy's generator that all share."""
+    """numpy's shared generator."""
     mtrand = _modules.get("numpy.random.mtrand")
     return getattr(mtrand, "_rand", None) if type(mtrand) is ModuleType else None
 
@@ -404,7 +404,7 @@ _of_random, _of_numpy = _Generator(mark_of_random, _state_of), _Generator(mark_o
 
 
 def _parameters() -> object:
-    """Of matplotlib: its settings; and as unknown, what figures are open."""
+    """Settings of matplotlib; open figures make the state unknown."""
     parameters = _modules["matplotlib"].rcParams
     figures = getattr(_modules.get("matplotlib._pylab_helpers"), "Gcf", None)
     opened = fresh() if figures is not None and figures.figs else ""
@@ -415,7 +415,7 @@ def _parameters() -> object:
 
 
 def _told(value: object) -> object:
-    """Most of them are numbers and texts, of which there is nothing to be spelled."""
+    """Most of them are numbers and texts, which need no repr."""
     return value if type(value) in ATOMS else repr(value)
 
 
@@ -424,19 +424,19 @@ def _options() -> object:
 
 
 def _printing() -> object:
-    """Of numpy: how it prints, and what it does about errors. It is the context of the step that counts."""
+    """How numpy prints, and what it does about errors. The context of the step counts."""
     numpy = _modules["numpy"]
     return repr((numpy.get_printoptions(), numpy.geterr(), numpy.getbufsize()))
 
 
 def _gaps() -> object:
-    """Of masked arrays of numpy: how their gaps print, and what fills them."""
+    """How gaps in numpy's masked arrays print, and what fills them."""
     core = _modules["numpy.ma.core"]
     return repr((vars(core.masked_print_option), core.default_filler))
 
 
 def _polynomials() -> object:
-    """Of numpy: whether they print with signs that only some have."""
+    """Whether numpy's polynomials print with Unicode characters."""
     base = _modules["numpy.polynomial._polybase"]
     return repr(base.ABCPolyBase._use_unicode)
 
@@ -451,17 +451,17 @@ def _of_sklearn() -> object:
 
 
 def _of_special_functions() -> object:
-    """Of scipy: what they do about errors, which is kept in C."""
+    """What scipy's special functions do about errors, which is stored in C."""
     return repr(_modules["scipy.special"].geterr())
 
 
 def _of_joblib() -> object:
-    """Of `parallel_config`, which holds from when it is called on."""
+    """The setting of `parallel_config`, which holds from its call on."""
     return repr(getattr(_modules["joblib.parallel"]._backend, "config", None))
 
 
 def _of_polars() -> object:
-    """What its code in Rust has, and the variables that it may have read already."""
+    """Settings in Polars' Rust code, and the variables that it may have read already."""
     config = vars(_modules["polars.config"])
     asked = [get() for get in config["_POLARS_CFG_DIRECT_VARS"].values()]
     others = [str(get()) for get, *_ in config.get("_POLARS_CFG_RUNTIME_VARS", {}).values()]
@@ -469,7 +469,7 @@ def _of_polars() -> object:
 
 
 def _files_in_memory() -> object:
-    """Of fsspec: of the process, whoever opens `memory://`."""
+    """The files in fsspec's memory file system, which the whole process shares."""
     system = _modules[IN_MEMORY].MemoryFileSystem
     return [(path, file.getvalue()) for path, file in system.store.items()], system.pseudo_dirs
 

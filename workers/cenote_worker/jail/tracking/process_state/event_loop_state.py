@@ -1,7 +1,7 @@
 """What runs in a worker besides the cell: the event loop's callbacks, and Cenote's own threads.
 
-Callbacks wait in the loop for the next cell that awaits. Cenote's threads run no code of a user's, so a step is
-none the less alone for them.
+Callbacks wait in the loop for the next cell that awaits. Cenote's threads run no user code, so a step still counts as
+the only thread that runs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __builtins__ = BUILTINS
 
 _NEW: Final = (False, 0.1)
 _loops = weakref.WeakSet[Any]()
-"""One, unless it was closed."""
+"""One loop, unless it was closed."""
 
 
 def serves_cells(loop: object) -> None:
-    """From now on cells that await run in this loop."""
+    """Cells that await run in this loop from now on."""
     _loops.add(loop)
 
 
@@ -33,19 +33,19 @@ def is_there() -> bool:
 
 
 def is_waiting() -> bool:
-    """Whether there are any that nobody has cancelled."""
+    """Whether there are callbacks that were not cancelled."""
     return any(not each._cancelled for loop in list(_loops) for each in (*loop._ready, *loop._scheduled))
 
 
 def settings() -> object:
-    """None while they are what they are in a new loop."""
+    """None while they are as in a new loop."""
     found = [(each._debug, each.slow_callback_duration) for each in list(_loops)]
     handed = len(called())
     return None if not handed and all(each == _NEW for each in found) else (found, handed)
 
 
 def called() -> list[object]:
-    """What the user has put there: for errors that nobody handles, and to make tasks."""
+    """The user's functions in the loop: for unhandled errors, and to make tasks."""
     if not is_there():
         return []
     found = [part for loop in list(_loops) for part in (loop._exception_handler, loop._task_factory)]
@@ -58,7 +58,7 @@ def awaits(parts: Iterable[CodeType]) -> bool:
 
 
 OWN: Final[set[int]] = set()
-"""Their numbers, as `threading.get_ident` gives them."""
+"""The ids of these threads, as `threading.get_ident` gives them."""
 
 _get_ident = threading.get_ident
 
@@ -67,7 +67,7 @@ class OwnThread(threading.Thread):
     """Carries replies in, or output out. The user's trace and profile functions do not run in it."""
 
     def start(self) -> None:
-        """Raises RuntimeError when no thread can be had."""
+        """Raises RuntimeError when no thread can be started."""
         # `threading` looks for both in the new thread, before anything there could turn them off.
         traced, profiled = threading._trace_hook, threading._profile_hook  # type: ignore[attr-defined]
         if traced is None and profiled is None:

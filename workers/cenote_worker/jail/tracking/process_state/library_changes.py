@@ -1,7 +1,7 @@
-"""Which libraries a step has changed inside, by a look at each before the step and one after it.
+"""Which libraries a step has changed inside, by a look at each before and after the step.
 
-Most steps use only libraries that are known to keep nothing: for these nothing is looked at. A look that was taken
-after one step is the one before the next, so that a step pays for one.
+Most steps use only libraries that are known to have no state: these are not looked at. A look after one step serves
+as the one before the next, so a step pays for one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Tables = Mapping[str, tuple[object, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """insides: of the libraries that the step may use, and of those that these use. tables: of the others that these
-    speak of. process: see `of_the_process`."""
+    """insides: of the libraries that the step may use, and of those that these use. tables: of other libraries that
+    these refer to. process: see `of_the_process`."""
 
     insides: Mapping[str, Inside] = field(default_factory=dict)
     tables: Mapping[str, Tables] = field(default_factory=dict)
@@ -47,9 +47,9 @@ _TOO_FAR = Inside(digest=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryChanges:
-    """looked: libraries that the step may have used. changed: those that keep something else now, as they are now.
-    set_on: modules and classes of others with other attributes, by dotted names. process: the modules of which code
-    in C keeps something else.
+    """looked: libraries that the step may have used. changed: those whose state has changed, with the new state.
+    set_on: modules and classes of others with other attributes, by dotted names. process: the modules whose C state
+    has changed.
     """
 
     looked: Set[str] = frozenset()
@@ -59,12 +59,12 @@ class LibraryChanges:
 
     @property
     def codes(self) -> list[CodeType]:
-        """Of the user's functions that the changed ones have."""
+        """Code of the user's functions that the changed libraries hold."""
         return [code for inside in self.changed.values() for code in inside.codes]
 
     @property
     def held(self) -> Set[int]:
-        """The ids of objects that the changed ones have."""
+        """The ids of objects that the changed libraries hold."""
         return frozenset[int]().union(*(inside.held for inside in self.changed.values()))
 
 
@@ -72,7 +72,7 @@ NO_CHANGES = LibraryChanges()
 
 
 class LibraryState:
-    """Of one process."""
+    """The state of libraries in one process."""
 
     def __init__(self, is_collecting: Callable[[], bool]) -> None:
         """is_collecting: whether the user's program has the garbage collector on."""
@@ -95,7 +95,7 @@ class LibraryState:
         return Looks(insides=insides, tables=tables, process=of_the_process(self._is_collecting()))
 
     def after(self, before: Looks, used: Set[str], own_modules: Set[str]) -> LibraryChanges:
-        """used: libraries that the step has used, as it turned out."""
+        """used: libraries that the step has used."""
         libraries = {each for each in used if keeps_something(each, own_modules)}
         if not libraries:
             return NO_CHANGES
@@ -118,8 +118,8 @@ class LibraryState:
     def _all_used(
         self, libraries: Set[str], own_modules: Set[str], inside_of: Callable[[str], Inside]
     ) -> dict[str, Inside]:
-        """With those that they use, and so on; what the standard library uses of itself is left out. Together no more
-        is looked at than of one: of the others nothing is known."""
+        """Adds the libraries that they use, and so on, but not what the standard library itself uses. The total limit
+        is that of one library: the others are unknown."""
         found, waiting, met = dict[str, Inside](), sorted(libraries), 0
         for library in waiting:  # which grows: the nearest come first
             if library in found:
@@ -174,8 +174,8 @@ def _that_keep_nothing(libraries: Set[str]) -> set[str]:
 
 
 def _is_changed(library: str, was: Inside | None, now: Inside) -> bool:
-    """Unknown is changed; but the modules of the standard library are as their import has left them, and what cannot
-    be seen in them is looked at elsewhere."""
+    """Unknown counts as changed. But modules of the standard library are as their import has left them, and their
+    hidden parts are handled elsewhere."""
     if is_standard(library):
         return was is not None and not was.blind and not now.blind and was.digest != now.digest
     return was is None or was.blind or now.blind or was.digest != now.digest

@@ -1,9 +1,9 @@
-"""Everything that a library keeps for itself, however deep: a digest by which two looks can be compared.
+"""A library's whole own state: a digest by which two looks can be compared.
 
-`library_state` looks one level deep, and says which attribute is another one. This module goes on from there into
-instances, containers, classes, closures and caches, as the garbage collector knows them. Two looks of one process,
-or of its forks, have equal digests only if no Python object that the library keeps is different. What code in C
-keeps where the collector does not see it is unknown: every step that uses the library counts as changing it then.
+`library_state` looks one level deep, and says which attribute has changed. This module continues into instances,
+containers, classes, closures and caches, as the garbage collector knows them. Two looks of one process, or of its
+forks, have equal digests only if no Python object of the library differs. State in C that the collector does not see
+is unknown: then every step that uses the library counts as changing it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 MOST: Final = 60_000
-"""Objects of one library that are looked at, which takes about 0.1 seconds. A library with more is blind."""
+"""Objects of one library that are looked at, which takes about 0.1 seconds. A larger library is blind."""
 
 _ATOMS: Final = frozenset((int, str, bytes, bool, type(None), type(Ellipsis)))
 _INEXACT: Final = frozenset((float, complex))
@@ -66,12 +66,12 @@ _LEAVES: Final = frozenset(
      type(NotImplemented), type(threading.Lock()), type(threading.RLock()), io.TextIOWrapper, io.BufferedReader,
      io.BufferedWriter, io.BufferedRandom, io.FileIO)
 )  # fmt: skip
-"""Types of which an object is the same for as long as it is there, or has nothing but what is known otherwise."""
+"""Types whose objects never change while they exist, or have no state that is not handled elsewhere."""
 
 _VALUES: Final = frozenset(
     (date, datetime, time, timedelta, timezone, Decimal, Pattern, itertools.count, Context)
 )
-"""Types whose objects say in their `repr` all that they are."""
+"""Types whose `repr` shows their whole state."""
 
 _LARGE_ARRAY: Final = 2**22
 _CODES: Final = 50_000
@@ -79,14 +79,14 @@ _CODES: Final = 50_000
 _COMPUTING: Final = frozenset(
     ("_yaml", "charset_normalizer", "contourpy", "kiwisolver", "markupsafe", "xxhash", "yaml", "zstandard")
 )
-"""Libraries in C that keep nothing there."""
+"""Libraries in C without hidden state."""
 
 _COMPILED: Final = tuple(EXTENSION_SUFFIXES)
 _STANDARD: Final = sys.stdlib_module_names
 _NOT_THEIRS: Final = frozenset(
     ("__main__", "__mp_main__", "cenote_worker", "cenote_security", "cenote_proto", "")
 )
-"""What is the user's or the jail's."""
+"""Modules of the user or the jail."""
 
 _KNOWN_OTHERWISE: Final = frozenset(
     (
@@ -101,11 +101,11 @@ _KNOWN_OTHERWISE: Final = frozenset(
         "threadpoolctl",
     )
 )
-"""Libraries of which hidden state, or the words of the code, tell what a step changes there."""
+"""Libraries whose changes are found by hidden state, or by the words of the code."""
 
 WITH_REGISTRIES: Final = frozenset(("calendar", "codecs", "copyreg", "csv", "mimetypes", "xml"))
-"""Of the standard library, what other libraries may put something into. The rest changes by caches only, when they
-use it."""
+"""Modules of the standard library into which other libraries may put something. The rest changes only its caches when
+they use it."""
 
 _COLLECTED: Final = 1 << 14
 
@@ -121,8 +121,8 @@ _state_of = random.Random.getstate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """One look at a library. digest: 0 where not all can be seen. beside: other libraries that its objects or its
-    code speak of. held: the ids of the objects that were met. codes: of functions of the user's among these.
+    """One look at a library. digest: 0 if not all can be inspected. beside: other libraries that its objects or its
+    code refer to. held: the ids of the objects that were met. codes: of the user's functions among these.
     """
 
     digest: int
@@ -140,7 +140,7 @@ def library_of(dotted: str) -> str:
 
 
 def keeps_something(library: str, own_modules: Set[str]) -> bool:
-    """Whether it is imported, installed, and not known to keep nothing that a program meets."""
+    """Whether it is imported, installed, and not known to have no state that a program sees."""
     if library in KEEPING_CACHES | _NOT_THEIRS | _KNOWN_OTHERWISE or library in own_modules:
         return False
     if library[:1] == "_" and is_standard(library):
@@ -149,7 +149,7 @@ def keeps_something(library: str, own_modules: Set[str]) -> bool:
 
 
 def may_come(library: str) -> bool:
-    """Whether it is not imported yet, and would be one that may keep something."""
+    """Whether it is not imported yet, and may have state once it is."""
     known = library in KEEPING_CACHES | _NOT_THEIRS | _KNOWN_OTHERWISE or is_standard(library)
     return library not in _modules and not known
 
@@ -163,13 +163,13 @@ class _Blind(Exception):
 
 
 class Index:
-    """Which modules there are, by library; made anew when there are more."""
+    """The modules by library; rebuilt when there are more."""
 
     def __init__(self) -> None:
         self._count = -1
         self._modules: dict[str, list[ModuleType]] = {}
         self.globals: dict[int, str] = {}
-        """By the id of a module's dictionary: its library."""
+        """By id of a module's dictionary: its library."""
 
     def refresh(self) -> None:
         if len(_modules) == self._count:
@@ -193,7 +193,7 @@ _words: dict[int, tuple[CodeType, frozenset[str]]] = {}
 
 
 def _spoken_of(code: CodeType) -> frozenset[str]:
-    """Libraries that a function imports as it runs, and what is defined in it."""
+    """Libraries that a function, or code defined in it, imports at run time."""
     known = _words.get(id(code))
     if known is not None:
         return known[1]
@@ -213,11 +213,11 @@ def _spoken_of(code: CodeType) -> frozenset[str]:
 
 
 def look(library: str, index: Index) -> Inside:
-    """Never raises: what cannot be looked into is blind."""
+    """Never raises: a library that cannot be inspected is blind."""
     walk = _Walk(library, index)
     try:
         digest = walk.go()
-    except Exception:  # more than anybody looks at, or a library that has been changed
+    except Exception:  # too many objects, or a library that has been changed
         digest = 0
     beside = frozenset(walk.beside | (walk.words & index.libraries())) - {library}
     return Inside(digest=digest, beside=beside, held=walk.seen, codes=tuple(walk.codes))
@@ -284,7 +284,7 @@ class _Walk:
                     following.append(each)
 
     def _is_within(self, value: Any, kind: type, number: int) -> bool:
-        """Whether it is looked into: modules and classes of other libraries are theirs."""
+        """Whether the value is inspected: modules and classes of other libraries belong to those."""
         if kind is dict:
             if (other := self._globals.get(number)) is not None:
                 self.beside.add(other)
@@ -312,11 +312,11 @@ _NO_STATE: Final = frozenset(("_abc_data", "_localdummy", "Struct", "PyCapsule",
 _SEEN: Final = frozenset(
     (*_VALUES, *_INEXACT, *_ATOMS, tzinfo, dict, list, tuple, set, frozenset, BaseException, object)
 )
-"""Types in C from which classes are derived whose objects have nothing unseen."""
+"""Types in C without hidden state, from which classes are derived."""
 _HIDING: Final = frozenset(
     ("HASH", "Compress", "Decompress", "mmap", "Connection", "Cursor", "PyCFuncPtr", "cycle")
 )
-"""Types of the standard library with more state than the collector knows of."""
+"""Types of the standard library with state that the collector does not know."""
 
 _hows: dict[type, str] = {}
 
@@ -352,7 +352,7 @@ def _how_of(kind: type) -> str:
 
 
 _Told = Callable[[Any], tuple[object, list[object]]]
-"""What an object is beside what the collector says, and what else it holds."""
+"""An object's state besides what the collector shows, and the other objects that it holds."""
 
 _NOTHING: Final = object()
 
@@ -420,8 +420,8 @@ def _of_memory(value: Any) -> tuple[object, list[object]]:
 
 
 def tables_of(library: str, index: Index) -> dict[str, tuple[object, int]]:
-    """Of a library that is known to keep nothing, what another one may put something else into: its classes, and the
-    functions of its first module. By dotted names: each with a digest."""
+    """For a library known to have no state, the parts that another one may change: its classes, and the functions of
+    its main module. By dotted names, each with a digest."""
     found = dict[str, tuple[object, int]]()
     for module in index.of(library):
         table = dict(ModuleType.__getattribute__(module, "__dict__"))
@@ -442,7 +442,7 @@ _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
 
 
 def of_the_process(is_collecting: bool) -> dict[str, object]:
-    """What code in C of the standard library keeps, by the module that sets it. is_collecting: as `gc` was told."""
+    """State in C of the standard library, by the module that sets it. is_collecting: the setting of `gc`."""
     found: dict[str, object] = {
         "sys": (
             sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits(),

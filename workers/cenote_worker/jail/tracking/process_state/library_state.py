@@ -1,8 +1,8 @@
-"""What modules of libraries keep for themselves, as far as Python shows it: who calls into one may have changed it.
+"""State in modules of libraries, as far as Python shows it: a call into a library may have changed it.
 
-A function such as `calendar.setfirstweekday` or `logging.addLevelName` says by no name that it sets anything. So what
-the modules have whose functions a step calls is looked at before and after: which objects their names have, and which
-are in containers and plain instances among these.
+No name shows that a function such as `calendar.setfirstweekday` or `logging.addLevelName` sets anything. So the
+modules whose functions a step calls are compared before and after: the objects that their names have, and those in
+containers and plain instances among these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 LARGE: Final = 2_000
-"""Items of a container of a library from which on it is not compared: tables of that size are nobody's settings."""
+"""Items of a container of a library from which on it is not compared: tables of that size are no settings."""
 
 KEEPING_CACHES: Final = frozenset(
     ("", "__main__", "_collections_abc", "abc", "ast", "asyncio", "builtins", "cenote_worker", "collections",
@@ -30,13 +30,13 @@ KEEPING_CACHES: Final = frozenset(
      "time", "tokenize", "traceback", "types", "typing", "typing_extensions", "unittest", "uuid", "warnings",
      "weakref", "zipfile", "zoneinfo", "posix", "_duckdb", "_io", "_thread", "matplotlib", "torch")
 )  # fmt: skip
-"""Libraries whose modules change for reasons that no program sees, have nothing to be set, or are known otherwise."""
+"""Libraries whose modules change in ways that no program sees, have no settings, or are handled elsewhere."""
 
 _WITH_TABLES: Final = frozenset(("pandas.tseries.holiday",))
-"""Modules of those libraries that note which classes there are."""
+"""Modules of those libraries that record which classes exist."""
 
 _OF_OTHERS: Final = frozenset(("cenote_worker", "matplotlib"))
-"""Objects of theirs are the jail's own, or change as they are used and are known as figures are."""
+"""Their objects are the jail's own, or change with use and are handled as figures."""
 
 _FIXED: Final = frozenset(
     (FunctionType, BuiltinFunctionType, ModuleType, MethodType, type, str, int, float, bool)
@@ -46,7 +46,7 @@ _modules = sys.modules
 _dict_of = object.__getattribute__
 
 Insides = Mapping[str, list[object]]
-"""By the name of an attribute: its value, and what is in it."""
+"""By the name of an attribute: its value, and its parts."""
 
 
 def homes(found: Iterable[object]) -> Iterator[ModuleType]:
@@ -69,7 +69,7 @@ def insides(module: ModuleType) -> Insides:
 
 
 def _tables_of(value: Any) -> Iterator[object]:
-    """Containers that are attributes of a class, and what is in them: who derives from one may be noted there."""
+    """Containers that are attributes of a class, and their items: derived classes may be recorded there."""
     for held in list(attributes(value).values()):
         if type(held) in _TABLES:
             yield held
@@ -77,7 +77,7 @@ def _tables_of(value: Any) -> Iterator[object]:
 
 
 def different(before: Insides, after: Insides) -> Iterator[str]:
-    """Without what is there for the first time and is a module, a class or a function: libraries import late."""
+    """Without new modules, classes and functions: libraries import late."""
     for key in before.keys() | after.keys():
         was, now = before.get(key), after.get(key)
         if was is None and now is not None and type(now[0]) in (ModuleType, FunctionType, type):
@@ -87,7 +87,7 @@ def different(before: Insides, after: Insides) -> Iterator[str]:
 
 
 def is_plain(value: Any, depth: int = 3) -> bool:
-    """Whether a picture of it will be the same for as long as it is: there is nothing in it that cannot be seen."""
+    """Whether a picture of it stays the same while it is unchanged: all of it can be inspected."""
     if value is None or type(value) in _FIXED or is_class(value):
         return True
     parts = parts_of(value)
@@ -96,7 +96,7 @@ def is_plain(value: Any, depth: int = 3) -> bool:
 
 
 def is_part(value: Any) -> bool:
-    """Whether a library may have it to keep something in: a container, or an instance with a dictionary."""
+    """Whether a library may use it to store something: a container, or an instance with a dictionary."""
     cls = type(value)
     if cls in _FIXED or is_class(value) or ModuleType in mro(cls) or "_member_map_" in attributes(cls):
         return False
@@ -106,7 +106,7 @@ def is_part(value: Any) -> bool:
 
 
 def parts_of(value: Any, most: int = LARGE) -> list[object]:
-    """Of a container, and of an instance with a dictionary."""
+    """The parts of a container, or of an instance with a dictionary."""
     if type(value) in _FIXED or is_class(value):
         return []
     return items_of(value, most) if is_container(value) else _attributes(value)
@@ -117,7 +117,7 @@ def is_container(value: object) -> bool:
 
 
 def items_of(value: Any, most: int = LARGE) -> list[object]:
-    """Of a container; none of one that has more."""
+    """The items of a container; empty for a larger one."""
     bases = mro(type(value))
     if dict in bases:
         return [*dict.keys(value), *dict.values(value)] if dict.__len__(value) <= most else []
@@ -128,7 +128,7 @@ def items_of(value: Any, most: int = LARGE) -> list[object]:
 def _attributes(value: object) -> list[object]:
     try:
         table = _dict_of(value, "__dict__")
-    except Exception:  # there is none, or a class has one of its own that raises what it likes
+    except Exception:  # there is none, or the class's own raises an error
         return []
     return [*table.keys(), *table.values()] if type(table) is dict else []
 

@@ -1,9 +1,9 @@
-"""Imported modules: which are the user's own, of which libraries it is known what they do, and which parts are
+"""Imported modules: which are the user's own, of which libraries the effects are known, and which submodules are
 imported.
 
-The user's own are files of the working directory, and modules that a cell has made itself. A package has its
-imported parts as attributes, whoever has imported them: `import xml.dom` binds the same object to `xml` as `import
-xml` does, and every later `xml.dom` depends on it.
+The user's own are files of the working directory, and modules that a cell has created. A package has its imported
+submodules as attributes, independent of the importer: `import xml.dom` binds the same object to `xml` as `import xml`
+does, and every later `xml.dom` depends on it.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def _installed_in(folder: str) -> list[str]:
     return [path if path.endswith((".py", *_COMPILED)) else f"{path}/" for path in paths]
 
 
-# As the path was when the first program of the jails began.
+# According to the path at the start of the first program of the jails.
 _OTHER_FOLDERS = tuple(_other_folders())
 _LIBRARIES = (*_STANDARD, *(path for folder in _OTHER_FOLDERS for path in _installed_in(folder)))
 
 
 class OwnModules:
-    """Modules that were there before the first cell are libraries. joining: some cells have run before this."""
+    """Modules that existed before the first cell are libraries. joining: some cells have already run."""
 
     def __init__(self, *, joining: bool = False) -> None:
         self.found: dict[str, ModuleType] = {}
         self.new = frozenset[str]()
-        """All dotted names that the latest look has found to be imported since the one before."""
+        """All dotted names that the latest look found newly imported."""
         ours = (each for each in _modules if each.partition(".")[0] in _OURS)
         self._seen = KnownModules(ours) if joining else KnownModules.imported()
         self._end = (0, None) if joining else _end()
@@ -86,7 +86,7 @@ class OwnModules:
                 self.found[dotted] = module
 
     def _is_users_kind(self, module: object, dotted: str) -> bool:
-        """Whether it is a plain module, or one of a class of the user's, which its own file may have made it."""
+        """Whether it is a plain module, or one of a user's class, which its own file may have set."""
         cls = type(module)
         if cls is ModuleType:
             return True
@@ -94,8 +94,8 @@ class OwnModules:
 
 
 def named_by(imports: Collection[str], imported: Iterable[str]) -> set[str]:
-    """Of modules that were imported, those that bring the others with them: packages and single modules, and what
-    `import a.b` and `from a import b` name. imports: what stands behind `import` and `from`.
+    """Of imported modules, those that bring the others with them: packages and single modules, and the modules in
+    `import a.b` and `from a import b`. imports: the names after `import` and `from`.
     """
     return {
         dotted
@@ -105,7 +105,7 @@ def named_by(imports: Collection[str], imported: Iterable[str]) -> set[str]:
 
 
 def imported_of(facts: Facts, own_modules: Collection[str]) -> set[str]:
-    """Modules of the user's that the code imports, or takes names of; and what is not imported yet, which may be."""
+    """The user's modules that the code imports, or takes names of; and imports that do not exist yet but may."""
     if "import_module" in facts.attributes | facts.loads:  # by a text, which may come from anywhere
         return {*own_modules}
     named = facts.imports | facts.submodules
@@ -113,12 +113,13 @@ def imported_of(facts: Facts, own_modules: Collection[str]) -> set[str]:
 
 
 def _end() -> tuple[int, str | None]:
-    """New names come last, so a look there tells whether there are any, and writes to no other. See KnownModules."""
+    """New names come last, so a look there shows whether there are any without writing to other objects. See
+    KnownModules."""
     return len(_modules), next(reversed(_modules), None)
 
 
 def _is_main(module: ModuleType) -> bool:
-    """The namespace itself, which is known by its names. `multiprocessing` enters it as `__mp_main__`, too."""
+    """Whether it is the namespace itself. `multiprocessing` enters it as `__mp_main__`, too."""
     return module is _modules.get("__main__")
 
 
@@ -131,9 +132,9 @@ def _is_own(module: ModuleType) -> bool:
 
 
 def _is_of_extension(dotted: str) -> bool:
-    """Whether an extension of a library has made the module, which then has neither a file nor a specification.
+    """Whether an extension of a library has created the module, which then has neither a file nor a spec.
 
-    Whoever makes one by hand puts something of his own there.
+    A module that a user creates by hand contains the user's own objects.
     """
     parent, _, last = dotted.rpartition(".")
     home, module = _modules.get(parent), _modules[dotted]
@@ -148,7 +149,7 @@ def _is_of_extension(dotted: str) -> bool:
 
 
 def _is_made_by(library: str, value: object) -> bool:
-    """Whether it is a class of a library, without code of anybody else's, or an instance of one."""
+    """Whether it is a class of that library, without other code, or an instance of one."""
     cls = value if is_class(value) else type(value)
     assert isinstance(cls, type)
     functions = [each for each in attributes(cls).values() if type(each) is FunctionType]
@@ -163,7 +164,7 @@ def is_of_library(path: str) -> bool:
 
 
 def path_in_library(path: str) -> str | None:
-    """A library's file from its package on; None for what is no library's."""
+    """The path of a library's file, starting with its package; None for other files."""
     starts = [path.rpartition(site)[2] for site in _SITE if site in path]
     if starts:
         return starts[0]
@@ -178,16 +179,16 @@ _KNOWN: Final = frozenset(
      "scipy", "seaborn", "six", "sklearn", "statsmodels", "sympy", "torch", "tqdm", "typing_extensions",
      "xxhash")
 )  # fmt: skip
-"""Those that look at no file but those that their caller names, which is noticed, and ask no database otherwise."""
+"""Libraries that open only files that their caller names, which is noticed, and query no database otherwise."""
 
 
 def is_unknown(library: str) -> bool:
-    """Whether it is installed, and nobody knows here what it does by itself."""
+    """Whether it is installed, and its own effects are not known."""
     top = library.partition(".")[0]
     if top in sys.stdlib_module_names or top in _KNOWN:
         return False
     module = _modules.get(top)
-    # Whoever asks a module for what it does not have calls its `__getattr__`, which may be a user's.
+    # Getting a missing attribute of a module calls its `__getattr__`, which may be a user's.
     place = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     return type(place) is str and is_of_library(place) and "cenote_" not in top
 
@@ -205,9 +206,9 @@ def version(dotted: str) -> Version:
 
 
 def spoken_of(facts: Facts, namespace: Mapping[str, object], own_modules: Set[str]) -> Iterator[str]:
-    """Dotted names of modules that the code looks for as attributes of their packages, whether or not they are there.
+    """Dotted names of modules that the code looks up as attributes of their packages, whether or not they exist.
 
-    Packages that import what they are asked for are left out: there it makes no difference.
+    Packages that import attributes on demand are left out: there it makes no difference.
     """
     for chain in facts.chains:
         first, *rest = chain.rstrip("()=").split(".")

@@ -1,4 +1,4 @@
-"""What steps have set on modules and classes of libraries, and in them: state that every later step may meet."""
+"""What steps have set on modules and classes of libraries, and in them: state that any later step may use."""
 
 from __future__ import annotations
 
@@ -50,40 +50,40 @@ _SETTING: Final = frozenset(
     ("setattr", "delattr", "__dict__", "vars", "__setattr__", "update", "register", "reload", "patch")
 )
 _BY_NAME: Final = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
-"""Of those, what sets attributes whose names the code need not say."""
+"""Those that set attributes whose names need not be in the code."""
 
 _modules = sys.modules
 _MISSING: Final = object()
 
 _FUTURE: Final = "__future__"
-"""Whose features hold for all cells behind the one that imports them."""
+"""Its features hold for all cells after the one that imports them."""
 
 _ELSEWHERE: Final = frozenset(
     (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
      ("logging", "_handlerList"), ("matplotlib", "rcParams"), ("matplotlib.pyplot", "rcParams"))
 )  # fmt: skip
-"""What changes as hidden state does, or is seen otherwise."""
+"""State that is tracked as hidden state, or elsewhere."""
 
 _GIVING_NEW: Final = frozenset(("builtins", "copy", "logging", "json"))
-"""What functions of theirs give is nobody else's, or hidden state."""
+"""Libraries whose functions return new objects, or hidden state."""
 
 _OF_ANY_STEP: Final = frozenset(("warnings", "signal", "asyncio"))
-"""Libraries that call back whoever runs a step."""
+"""Libraries that may call the user's functions during any step."""
 
 _SPOKEN_OF: Final = 100_000
-"""Items of a table of a library's that code speaks of itself; what is larger is not compared."""
+"""Items of a library's table that the code names; larger ones are not compared."""
 
 _SET_BY_ATTRIBUTES: Final = frozenset(("pandas", "decimal", "os", "matplotlib", "matplotlib.pyplot"))
-"""What is set on objects of theirs is hidden state."""
+"""Attributes set on their objects are hidden state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """What a step may set. tables: library objects by their dotted name, with the attributes that they had.
+    """What a step may set. tables: library objects by their dotted name, with their former attributes.
 
-    containers: by that name and the attribute's, with the items that they had. modules: those that it calls into.
-    parts: what has no need to be spoken of, since the user's names lead to it, by its id. imported: the modules that
-    were there, where the code may set something on one.
+    containers: by that name and the attribute's, with their former items. modules: those that it calls into. parts:
+    objects that the user's names lead to, so that code need not name them, by id. imported: the modules that were
+    there, if the code may set something on one.
     """
 
     tables: dict[str, tuple[object, dict[str, object]]] = field(default_factory=dict)
@@ -104,12 +104,12 @@ class LibraryPart:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is pickled by its content in any case."""
+        """Whether it is always pickled by its content."""
         return type(self.value) in (dict, list, set)
 
     @property
     def is_seen(self) -> bool:
-        """Whether what changes in it is hidden state."""
+        """Whether changes in it are hidden state."""
         return (self.dotted, self.key) in _ELSEWHERE or self.dotted in _SET_BY_ATTRIBUTES
 
     def items(self) -> list[object]:
@@ -117,7 +117,7 @@ class LibraryPart:
 
 
 class MetInLibraries(Protocol):
-    """What a step can get at without speaking of it: by the names of modules, and classes by their ids."""
+    """What a step can reach without naming it: modules by name, and classes by id."""
 
     packages: frozenset[str]
     classes: dict[int, type]
@@ -125,7 +125,7 @@ class MetInLibraries(Protocol):
 
 
 def _with_beneath(libraries: Set[str]) -> Set[str]:
-    """And what steps that use them may meet of others."""
+    """Adds what steps that use these libraries may reach in others."""
     if duckdb_connections.is_met(libraries):
         libraries |= {key_of(DATABASES)}
     return libraries if libraries <= QUIET else libraries | {"logging"}
@@ -139,32 +139,33 @@ class Monkeypatches:
         self._classes = Classes()
         self.found: dict[str, tuple[object, set[str]]] = {}
         self._unseen: dict[str, str] = {}
-        """Of libraries in which something was set that cannot be looked at: stands for all of that."""
+        """Libraries in which something was set that cannot be inspected, with a version for all of that."""
         self._called = set[str]()
-        """Libraries that are found for whom they call only."""
+        """Libraries that are recorded only because they call the user's functions."""
         self._by_origin = set[str]()
-        """Of those, what a comparison has found: the same step makes the same of them."""
+        """Of those, the ones that a comparison has found: the same step gives them the same state."""
         self._features = frozenset[str]()
         self.replaced = set[tuple[str, str]]()
-        """Of what was set, by the same name and the attribute's, what is another object than the library had."""
+        """Attributes that were replaced by another object, by the same name and the attribute's."""
         self.altered = dict[tuple[str, str], object]()
-        """Objects of modules in which something is otherwise that cannot be looked at, by the same."""
+        """Module attributes whose object has changed in a way that cannot be inspected, by the same key."""
         self.set_on = set[tuple[str, str, str]]()
         """Attributes of such objects that were set: the module, the object's name there, and the attribute's."""
         self.met: dict[int, LibraryPart] = {}
-        """By their ids: objects of libraries that code has spoken of, and that a user's name may lead to."""
+        """By id: objects of libraries that code has named, and that a user's name may lead to."""
 
     @property
     def version(self) -> Version:
-        """Of LIBRARIES."""
+        """The version of LIBRARIES."""
         return Version(xxhash.xxh3_64_hexdigest(repr(sorted(self.found.keys() - self._called)).encode()))
 
     def roots(self, libraries: Set[str]) -> set[Location]:
-        """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
+        """What any step may use, or one that uses these libraries: functions that they call matter only to their
+        users."""
         return self._roots_among(_with_beneath(libraries) | _OF_ANY_STEP)
 
     def further_roots(self, libraries: Set[str]) -> set[Location]:
-        """As `roots`, where nothing has run since it was asked: what any step may meet is known from there."""
+        """Like `roots`, if nothing has run since its last call: what any step may use is known from there."""
         return self._roots_among(_with_beneath(libraries))
 
     def _roots_among(self, libraries: Set[str]) -> set[Location]:
@@ -175,7 +176,7 @@ class Monkeypatches:
         return {module(each) for each in self.found if each not in self._called or each in libraries}
 
     def before(self, facts: Facts, met: MetInLibraries, own_modules: Mapping[str, ModuleType]) -> Before:
-        """Looks at what code that sets attributes can get at by its names, and by what those hold."""
+        """Looks at what code that sets attributes can reach by its names, and at the content of that."""
         containers = {
             place: items_of(held, _SPOKEN_OF) for place, _, held in self._containers(facts, own_modules)
         }
@@ -199,7 +200,7 @@ class Monkeypatches:
         return Before(tables=tables, containers=containers, modules=modules, parts=parts, imported=imported)
 
     def _called_by(self, facts: Facts) -> Iterator[object]:
-        """What may be a module of a library that the code calls into, or a function or a class of one."""
+        """Objects that may be a module of a library that the code calls into, or a function or a class of one."""
         for owner in {chain.rstrip("()=").rpartition(".")[0] for chain in facts.chains}:
             yield self._resolve(owner)
         yield from map(self._namespace.get, facts.loads)
@@ -217,8 +218,8 @@ class Monkeypatches:
                 yield from mro(type(self._namespace[variable]))
 
     def _within(self, facts: Facts) -> Iterator[object]:
-        """Classes and modules that the code may get from modules that it has or imports, whatever it calls them: an
-        alias that the same code binds leads nowhere before it runs."""
+        """Classes and modules that the code may get from modules that it has or imports, under any name: an alias
+        that the same code binds does not exist before it runs."""
         loaded = (self._namespace.get(each) for each in facts.loads)
         waiting = [each for each in (*loaded, *map(_modules.get, facts.imports)) if each is not None]
         waiting = [each for each in waiting if is_module(each) or is_class(each)]
@@ -235,7 +236,7 @@ class Monkeypatches:
     def _containers(
         self, facts: Facts, own_modules: Mapping[str, ModuleType]
     ) -> Iterator[tuple[tuple[str, str], object, Any]]:
-        """Lists, sets and dictionaries that are attributes of libraries, and that the code speaks of."""
+        """Lists, sets and dictionaries that are attributes of libraries, and that the code names."""
         for chain in facts.chains:
             owner, _, key = chain.rpartition(".")
             if owner and is_container(held := self._resolve(chain)):
@@ -247,10 +248,10 @@ class Monkeypatches:
     def after(
         self, before: Before, facts: Facts, met: MetInLibraries, own_modules: Mapping[str, ModuleType]
     ) -> set[str]:
-        """Notes what is another object now, and what the code has certainly set, though it be to the same value.
+        """Records what is another object now, and what the code has certainly set, even if to the same value.
 
-        Modules do not count: libraries import parts of themselves late. Gives the names of libraries which may have
-        been handed anything.
+        Modules do not count: libraries import their submodules late. Returns the names of libraries which may have
+        been given any object.
         """
         unseen = self._after_calls(facts, met.packages, own_modules) | self._inside(before)
         unseen |= self._on_results(facts, own_modules) | self._on_parts(before)
@@ -284,8 +285,8 @@ class Monkeypatches:
     def _on_new(
         self, before: Before, facts: Facts, met: MetInLibraries, own_modules: Mapping[str, ModuleType]
     ) -> set[str]:
-        """Notes what was set on modules and classes that the same code has imported for the first time: nobody knows
-        what they had before."""
+        """Records what was set on modules and classes that the same code has imported for the first time: their
+        former state is unknown."""
         by_name = not _BY_NAME.isdisjoint(facts.loads | facts.attributes)
         unseen = set[str]()
         for target in self._targets(facts, met) if facts.sets or by_name else ():
@@ -329,7 +330,8 @@ class Monkeypatches:
         return dotted
 
     def _on_results(self, facts: Facts, own_modules: Mapping[str, ModuleType]) -> set[str]:
-        """Notes libraries whose functions have given something that was set something on: it may be their own."""
+        """Records libraries whose functions returned an object on which something was set: it may be the library's
+        own."""
         if not facts.on_results:
             return set()
         found = map(self._resolve, facts.chains)
@@ -345,7 +347,7 @@ class Monkeypatches:
         return unseen
 
     def _meet(self, facts: Facts, own_modules: Mapping[str, ModuleType]) -> None:
-        """Remembers what the code has taken from libraries: it may be known by another name from now on."""
+        """Remembers what the code has taken from libraries: it may have another name from now on."""
         taken = {chain.removesuffix("()") for chain in facts.chains} | facts.submodules
         if facts.star:
             modules = {each: _modules.get(each) for each in facts.imports}
@@ -363,20 +365,20 @@ class Monkeypatches:
                     self.met[id(held)] = LibraryPart(dotted=dotted, home=home, key=key, value=held)
 
     def meet(self, dotted: str, key: str) -> object:
-        """What a library has under this name, from now on known by whatever name. Raises KeyError, ImportError."""
+        """The object of a library with this name, from now on known under any name. Raises KeyError, ImportError."""
         home = importlib.import_module(dotted)
         held = vars(home)[key]
         self.met[id(held)] = LibraryPart(dotted=dotted, home=home, key=key, value=held)
         return held
 
     def parts(self) -> dict[int, LibraryPart]:
-        """Those that their libraries still have."""
+        """Objects that their libraries still have."""
         return {
             each: part for each, part in self.met.items() if _table(part.home).get(part.key) is part.value
         }
 
     def _on_parts(self, before: Before) -> set[str]:
-        """Notes libraries of which something was changed by a name of the user's."""
+        """Records libraries whose objects were changed through a name of the user's."""
         unseen = set[str]()
         for each, was in before.parts.items():
             part = self.met[each]
@@ -390,7 +392,7 @@ class Monkeypatches:
         return unseen
 
     def _inside(self, before: Before) -> set[str]:
-        """Notes what modules that were called into have otherwise than before."""
+        """Records differences in modules that were called into."""
         unseen = set[str]()
         for dotted, (target, was) in before.modules.items():
             now = insides(target)
@@ -424,7 +426,7 @@ class Monkeypatches:
         return unseen
 
     def changed(self, changes: LibraryChanges) -> None:
-        """What a comparison of libraries has found. Only their users meet what they keep for themselves."""
+        """Records what a comparison of libraries has found. Their own state matters only to their users."""
         for library in changes.changed:
             self.changed_inside(library, inside(library))
             self._by_origin.add(key_of(inside(library)))
@@ -439,19 +441,19 @@ class Monkeypatches:
         return kind_of(location) == "module" and key_of(location) in self._by_origin
 
     def changed_inside(self, library: str, part: Location) -> None:
-        """It has something of its own that nobody can look at, which only those meet who use it."""
+        """Records a change of the library's own state, which cannot be inspected, and matters only to its users."""
         self._keys(key_of(part), _modules.get(library))
         self._called.add(key_of(part))
         self._unseen[key_of(part)] = fresh()
 
     def _keys(self, dotted: str, target: object) -> set[str]:
-        """The attributes that were set on it, for one more."""
+        """The set of attributes that were set on it, to add another one."""
         self._called.discard(dotted)
         return self.found.setdefault(dotted, (target, set()))[1]
 
     def noted(self) -> dict[str, tuple[object, frozenset[str], bool]]:
-        """By dotted name: what was set on, which attributes were, and whether more inside it may have been. Without
-        what is known for whom it calls only, and features of the compiler."""
+        """By dotted name: the object, its attributes that were set, and whether more inside it may have been. Without
+        libraries that are recorded only for their calls, and features of the compiler."""
         return {
             dotted: (target, frozenset(keys), dotted in self._unseen)
             for dotted, (target, keys) in self.found.items()
@@ -459,7 +461,7 @@ class Monkeypatches:
         }
 
     def set_there(self) -> Iterator[tuple[str, object, str]]:
-        """What was set, and where: a dotted name, what has it, and the name of an attribute."""
+        """What was set, and where: a dotted name, the object, and the name of an attribute."""
         for dotted, (target, keys) in self.found.items():
             yield from ((dotted, target, key) for key in sorted(keys))
         yield from ((dotted, target, key) for (dotted, key), target in self.altered.items())
@@ -469,18 +471,18 @@ class Monkeypatches:
         return frozenset(dotted.partition(".")[0] for dotted in self._unseen if dotted in _modules)
 
     def changed_unseen(self, library: str) -> None:
-        """Something was set in it that cannot be looked at, as a former process has seen."""
+        """Records that something was set in it that cannot be inspected, as a former process has seen."""
         self._keys(library, _modules[library])
         self._unseen[library] = fresh()
 
     def note(self, dotted: str, target: object, key: str, *, replaced: bool) -> None:
-        """This was set on it, as a former process has seen."""
+        """Records that this attribute was set, as a former process has seen."""
         self._keys(dotted, target).add(key)
         if replaced:
             self.replaced.add((dotted, key))
 
     def values(self, dotted: str) -> dict[str, object]:
-        """The attributes that were set, as they are now."""
+        """The current values of the attributes that were set."""
         target, keys = self.found[dotted]
         table = _table(target)
         values = {key: table[key] for key in sorted(keys) if key in table}
@@ -512,7 +514,7 @@ class Monkeypatches:
 
 
 def _is_wrapped(was: object, now: object) -> bool:
-    """Whether a library has put a function of its own around its method, as on the first use of a class."""
+    """Whether a library has wrapped its method in a function of its own, as on the first use of a class."""
     if type(was) is not FunctionType or type(now) is not FunctionType or not now.__closure__:
         return False
     ours = now.__module__ == was.__module__ and is_of_library(now.__code__.co_filename)
@@ -520,12 +522,13 @@ def _is_wrapped(was: object, now: object) -> bool:
 
 
 def _same(before: list[object] | None, after: list[object]) -> bool:
-    """Of a library that was imported meanwhile nobody knows what it had."""
+    """False for a library that was imported meanwhile, since its former state is unknown."""
     return before is not None and len(before) == len(after) and all(map(is_, before, after))
 
 
 def _is_of_the_worker(value: object) -> bool:
-    """As the `asyncio.run` that can be called in a cell that awaits, which is set when the first one does."""
+    """Whether it is the worker's, such as the `asyncio.run` for cells that await, which is set when the first one
+    does."""
     if type(value) is not FunctionType:
         return False
     home = str(value.__globals__.get("__name__", ""))
