@@ -24,7 +24,7 @@ KINDS = {
 
 
 def main(words: list[str]) -> None:
-    """Each kind is imported only when it runs: one measures without what the other one needs."""
+    """Each kind is imported only when it runs, so that one benchmark does not need another's dependencies."""
     if words and words[0] in KINDS:
         run(words[0], words[1:])
         return

@@ -19,11 +19,11 @@ from benchmarks.runtime.contender import CellFailedError
 START_LIMIT = 120.0
 CELL_LIMIT = 600.0
 LOOK_AGAIN = 0.002
-"""Seconds between two looks whether a kernel that was told to crash has done so."""
+"""Seconds between two checks whether a kernel has crashed."""
 
 
 class Kernel:
-    """python: whose ipykernel it is. environment: added to that of this process. folder: where it works."""
+    """python: the interpreter with ipykernel. environment: added to that of this process. folder: working folder."""
 
     def __init__(
         self, python: str, environment: Mapping[str, str] | None = None, folder: str | None = None
@@ -40,7 +40,7 @@ class Kernel:
         self._one_cell_at_a_time = threading.Lock()
 
     def execute(self, code: str, *, silent: bool = False) -> str:
-        """What the cell printed. silent: not as a cell of the notebook: no hook runs. Raises CellFailedError."""
+        """What the cell printed. silent: not run as a notebook cell, so no hook runs. Raises CellFailedError."""
         printed: list[str] = []
 
         def collect(message: dict[str, dict[str, str]]) -> None:
@@ -55,7 +55,7 @@ class Kernel:
         return "".join(printed)
 
     def crash(self, code: str) -> None:
-        """Send a cell that ends the kernel's process; return when that has ended."""
+        """Send a cell that ends the kernel's process; return when the process has ended."""
         self.client.execute(code)
         while self._manager.is_alive():
             time.sleep(LOOK_AGAIN)

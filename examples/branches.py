@@ -18,7 +18,7 @@ LIMIT = 20
 
 
 def packing_model() -> ScriptedModel:
-    """Packs greedily, in another order of the weights in each branch."""
+    """Packs greedily, in a different order of the weights in each branch."""
     orders = itertools.cycle(["weights", "sorted(weights)", "sorted(weights)[::-1]", "weights[::-1]"])
 
     def answer(messages: Sequence[Message]) -> str:
@@ -35,13 +35,13 @@ def packing_model() -> ScriptedModel:
 
 
 def full(state: FinalState) -> float:
-    """How much is packed; nothing where that is too much, or was not there."""
+    """The packed weight; zero if it exceeds the limit or is missing."""
     packed = state.retrieve("packed")
     return float(sum(packed)) if sum(packed) <= LIMIT and set(packed) <= set(WEIGHTS) else 0.0
 
 
 async def main() -> None:
-    """Prints all scores, and what is in the runtime that was kept."""
+    """Prints all scores, and the variables of the runtime that was kept."""
     with PythonRuntime(variables=[Variable("weights", WEIGHTS), Variable("limit", LIMIT)]) as runtime:
         agent = CaveAgent(packing_model(), runtime)
         response = await agent.branch("Pack as much as you can.", n=4, score=full)

@@ -1,7 +1,8 @@
-"""One table of 200 MB in one runtime, worked on by five clients in turn, without a copy; then one of them goes back.
+"""Five clients in turn work on one table of 200 MB in one runtime, without a copy; then one of them rolls back.
 
-The E2B SDK makes it, and an MCP client, a Jupyter client, HTTP and gRPC each add a column. Each step has its door on
-record. Needs `pip install 'cenote[platform,http,mcp,jupyter,data]' e2b-code-interpreter`, and a platform:
+The E2B SDK makes it, and an MCP client, a Jupyter client, HTTP and gRPC each add a column. The record names the
+interface of each step. Needs `pip install 'cenote[platform,http,mcp,jupyter,data]' e2b-code-interpreter` and a
+platform:
 
     cenote up --without-ray
     python examples/doors.py [--address HOST:PORT] [--http URL] [--token TOKEN]
@@ -34,7 +35,7 @@ place = df["amount"].to_numpy().ctypes.data
 df["amount"].nbytes
 """
 COLUMN = 'df["{door}"] = 1\ndf["amount"].to_numpy().ctypes.data == place'
-"""The value says whether the numbers still lie where they did."""
+"""The value shows whether the numbers are still at the same address."""
 
 
 def main() -> None:

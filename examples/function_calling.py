@@ -1,4 +1,4 @@
-"""Functions as tools: they run in the agent's jail, on variables that last from one request to the next."""
+"""Functions as tools: they run in the agent's jail, on variables that persist between requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A database that stays here: the jail has no file and no connection of it, only two functions that run here.
+"""A database that stays in this process: the jail has no access to it except two functions that run here.
 
-`host=True` makes a function such a door. What passes is what the function lets through: here, reading orders
-and cancelling one that has not been shipped.
+`host=True` makes a function such an interface. Only the function decides what passes: here, reading orders and
+cancelling one that has not been shipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for order in orders:
 
 
 class Shop:
-    """Orders in SQLite. The credentials of a real database would be here too, out of the jail's reach."""
+    """Orders in SQLite. The credentials of a real database would be here too, where the jail cannot reach them."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)

@@ -1,6 +1,6 @@
-"""A dataset larger than a jail: the agent tries functions on a few rows, and sends them over all.
+"""A dataset larger than a jail: the agent tries functions on a few rows, and applies them to all.
 
-Ray moves the blocks; each is worked on in a jail, and of the rows only what the agent prints goes through the model.
+Ray moves the blocks; each is processed in a jail, and only the rows that the agent prints reach the model.
 
 python examples/large_dataset.py [--model MODEL]
 """
@@ -54,7 +54,7 @@ print(means)
 
 
 def readings(first: int, rows: int) -> pa.Table:
-    """Of three stations in turn. One in 150,000 has a text where the number should be."""
+    """Readings of three stations in turn. One in 150,000 has a text instead of the number."""
     numbers = range(first, first + rows)
     celsius = [
         "broken" if number % 150_000 == 100 else f"{10 + number % 3 + number % 10 / 10:.1f}"
@@ -66,7 +66,7 @@ def readings(first: int, rows: int) -> pa.Table:
 
 
 async def main() -> None:
-    """Prints what the agent's functions made of all rows, and how much of that its model has read."""
+    """Prints the results of the agent's functions on all rows, and how much of that its model has read."""
     ray.init(
         ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
     )
@@ -74,7 +74,7 @@ async def main() -> None:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     blocks = [
         readings(first, BLOCK) for first in range(0, ROWS, BLOCK)
-    ]  # of yours: ray.data.read_parquet("s3://...")
+    ]  # with your own data: ray.data.read_parquet("s3://...")
     datasets = Datasets(
         {"readings": ray.data.from_arrow(blocks)}, sandbox=SandboxPolicy(memory="512MiB"), jails=1
     )

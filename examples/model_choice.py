@@ -1,7 +1,7 @@
-"""Which model an example talks to: yours with `--model NAME` (or CENOTE_MODEL), else a script.
+"""The model that an example uses: yours with `--model NAME` (or CENOTE_MODEL), else a script.
 
 A scripted model answers with the given texts in order. The code in them runs for real, in a real jail; only
-the thinking is canned. Names are LiteLLM's, such as `openai/gpt-5` or `anthropic/claude-sonnet-5`; the key
+the model is scripted. Names are LiteLLM's, such as `openai/gpt-5` or `anthropic/claude-sonnet-5`; the key
 comes from the environment variable that LiteLLM knows for the provider, such as OPENAI_API_KEY.
 """
 

@@ -1,6 +1,6 @@
-"""Agents as variables: an orchestrator hands data to two others and collects what they made of it.
+"""Agents as variables: an orchestrator passes data to two others and collects their results.
 
-Each agent has a jail of its own. Values go from jail to jail; no model's context ever holds the data.
+Each agent has its own jail. Values go from jail to jail; no model's context ever holds the data.
 """
 
 from __future__ import annotations

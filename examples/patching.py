@@ -1,6 +1,6 @@
-"""An agent mends one step of an analysis. What does not depend on it is kept; the model reads only what is different.
+"""An agent repairs one step of an analysis. Independent results are kept; the model reads only what differs.
 
-Writing the steps anew would have cost the model all of their code again.
+Writing all steps again would cost the model all of their code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCRIPT = [
     "```python\nchecks = [sum(range(100_000)) for _ in regions]\nprint('checked', regions)\n```",
     "```python\ntotals = {r: sum(amount(o) for o in orders if o['region'] == r) for r in regions}\n"
     "print(totals)\n```",
-    # What the model was shown says which step `amount` is from.
+    # The text shown to the model says which step `amount` is from.
     "There is no gross amount; net and tax make it.\n"
     "```patch\nfunction amount: orders have net and tax\n<<<<<<< SEARCH\nreturn order['gross']\n=======\n"
     "return order['net'] + order['tax']\n>>>>>>> REPLACE\n```",

@@ -1,4 +1,4 @@
-"""A module, its tests and its documents: an agent changes one function, and only what that concerns is made again.
+"""A module, its tests and its documents: an agent changes one function, and only its dependents are made again.
 
 python examples/portfolio.py
 """
@@ -82,7 +82,7 @@ ARTIFACTS = [
 
 
 def show(result: BuildResult, runtime: PythonRuntime) -> None:
-    """What was made again, and what was spared."""
+    """What was made again, and what was skipped."""
     print(f"--- {result.status}; was out of date: {', '.join(result.rebuilt) or 'nothing'}")
     print(
         f"tests: {len(result.ran)} of {len(result.tests)} run, spared: {', '.join(result.spared) or 'none'}"

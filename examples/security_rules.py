@@ -1,7 +1,7 @@
 """Rules give a model early feedback: code that they refuse does not run, and the model reads why.
 
-They are advice, not the wall. The wall is the jail: without any rule, the same code would find no file of
-yours, no network and no process but its own.
+They are advice, not isolation. The jail isolates: without any rule, the same code would find no file of yours, no
+network and no process but its own.
 """
 
 from __future__ import annotations

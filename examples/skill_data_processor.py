@@ -1,7 +1,7 @@
-"""A skill: instructions that a model reads, and functions that it gets, only when it needs them.
+"""A skill: instructions that a model reads and functions that it gets only when it needs them.
 
-Until then the prompt holds one line about the skill. `activate_skill` returns the text of SKILL.md and
-injects what `injection.py` exports.
+Until then the prompt holds one line about the skill. `activate_skill` returns the text of SKILL.md and injects what
+`injection.py` exports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events while an agent works: what it says, the code it runs, what came of it."""
+"""Events while an agent works: its text, the code it runs, and the results."""
 
 from __future__ import annotations
 

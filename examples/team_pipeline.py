@@ -1,7 +1,7 @@
-"""Twenty agents, one after the other, each in a jail of its own: an array goes down the line by reference.
+"""Twenty agents in sequence, each in its own jail: an array is passed on by reference.
 
-Prompts carry names, types and shapes only; the program prints how much went which way. All calls draw on one budget,
-which each reserves from before it is made.
+Prompts carry names, types and shapes only; the program prints how much data went through prompts and how much did
+not. All calls share one budget, which each reserves from before it is made.
 """
 
 from __future__ import annotations

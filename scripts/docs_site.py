@@ -1,7 +1,7 @@
 """Hooks of mkdocs for `make docs`: which files are pages of the site, and the pages of the API reference.
 
-A page keeps the path that it has in the repository, so that its relative links are right on the site, too. What is
-linked to and is no page is copied beside the pages; a folder is linked to by its README.md, or named without a link.
+A page keeps its path in the repository, so that its relative links are right on the site, too. Linked files that are
+not pages are copied; a link to a folder becomes one to its README.md, or plain text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULES: Final = (
     "cenote.skills",
     "cenote.team",
 )
-"""The public modules, each of which has a page of the reference."""
+"""The public modules, each with a page of the reference."""
 LINK: Final = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
 
 FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -42,7 +42,7 @@ INDENTED: Final = re.compile(r"^  (?=\S)", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lists the pages of the reference and the decisions where the navigation leaves a place for them."""
+    """Lists the pages of the reference and the decisions at their places in the navigation."""
     decisions = sorted(
         path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/decisions").glob("[0-9]*.md")
     )
@@ -55,7 +55,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages under their paths of the repository, what they link to, and the reference."""
+    """The pages under their repository paths, the files they link to, and the reference."""
     documents = Path(config.docs_dir)
     found = {path.relative_to(ROOT).as_posix() for pattern in PAGES for path in ROOT.glob(pattern)}
     found |= {path.relative_to(ROOT).as_posix() for page in set(found) for path in _linked(ROOT / page)}
@@ -77,7 +77,7 @@ def _linked(page: Path) -> list[Path]:
 
 
 def on_page_markdown(markdown: str, page: Page, **_rest: object) -> str:
-    """Links to folders, which a site does not have, and lists in lists, which Python's Markdown indents by four."""
+    """Rewrites links to folders, which a site does not have, and nested lists, which Markdown indents by four."""
     folder = (ROOT / page.file.src_uri).parent
 
     def link(match: re.Match[str]) -> str:
@@ -87,5 +87,5 @@ def on_page_markdown(markdown: str, page: Page, **_rest: object) -> str:
         index = f"{path.rstrip('/')}/README.md"
         return f"[{text}]({index})" if (folder / index).is_file() else text
 
-    parts = FENCE.split(LINK.sub(link, markdown))  # every second one is a fence
+    parts = FENCE.split(LINK.sub(link, markdown))  # every second part is a fence
     return "".join(part if number % 2 else INDENTED.sub("    ", part) for number, part in enumerate(parts))

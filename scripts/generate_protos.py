@@ -1,4 +1,4 @@
-"""Generates the Python code of `protos/cenote_proto/v1/*.proto`, or checks that the committed code is fresh.
+"""Generates the Python code of `protos/cenote_proto/v1/*.proto`, or checks that the committed code is up to date.
 
     python scripts/generate_protos.py            writes the generated files beside their sources
     python scripts/generate_protos.py --check    exit status 1, and a list, when one differs
@@ -22,7 +22,7 @@ PACKAGE = Path("cenote_proto/v1")
 
 
 def generate(target: Path) -> None:
-    """Writes the `.py` and `.pyi` of each source into `target`. Raises SystemExit when protoc refuses one."""
+    """Writes the `.py` and `.pyi` of each source into `target`. Raises SystemExit when protoc rejects one."""
     sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / PACKAGE).glob("*.proto"))
     if not sources:
         return
@@ -43,7 +43,7 @@ def generate(target: Path) -> None:
 
 
 def stale(fresh: Path) -> list[str]:
-    """Generated files that differ between `fresh` and the tree, missing and orphaned ones included."""
+    """Generated files that differ between `fresh` and the tree, including missing and orphaned ones."""
     names = {path.relative_to(base) for base in (fresh, ROOT) for path in (base / PACKAGE).glob("*_pb2*.py*")}
     return sorted(str(name) for name in names if _text(fresh / name) != _text(ROOT / name))
 

@@ -1,4 +1,4 @@
-"""Writes what comes from the table of metrics, or checks that it is fresh: `docs/operations.md`, Grafana's dashboard.
+"""Writes what is made from the table of metrics, or checks it: `docs/operations.md` and Grafana's dashboard.
 
     python scripts/monitoring.py            writes them
     python scripts/monitoring.py --check    exit status 1 when one differs
@@ -106,7 +106,7 @@ PANELS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     ("Versions", "cenote_build_info", "{{version}}", "short"),
 )
-"""Titles, queries, legends and units. A query with `{q}` is asked for two quantiles."""
+"""Titles, queries, legends and units. A query with `{q}` is run for two quantiles."""
 
 
 def fresh_page(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes the tables of options in `docs/options.md` from their definitions, or checks that they are fresh.
+"""Writes the tables of options in `docs/options.md` from their definitions, or checks them.
 
     python scripts/option_tables.py            writes them
     python scripts/option_tables.py --check    exit status 1 when one differs
@@ -43,7 +43,7 @@ PLACE: Final = re.compile(r"(<!-- options (\w+) -->\n).*?(<!-- end -->)", re.DOT
 
 
 def fresh(text: str) -> str:
-    """The page with each of its tables as its definitions have it now."""
+    """The page with each table as its definitions give it now."""
     return PLACE.sub(lambda place: f"{place[1]}{table(KINDS[place[2]])}{place[3]}", text)
 
 

@@ -1,6 +1,6 @@
-"""Prints figures of the source tree: `python scripts/source_figures.py`. The tests of the layout hold most of them.
+"""Prints figures of the source tree: `python scripts/source_figures.py`. The layout tests check most of them.
 
-A module's importers are the modules of the sources that import it anywhere; an entry point has none.
+A module's importers are the source modules that import it anywhere; an entry point has none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = {"cenote": "platform", "cenote_worker": "workers", "cenote_security": "security"}
 
 SMALL: Final = 120
-"""Lines below which a module with one importer belongs into that importer, or beside others of its subject."""
+"""Lines below which a module with one importer belongs in that importer, or with others of its subject."""
 
 FULL: Final = 15
-"""Modules that a folder holds at most, beside its `__init__`."""
+"""Most modules in a folder, besides its `__init__`."""
 
 VAGUE: Final = re.compile(r"\b(whoever|nobody|somebody)\b", re.IGNORECASE)
 """Words for which the text should name the role: the caller, the owner, a client."""
@@ -53,7 +53,7 @@ class Module:
 
     @property
     def header(self) -> int:
-        """Lines up to the end of the last of the imports with which it begins: its docstring and its imports."""
+        """Lines up to the end of the last of the leading imports: the docstring and the imports."""
         end = 0
         for statement in self.tree.body:
             if not isinstance(statement, (ast.Expr, ast.Import, ast.ImportFrom)) and not _is_guard(statement):
@@ -63,7 +63,7 @@ class Module:
 
     @property
     def classes(self) -> list[str]:
-        """Public ones, at its top level."""
+        """Public classes at the module's top level."""
         named = [each.name for each in self.tree.body if isinstance(each, ast.ClassDef)]
         return [name for name in named if not name.startswith("_")]
 
@@ -73,7 +73,7 @@ def _is_guard(statement: ast.stmt) -> bool:
 
 
 class Sources:
-    """All modules that are written by hand, with who imports whom."""
+    """All hand-written modules, with their imports of each other."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.modules: dict[str, Module] = {}
@@ -105,7 +105,7 @@ class Sources:
         ]
 
     def folders(self) -> Counter[str]:
-        """How many modules each folder holds, beside its `__init__`."""
+        """Number of modules in each folder, besides its `__init__`."""
         return Counter(
             module.path.parent.relative_to(ROOT).as_posix()
             for module in self.modules.values()

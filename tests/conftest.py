@@ -1,4 +1,4 @@
-"""Rules for the whole suite: what is run on request, no network but loopback, nothing left behind."""
+"""Rules for the whole suite: tests that run on request, no network except loopback, nothing left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# How long an example takes says more about the machine than about the code.
+# How long an example takes depends more on the machine than on the code.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=200)
 hypothesis.settings.load_profile("untimed")
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of tests are collected that all stay: they are not looked through for garbage, now or later."""
+    """Thousands of tests are collected and stay: they are excluded from garbage collection."""
     gc.disable()
     try:
         return (yield)
@@ -74,7 +74,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Supervisors of this process give a cell that was interrupted little time, which otherwise is two seconds."""
+    """Supervisors of this process give an interrupted cell little time instead of two seconds."""
     from cenote_worker.supervisor.running_request import CellClock
 
     monkeypatch.setattr("cenote_worker.supervisor.running_request.CellClock", partial(CellClock, grace=0.3))
@@ -84,12 +84,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
 
 STANDING = "tests/cluster/"
-"""One process of a run does all of these, before any others: a standing platform is dear, and two of them are in each
-other's way. Most of its time it waits, so a run has a process more than cores."""
+"""One process of a run does all of these first: a standing platform is expensive, and two of them disturb each
+other. It mostly waits, so a run has one process more than cores."""
 
 TOGETHER = (STANDING, "tests/gvisor/", "tests/models/", "tests/postgresql/")
-"""Likewise a kernel of gVisor's that has started, LiteLLM that has been imported, a server of PostgreSQL: seconds for
-each process."""
+"""The same applies to a started gVisor kernel, an imported LiteLLM and a PostgreSQL server: each takes seconds per
+process."""
 
 FIRST = (
     STANDING,
@@ -107,8 +107,8 @@ FIRST = (
     "tests/checkpoints/test_durable_kills.py",
     "tests/checkpoints/test_platform_kills.py",
 )
-"""What takes long, in this order; else the last process to end has one of these alone. Others follow, those of many
-tests first."""
+"""Slow files, in this order; otherwise the last process to end has one of these alone. Others follow, those with
+many tests first."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -116,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
-        """A process does whole files: what the tests of one share is made once."""
+        """A process runs whole files, so that shared fixtures are made once."""
 
         def _split_scope(self, nodeid: str) -> str:
             folders = (folder for folder in TOGETHER if nodeid.startswith(folder))
@@ -128,13 +128,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             super()._assign_work_unit(node)
 
         def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
-            """Of files that `_pending_of` has passed over, a test may be heard of once more."""
+            """A test of files that `_pending_of` has skipped may be reported once more."""
             scope = self._split_scope(self.registered_collections[node][item_index])
             self.assigned_work[node].setdefault(scope, {})
             super().mark_test_complete(node, item_index, duration)
 
         def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
-            """After each test it would count all that were before, which thousands are."""
+            """After each test it would count all earlier ones, of which there are thousands."""
             for scope in [scope for scope, unit in workload.items() if all(unit.values())]:
                 del workload[scope]
             return super()._pending_of(workload)
@@ -173,7 +173,7 @@ def _mark_processes() -> int:
 
 
 def _fields(pid: int) -> tuple[str, int] | None:
-    """State letter and parent of a process, None when it is gone."""
+    """State letter and parent of a process, None when it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -222,12 +222,12 @@ def _visible_entries(folder: Path) -> set[str]:
 
 
 HOMES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME")
-"""Where a platform leaves its user's token, and its state: for tests, nowhere. A token that one of them leaves where
-others look for theirs is taken for that, if they come to the same process of the run."""
+"""Where a platform stores its user's token and its state: nowhere for tests. A token that a test leaves in the
+usual place would be used by other tests in the same process of the run."""
 
 
 class Leftovers:
-    """What the run may not leave: processes, files in its temporary folder, files beside the sources."""
+    """What the run may not leave: processes, files in its temporary folder, files in the source tree."""
 
     def __init__(self) -> None:
         self.mark = _mark_processes()
@@ -240,7 +240,7 @@ class Leftovers:
         os.environ.update({name: str(home) for name, home in self.homes.items()})
 
     def describe(self, grace: float) -> list[str]:
-        """What is still there after so many seconds: whatever ends may also have files to remove."""
+        """What still exists after this many seconds, since ending processes may have files to remove."""
         deadline = time.monotonic() + grace
         while (lines := self._found()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -272,7 +272,7 @@ FOUND = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # As in the background of a shell, or under `nohup`; children would be so too.
+    # As in a shell's background, or under `nohup`; children would inherit it.
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
@@ -281,9 +281,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--long"):
         hypothesis.settings.load_profile("long")
     if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
-        # Sets print in the order of hashes, and so do ids that show a set: all workers need the same order.
+        # Sets print in hash order, and so do ids that show a set: all workers need the same order.
         os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(1, 2**32)))
-        # Hundreds of processes are started that import the same: each would compile it all.
+        # Hundreds of processes import the same modules: each would compile them all.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         config.stash[LEFTOVERS] = Leftovers()
         if config.getoption("--again"):

@@ -1,4 +1,4 @@
-"""Descriptors of this process, which other tests' runtimes, servers and channels open and close beside a test."""
+"""Descriptors of this process, which other tests' runtimes, servers and channels open and close at the same time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from tests.waiting import until
 
 MEMORY = "/memfd:"
-"""What values, files and images travel in: of this kind nobody else opens one by himself."""
+"""Memory files of values, files and images: no other code opens this kind."""
 
 
 def opened(kind: str = "") -> list[str]:
-    """What the kernel shows of each, of all or of one kind."""
+    """The kernel's description of each, of all or of one kind."""
     links = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # closed since it was listed
@@ -23,7 +23,7 @@ def opened(kind: str = "") -> list[str]:
 
 @contextmanager
 def all_closed(kind: str = "", spare: int = 0) -> Iterator[None]:
-    """Fails unless what the block opens is closed, by whichever thread, but for a few to spare."""
+    """Fails unless the descriptors that the block opens are closed, by any thread, except for a given number."""
     before = len(opened(kind))
     yield
     until(lambda: len(opened(kind)) <= before + spare)

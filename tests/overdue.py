@@ -1,4 +1,4 @@
-"""Cells that run out of time. On a busy machine that may be before they have come to what a test is about."""
+"""Cells that run out of time. On a busy machine that may be before they reach the code under test."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from cenote.runtime import PythonRuntime
 from cenote_worker.execution.results import ExecutionResult
 
 LIMITS = (0.1, 1.0, 10.0, PATIENCE)
-"""Seconds, of one try after the other."""
+"""Seconds for consecutive attempts."""
 
 
 def overdue(runtime: PythonRuntime, code: str) -> ExecutionResult:
-    """Of a cell that ends by its limit alone. It prints `begun` once an interrupt may do what it does.
+    """Result of a cell that ends by its limit alone. It prints `begun` once an interrupt is allowed.
 
-    It is run again, with more time, where an interrupt came before that and ended it.
+    It is run again, with more time, if an interrupt came before that and ended it.
     """
     for seconds in LIMITS:
         result = runtime.execute(code, timeout=seconds)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own for a test: on a socket in a folder, with nothing outside it."""
+"""A separate PostgreSQL server for a test: on a socket in a folder, with nothing outside it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ USER = "postgres"
 
 
 class PostgresqlServer:
-    """Started at entry, ended at exit. As root it runs as `postgres`, since it refuses to be root."""
+    """Started at entry, ended at exit. As root it runs as `postgres`, since it refuses to run as root."""
 
     def __init__(self) -> None:
-        # Not in the tests' folder, which is its owner's alone, and whose path is too long for a socket's.
+        # Not in the tests' folder, which only its owner can read, and whose path is too long for a socket's.
         self._folder = Path(tempfile.mkdtemp(prefix="cenote-pg-", dir="/tmp"))
         self._data = self._folder / "data"
         self.url = f"postgresql+psycopg://postgres@/postgres?host={self._folder}"
@@ -32,12 +32,12 @@ class PostgresqlServer:
         self._control("start", "--wait", "--log", str(self._folder / "log"), "--options", self._options())
 
     def kill(self) -> None:
-        """As a crash of its machine would: it ends, and nobody is told."""
+        """Ends without notice, like a crash of its machine."""
         self._control("stop", "--mode", "immediate")
 
     @contextmanager
     def stopped(self, *connections: int) -> Iterator[None]:
-        """It answers nobody, and refuses nobody: as a machine that hangs. connections: processes that serve some."""
+        """Neither answers nor refuses, like a hanging machine. connections: also stop the processes serving them."""
         stopped = (int((self._data / "postmaster.pid").read_text().split()[0]), *connections)
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
@@ -48,7 +48,7 @@ class PostgresqlServer:
                 os.kill(process, signal.SIGCONT)
 
     def execute(self, statement: str) -> None:
-        """Runs one outside of any transaction."""
+        """Runs a statement outside of any transaction."""
         with psycopg.connect(self.url.replace("+psycopg", ""), autocommit=True) as connection:
             connection.execute(statement)
 
@@ -71,7 +71,7 @@ class PostgresqlServer:
         shutil.rmtree(self._folder)
 
     def _options(self) -> str:
-        # Dynamic shared memory has names of the whole machine otherwise, which a killed one leaves.
+        # Otherwise shared memory has machine-wide names, which a killed server leaves behind.
         return (
             f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
             " -c dynamic_shared_memory_type=mmap"
@@ -87,7 +87,7 @@ class PostgresqlServer:
 
 
 def _found(program: str) -> str:
-    """Debian keeps them out of the path. Skips the test where there is none."""
+    """Debian does not put them on the path. Skips the test if there is none."""
     places = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *map(Path, os.get_exec_path())]
     for place in places:
         if os.access(place / program, os.X_OK):
@@ -96,7 +96,7 @@ def _found(program: str) -> str:
 
 
 def _unprivileged() -> tuple[str, ...]:
-    """A program that becomes another user: done between fork and exec, gRPC's threads would break the child."""
+    """A program that switches the user: doing so between fork and exec would break the child under gRPC's threads."""
     if os.getuid() != 0:
         return ()
     try:

@@ -1,8 +1,8 @@
-"""Programs of Python that are started by a fork of a process which has imported them: each start of one costs half a
-second of CPU time otherwise.
+"""Python programs that are started by forking a process that has imported their modules: otherwise each start costs
+half a second of CPU time.
 
-A program starts with arguments, environment, folder and streams of its own, and ends as any does, with what it has
-registered for its end. What it is given for its start alone, such as options of the interpreter, does not reach it.
+A program starts with separate arguments, environment, folder and streams, and ends like any other, with its
+registered exit functions. Options for its start alone, such as those of the interpreter, do not reach it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MOST = 1 << 17
 
 
 class Started:
-    """A process of such a program, used as one of `subprocess` is."""
+    """A process of such a program, with the interface of one of `subprocess`."""
 
     def __init__(self, pid: int, handle: int, ended: int) -> None:
-        """handle: a pidfd. ended: a pipe that says its exit status."""
+        """handle: a pidfd. ended: a pipe that delivers its exit status."""
         self.pid = pid
         self.returncode: int | None = None
         self._handle = handle
@@ -58,10 +58,10 @@ class Started:
 
 
 class Prepared:
-    """What starts one program."""
+    """Starts one program."""
 
     def __init__(self, module: str, *imported: str) -> None:
-        """module: its `main` is called, with the arguments as texts. imported: what it would import later."""
+        """module: its `main` is called, with the arguments as texts. imported: modules that it would import later."""
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
         with theirs:
@@ -90,13 +90,13 @@ class Prepared:
         return Started(int(answer), handles[0], said)
 
     def close(self) -> None:
-        """What was started goes on."""
+        """Started programs continue."""
         self._line.close()
         self._process.wait(PATIENCE)
 
 
 class Server:
-    """The process that forks. Its own loop is left in a child, which then runs the program as if it had begun so."""
+    """The process that forks. A child leaves its loop and runs the program as if it had started that way."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -104,7 +104,7 @@ class Server:
         """Their pids and the pipes that wait for their ends, by pidfd."""
 
     def serve(self) -> list[str] | None:
-        """In a child: its arguments. None when nobody asks any more."""
+        """In a child: returns its arguments. None when the requests have ended."""
         while True:
             for ready in select.select([self._line, *self._children], [], [])[0]:
                 if ready is not self._line:

@@ -1,4 +1,4 @@
-"""Other processes, as the kernel shows them to whoever asks."""
+"""Other processes, as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from pathlib import Path
 from tests.waiting import PATIENCE
 
 CHOOSES_NUMBERS = 1 << 40
-"""CAP_CHECKPOINT_RESTORE: which number the next process of a pid namespace has."""
+"""CAP_CHECKPOINT_RESTORE: permits choosing the number of the next process of a pid namespace."""
 
 
 def everyone() -> list[int]:
-    """Those that the machine runs now. Each may have ended by the time it is looked at."""
+    """Pids of the processes that the machine runs now. Each may have ended when it is inspected."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def title(pid: int) -> str:
-    """Its command line, empty when it is gone."""
+    """Its command line, empty when it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
 
 
 def kill(*pids: int, how: signal.Signals = signal.SIGKILL) -> None:
-    """All at once, and gone when this returns. One that has ended meanwhile is as good as killed: when they are many,
-    the end of one may be that of another.
+    """Kills all at once, and returns when they are gone. One that has ended already counts as killed: the end of
+    one may cause that of another.
     """
     handles = []
     for pid in pids:
         with suppress(ProcessLookupError):
             handles.append(os.pidfd_open(pid))
-    # This process may have to wait for its turn in between, in which those that are left would do something about it.
+    # This process may be delayed in between, and the remaining processes would react to the deaths.
     for number in (signal.SIGSTOP, how) if len(handles) > 1 and how is signal.SIGKILL else (how,):
         for handle in handles:
             with suppress(ProcessLookupError):
@@ -46,12 +46,12 @@ def kill(*pids: int, how: signal.Signals = signal.SIGKILL) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there. One that nobody has buried yet is as good as gone: nothing of it runs."""
+    """Whether a process runs. A zombie counts as gone, since nothing of it runs."""
     return state_of(pid) not in ("Z", "X", "")
 
 
 def state_of(pid: int) -> str:
-    """The letter that the kernel gives a process's state, empty when there is none."""
+    """The letter of a process's state, empty when there is no such process."""
     return next(iter(_stat(pid)), "")
 
 
@@ -60,19 +60,19 @@ def parent_of(pid: int) -> int:
 
 
 def session_of(pid: int) -> int | None:
-    """None for one that is gone."""
+    """None for a process that has ended."""
     return int(fields[3]) if (fields := _stat(pid)) else None
 
 
 def _stat(pid: int) -> list[str]:
-    """What is behind its name, which may hold anything."""
+    """The fields after its name, which may contain any characters."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []
 
 
 def status_of(pid: int) -> Mapping[str, str]:
-    """Fields of `/proc/PID/status`, empty when the process is gone."""
+    """Fields of `/proc/PID/status`, empty when the process has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
@@ -80,7 +80,7 @@ def status_of(pid: int) -> Mapping[str, str]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Of all its threads, the oldest of each first; none of a process that is gone."""
+    """Children of all its threads, the oldest of each first; none of a process that has ended."""
     children: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda each: int(each.name)):
@@ -89,11 +89,11 @@ def children_of(pid: int) -> list[int]:
 
 
 def kernel_kills() -> int:
-    """For want of memory, on the whole machine, where other tests run out of it."""
+    """Number of kills for lack of memory on the whole machine, where other tests run out of it."""
     counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     return int(counts.get("oom_kill", 0))
 
 
 def tree_of(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     return [pid, *(deeper for child in children_of(pid) for deeper in tree_of(child))]

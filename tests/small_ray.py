@@ -1,4 +1,4 @@
-"""A Ray cluster for a script of a test, in its process: little memory, quiet."""
+"""A small, quiet Ray cluster for a test's script, in its process."""
 
 from __future__ import annotations
 

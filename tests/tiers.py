@@ -1,4 +1,4 @@
-"""Which tests `make test` runs, with --quick: all but those marked `slow`, and of each family marked `sweep` a few.
+"""The tests that `make test` runs, with --quick: all except those marked `slow`, and a few of each `sweep` family.
 
 `make test-all` and CI run everything, and so does pytest without that option.
 """
@@ -13,14 +13,14 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 CASES = 2
-"""Of a family, unless its mark says another number."""
+"""Of a family, unless its mark has another number."""
 
 LONG_SECONDS = 8.0
 """A test of `make test` that takes longer is named at the end of the run. A limit would depend on the machine."""
 
 
 def quick(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """What is left of these."""
+    """The remaining tests."""
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
         families.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -29,7 +29,7 @@ def quick(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _examples(family: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
-    """By the order of their ids, at equal distances: the same in each run, whatever order they are run in."""
+    """At equal distances in the order of their ids: the same in each run, for any order of execution."""
     family = [item for item in family if not item.get_closest_marker("slow")]
     sweep = family[0].get_closest_marker("sweep") if family else None
     if sweep is None:
@@ -45,7 +45,7 @@ class LongTests:
         self._seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call":  # what several tests share is made by one of them
+        if report.when == "call":  # one of the tests makes what several share
             self._seconds[report.nodeid] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:

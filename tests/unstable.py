@@ -1,7 +1,7 @@
 """A failed test is run once more, alone, after the others. If it passes then, it is unstable, and the run passes.
 
-An unstable test is a fault to mend: the run lists it with what is needed to make it fail again. What
-pytest-rerunfailures offers is not enough here: it repeats a test at once, in the same process, beside the same load.
+An unstable test is a fault to fix: the run lists it with the information to reproduce the failure.
+pytest-rerunfailures is not enough here: it repeats a test at once, in the same process, under the same load.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 FEW = 10
-"""Where more fail, something is broken: none of them is run again. Tests of one file whose set-up fails are one."""
+"""If more fail, something is broken: none of them is run again. Tests of one file whose set-up fails count as one."""
 
 LIMIT = 1_000.0
-"""Seconds for one test alone. A test has its own, shorter limit; this one is for what hangs outside a test."""
+"""Seconds for one test alone. A test has its own, shorter limit; this one is for hangs outside a test."""
 
 
 class Unstable:
-    """The part of a run that repeats failed tests. It belongs to the process that prints the summary."""
+    """The part of a run that repeats failed tests. It is in the process that prints the summary."""
 
     def __init__(self) -> None:
         self._loads: dict[str, float] = {}

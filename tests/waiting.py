@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes bring about."""
+"""Waiting for the actions of other threads and processes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that anything may take on a machine which has much else to do. Only what fails takes as long."""
+"""Seconds that any event may take on a busy machine. Only a failure takes this long."""
 
 STANDSTILL = 5.0
-"""Seconds between two looks that count: where it is more, the whole machine stood still, and nothing could come."""
+"""Seconds between two counted checks: if more pass, the whole machine stood still, and nothing could happen."""
 
 
 def until(condition: Callable[[], T]) -> T:
-    """What was seen when it came: a second look may see something else. Looks again and again; fails when it does
-    not come."""
+    """Checks repeatedly and returns the value of the check that succeeded, since a second check may differ; fails
+    when none does."""
     for pause in _pauses():
         if seen := condition():
             return seen
@@ -27,7 +27,7 @@ def until(condition: Callable[[], T]) -> T:
 
 
 async def until_async(condition: Callable[[], object]) -> None:
-    """`until`, for what the running event loop brings about."""
+    """`until`, for the actions of the running event loop."""
     for pause in _pauses():
         if condition():
             return
@@ -36,7 +36,7 @@ async def until_async(condition: Callable[[], object]) -> None:
 
 
 def _pauses() -> Iterator[float]:
-    """Longer and longer ones: what is soon there is seen soon, and what takes long is not slowed down by looking."""
+    """Growing pauses: a fast event is seen soon, and a slow one is not delayed by checks."""
     left, pause, looked = PATIENCE, 0.002, time.monotonic()
     while left > 0:
         yield pause

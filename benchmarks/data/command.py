@@ -1,4 +1,4 @@
-"""A function over a Ray Dataset: inside jails, beside Ray's own processes without any wall, in turns in one run."""
+"""A function over a Ray Dataset, run in jails and in Ray's own processes without isolation, in turns in one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 BLOCKS: Final = 16
 ROWS: Final = 500_000
-"""Of a block: 16 MB with four columns."""
+"""Size of a block: 16 MB in four columns."""
 
 SOURCE: Final = """
 def work(frame):
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 class _Bare:
-    """The same function, where Ray runs it."""
+    """The same function, run directly by Ray."""
 
     def __init__(self) -> None:
         names: dict[str, Callable[[object], object]] = {}

@@ -1,1 +1,1 @@
-"""What the way to a runtime costs: gRPC, HTTP, MCP."""
+"""Cost of each interface to a runtime: gRPC, HTTP, MCP."""

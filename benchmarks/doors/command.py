@@ -1,8 +1,4 @@
-"""One small cell by each way to the same runtime of a platform, in turns; and what the HTTP server costs at rest.
-
-gRPC: this process's client and the platform. HTTP: `cenote serve` in front of the same platform, one connection that
-stays open. MCP: the same server, the protocol's own client. Everything is on this machine.
-"""
+"""Runs one small cell through each interface to the same runtime, in turns, and measures the HTTP server at rest."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ NAME = "measured"
 GRPC_PORT = 8475
 HTTP_PORT = 8485
 REST = 10.0
-"""Seconds for which the server is left alone."""
+"""Seconds for which the server is left idle."""
 
 Way = Callable[[], Awaitable[object]]
 
@@ -125,7 +121,7 @@ def _platform(environment: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _server(environment: dict[str, str]) -> Iterator[int]:
-    """Its process."""
+    """The server's process."""
     words = ["serve", "--port", str(HTTP_PORT), "--address", f"localhost:{GRPC_PORT}"]
     command = [sys.executable, "-m", "cenote.cli.main", *words]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:

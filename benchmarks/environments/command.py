@@ -1,4 +1,4 @@
-"""Starts in a built environment beside starts with the packages of the client, in turns."""
+"""Start times in a built environment and with the client's packages, in turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """The same versions of numpy and pandas in both, so that the packages make no difference."""
+    """Both use the same versions of numpy and pandas, so that the packages make no difference."""
     wanted = [f"{name}=={version(name)}" for name in ("numpy", "pandas")]
     wheels = [arguments.find_links] if arguments.find_links else []
     begun = time.perf_counter()
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     first = {name: _start(policy) for name, policy in policies.items()}
     taken: dict[str, list[float]] = {name: [] for name in policies}
     for number in range(arguments.rounds):
-        for name in sorted(policies, reverse=number % 2 == 1):  # whoever is second is sometimes better off
+        for name in sorted(policies, reverse=number % 2 == 1):  # the second one sometimes has an advantage
             taken[name].append(_start(policies[name]))
     pairs = zip(taken["environment"], taken["default"], strict=True)
     ratios = sorted(one / other for one, other in pairs)

@@ -1,1 +1,1 @@
-"""How much a patch has run again, against what it truly affects."""
+"""How much of a history a patch reruns, compared with what it affects."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks harness`: what is run again after a patch, whether it is right, and what that saves."""
+"""`python -m benchmarks harness`: what is rerun after a patch, whether the result is correct, and what that saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of this benchmark comes to: one number per name, and the goals that they are held against."""
+"""Figures of one run of this benchmark, one number per name, and the goals they are compared with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A figure between two bounds, those included."""
+    """A figure between two inclusive bounds."""
 
     text: str
     figure: str
@@ -47,7 +47,7 @@ GOALS = (
 
 
 def of_traps(played: Sequence[Played]) -> Figures:
-    """Shares that came out right, by system; Cenote's under the name of the goal."""
+    """Shares of correct results by system; Cenote's share has the name of the goal."""
     shares = {
         f"traps right, {one.system}": one.count("right") / len(one.outcomes) for one in played if one.outcomes
     }
@@ -65,7 +65,7 @@ def of_programs(cases: Sequence[Case]) -> Figures:
 
 
 def of_notebooks(patched: Sequence[Patched]) -> Figures:
-    """Ratios and shares, of sums over all patches that were applied."""
+    """Ratios and shares of sums over all applied patches."""
     applied = [one for one in patched if one.applied]
     found = {"notebooks applied": len(applied) / len(patched)}
     if not applied:

@@ -1,7 +1,7 @@
-"""An agent has run a notebook and is asked to change one step: it writes a patch, or the steps anew.
+"""An agent has run a notebook and must change one step: it writes a patch or writes the steps again.
 
-Models are scripted, as good ones write: a patch quotes the lines that change; who writes anew knows without a mistake
-which steps depend on the change, and writes those only, in one block. Writing everything behind it is the third way.
+Models are scripted to behave well. A patch quotes the lines that change. A model that writes the steps again knows
+which steps depend on the change and writes only those, in one block. The third way writes every later step.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from cenote.tokens import count_tokens
 Way = Literal["patch", "affected anew", "all behind anew"]
 WAYS: tuple[Way, ...] = ("patch", "affected anew", "all behind anew")
 MODEL = "gpt-4.1"
-"""Whose tokenizer counts."""
+"""The model whose tokenizer counts."""
 DONE = "Done."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mended:
-    """One change in one way.
+    """One change made in one way.
 
-    cost: of the model calls from the request on; what was sent before is cached. cpu, wall: seconds of the same.
-    outcome: `success`, or how the agent's run ended, or that the step is not what it was to become.
+    cost: of the model calls from the request on; earlier prompts are cached. cpu, wall: seconds of the same calls.
+    outcome: `success`, how the agent's run ended, or that the step does not have the expected code.
     """
 
     notebook: str
@@ -48,7 +48,7 @@ class Mended:
 
 
 def measure(edits: int, progress: Callable[[Mended], None]) -> list[Mended]:
-    """So many changes of each notebook, in each way."""
+    """Number of changes made to each notebook, in each way."""
     found = []
     for name in NAMES:
         notebook = load(name)
@@ -61,7 +61,7 @@ def measure(edits: int, progress: Callable[[Mended], None]) -> list[Mended]:
 
 
 def _affected(notebook: Notebook, edit: Edit) -> list[int]:
-    """Steps, from 1, that a full run shows to depend on the change, with the changed one."""
+    """Steps, from 1, that a full run shows to depend on the change, including the changed step."""
     with PythonRuntime() as one, PythonRuntime() as other:
         run_cells(one, notebook.cells)
         run_cells(other, notebook.edited(edit))
@@ -70,7 +70,7 @@ def _affected(notebook: Notebook, edit: Edit) -> list[int]:
 
 
 def _answer(notebook: Notebook, edit: Edit, way: Way, affected: Sequence[int]) -> str:
-    """What the model writes when it is asked for the change."""
+    """The model's answer when the change is requested."""
     cells = notebook.edited(edit)
     if way == "patch":
         return patch_block(edit.step, edit.reason, notebook.cells[edit.step - 1], cells[edit.step - 1])
@@ -80,7 +80,7 @@ def _answer(notebook: Notebook, edit: Edit, way: Way, affected: Sequence[int]) -
 
 
 def patch_block(step: int, reason: str, old: str, new: str) -> str:
-    """The lines that differ, and as many before them as it takes for the quotation to have one place."""
+    """The lines that differ, preceded by as many lines as make the quotation unique."""
     before, after = old.split("\n"), new.split("\n")
     parts = [
         op for op in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if op[0] != "equal"

@@ -1,4 +1,4 @@
-"""The notebooks of the test suite under patches: what is run again, beside what is affected and beside all of it."""
+"""The test suite's notebooks under patches: what is rerun, compared with what is affected and with all steps."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cenote_worker.execution.trace import Location, StepTrace, Version
 AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 DATA = "penguins-raw.csv"
 UNIQUE = "?"
-"""Versions that begin so are like no other, whatever they stand for."""
+"""A version with this prefix equals no other version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patched:
     """One patch of one notebook.
 
-    steps, behind: of the notebook, and from the changed one on. rerun: steps that were run. affected: of the
+    steps, behind: number in the notebook, and from the changed one on. rerun: steps that were run. affected: of the
     steps from the changed one on, those that find, leave or print something else in a full run. seconds, saved: what
     all steps took when they were recorded, and what those took that did not run. full_cpu, apply_cpu: CPU seconds of
     a full run, and of planning and applying. status: `applied`, else why not; the state is as it was then. sound:
@@ -54,7 +54,7 @@ class Patched:
 
 
 def measure(edits: int, progress: Callable[[Patched], None]) -> list[Patched]:
-    """So many patches of each notebook."""
+    """Number of patches of each notebook."""
     found = []
     for notebook, edit in _chosen(edits):
         found.append(_one(notebook, edit))
@@ -94,7 +94,7 @@ def _one(notebook: Notebook, edit: Edit) -> Patched:
 
 
 def _apply(state: RuntimeState[PythonRuntime], patch: Patch) -> ApplyResult | str:
-    """Or why it could not be applied."""
+    """The reason when it could not be applied."""
     try:
         return state.apply(state.plan(patch), AS_A_NOTEBOOK)
     except CenoteError as error:
@@ -102,13 +102,13 @@ def _apply(state: RuntimeState[PythonRuntime], patch: Patch) -> ApplyResult | st
 
 
 def run_cells(runtime: PythonRuntime, cells: Sequence[str]) -> list[ExecutionResult]:
-    """All of a notebook's, beside the data that it reads."""
+    """All results of a notebook, and the data that it reads."""
     runtime.files.write(DATA, read_csv_bytes())
     return [runtime.execute(cell) for cell in cells]
 
 
 def differ(one: Step, other: Step) -> bool:
-    """Whether a step finds, leaves or shows something else in another run; what has no comparable version aside."""
+    """Whether a step reads, leaves or shows something different in another run; incomparable values are ignored."""
     mine, others = one.record.trace or StepTrace(), other.record.trace or StepTrace()
     shown = (one.stdout, one.value or "") != (other.stdout, other.value or "")
     return shown or _unlike(mine.reads, others.reads) or _unlike(mine.writes, others.writes)

@@ -1,4 +1,4 @@
-"""What became of a trap in one system."""
+"""Result of one trap in one system."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 from cenote.harness.applying.auditor import same_text
 
 Verdict = Literal["right", "wrong", "refused", "broke"]
-"""right: the state is that of a full run. wrong: it is another one, and nothing said so. refused: the system does not
-take such a program, and says so. broke: an error of the system's own, or no answer."""
+"""right: the state equals that of a full run. wrong: the state differs and no error was reported. refused: the
+system reports that it does not support such a program. broke: an internal error of the system, or no answer."""
 VERDICTS: tuple[Verdict, ...] = ("right", "wrong", "refused", "broke")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """cells: how many have run to apply the patch. note: why it was not right."""
+    """cells: number of cells run to apply the patch. note: why the result was not right."""
 
     trap: str
     verdict: Verdict
@@ -25,7 +25,7 @@ class Outcome:
 
     @classmethod
     def judged(cls, trap: str, wanted: str, found: str, cells: int) -> Outcome:
-        """By what a look at the state gives, addresses aside."""
+        """Judges by the printed look at the state, ignoring addresses."""
         right = same_text(wanted, found)
         note = "" if right else f"{found} instead of {wanted}"
         return cls(trap=trap, verdict="right" if right else "wrong", cells=cells, note=note)
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """All traps in one system. missing: why none was."""
+    """Results of all traps in one system. missing: why there are none."""
 
     system: str
     asked: str

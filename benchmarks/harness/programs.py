@@ -18,11 +18,11 @@ from cenote_worker.history.step import StepRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One random history and patch. All states are kept, so that nothing is run only because its result is gone.
+    """One random history and patch. All states are kept, so that no step is run only because its result is missing.
 
-    stopped: before an effect outside; nothing else holds then. sound: names, files, random state and outputs are
-    those of a full run. behind: steps from the change on. affected: of those, new or changed ones, and those that
-    find, leave or print something else than they did.
+    stopped: before an external effect; the other fields are then meaningless. sound: names, files, random state and
+    outputs equal those of a full run. behind: number of steps from the change on. affected: those of them that are
+    new or changed, or that read, leave or print something different.
     """
 
     stopped: bool = False

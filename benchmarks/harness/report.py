@@ -1,4 +1,4 @@
-"""What was measured as text for people."""
+"""Formats results as text for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.runtime.report import format_ratio
 NAME_WIDTH = 22
 CELL_WIDTH = 18
 KINDS = ("written", "tokens", "uncached", "price", "CPU")
-"""Of what changes cost an agent, as figures name it."""
+"""Kinds of changes, as figures name them."""
 
 
 def row(name: str, cells: Sequence[str]) -> str:
@@ -22,7 +22,7 @@ def row(name: str, cells: Sequence[str]) -> str:
 
 
 def traps_text(played: Sequence[Played]) -> str:
-    """One line per system. cells: of traps that came out right only, so that doing nothing does not look cheap."""
+    """One line per system. cells: counted for correct traps only, so that doing nothing does not look cheap."""
     lines = [
         "traps: one mechanism each; the state after the patch against a full run",
         row("", [*VERDICTS, "cells"]),
@@ -52,7 +52,7 @@ def programs_text(cases: Sequence[Case]) -> str:
 
 
 def notebooks_text(patched: Sequence[Patched]) -> str:
-    """One line per notebook, sums over its patches, then all together."""
+    """One line per notebook with sums over its patches, then a total."""
     heads = ("applied", "sound", "steps run", "affected", "of", "time saved", "CPU / full")
     lines = ["notebooks: patches of real notebooks", row("", heads)]
     names = list(dict.fromkeys(one.notebook for one in patched))

@@ -1,4 +1,4 @@
-"""The traps of the test suite on Cenote, judged as on the rivals."""
+"""The test suite's traps on Cenote, judged as on the rivals."""
 
 from __future__ import annotations
 

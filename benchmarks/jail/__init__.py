@@ -1,1 +1,1 @@
-"""What a jail costs: start, round trip, system calls, computing, against no sandbox and other sandboxes."""
+"""Cost of a jail: start, round trip, system calls, computing, compared with no sandbox and other sandboxes."""

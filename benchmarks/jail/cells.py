@@ -1,4 +1,4 @@
-"""The cells that are timed: what prepares one, and what it does over and over."""
+"""The timed cells: the code that prepares one, and the work that it repeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """prepare: run once per sandbox. code: the body of a function, run once per sample; what it returns is dropped.
+    """prepare: run once per sandbox. code: the body of a function, run once per sample; its result is dropped.
 
     In both, `{folder}` stands for the sandbox's writable folder and `{times}` for how often the work is done.
     """

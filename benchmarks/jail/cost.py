@@ -1,4 +1,4 @@
-"""What walls cost: figures of a sandbox beside those of the same without walls, taken in the same rounds. Pure."""
+"""Cost of isolation: figures of a sandbox compared with the same sandbox without it, in the same rounds. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.runtime.sample import Sample
 class Cost:
     """One figure of one sandbox over all rounds, in seconds.
 
-    added, ratio: medians over rounds of what it takes more, and how many times as much, than another in that round;
-    None where there was no other.
+    added, ratio: medians over rounds of the difference and of the quotient to another sandbox in the same round;
+    None if there was no other.
     """
 
     median: float

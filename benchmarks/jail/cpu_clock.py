@@ -1,4 +1,4 @@
-"""CPU time of a group of processes, to the nanosecond: how busy the machine is hardly moves it."""
+"""CPU time of a group of processes in nanoseconds; other load on the machine hardly affects it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _SCHEDULER_CLOCK = 2
 
 
 def clock_of(pid: int) -> int:
-    """The kernel's number of a process's CPU clock, threads that have ended included (clock_getcpuclockid(3))."""
+    """The kernel's number of a process's CPU clock, which includes ended threads (clock_getcpuclockid(3))."""
     return (~pid << 3) | _SCHEDULER_CLOCK
 
 
 class Crew:
-    """The processes that work for one sandbox: those it started, and this one, which holds its client.
+    """The processes that work for one sandbox: those it started, and this process, which holds its client.
 
-    One that comes and goes between two looks is not seen; cells that are timed start none.
+    A process that starts and ends between two looks is not seen; timed cells start none.
     """
 
     def __init__(self, before: Iterable[int]) -> None:
-        """before: descendants of this process before the sandbox was started; all further ones are its own."""
+        """before: descendants of this process before the sandbox was started; later ones belong to the sandbox."""
         self._roots = live_descendants(os.getpid()) - set(before)
 
     def look(self) -> dict[int, float]:
-        """CPU seconds so far, by process. Looking for them costs milliseconds, so it comes before reading clocks."""
+        """CPU seconds so far, by process. Listing processes takes milliseconds, so it precedes reading the clocks."""
         parents = all_parents()
         return _read({os.getpid()}.union(*(descendants(parents, root) for root in self._roots)))
 
     def since(self, earlier: dict[int, float]) -> float:
-        """CPU seconds since an earlier look. What looking for new processes costs is not in it."""
+        """CPU seconds since an earlier look, without the cost of listing new processes."""
         known = _read(earlier)
         born = {pid: taken for pid, taken in self.look().items() if pid not in earlier}
         return sum(taken - earlier[pid] for pid, taken in known.items()) + sum(born.values())

@@ -1,6 +1,6 @@
-"""The far end of a sandbox that brings no runtime of its own: cells in as lines of JSON, what they print out again.
+"""The script inside a sandbox without its own runtime: reads cells as JSON lines and returns what they print.
 
-Started as `python -c`, so that it needs nothing but a Python on the other side.
+It is started as `python -c`, so that it needs only a Python in the sandbox.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a jail may cost, checked against a run. A goal that was not measured is said to be open."""
+"""Limits on the cost of a jail, checked against a run. A goal that was not measured is reported as open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A figure at most so many seconds more than another's, or at most so many times as much."""
+    """A figure at most so many seconds above another, or at most so many times as large."""
 
     text: str
     measure: str
@@ -44,7 +44,7 @@ def _start(level: str) -> Goal:
 
 
 def _cell(level: str, measure: str, percent: int) -> Goal:
-    """Judged by CPU time, which holds the work of supervisors, and not that of strangers on the machine."""
+    """Judged by CPU time, which includes supervisors and excludes unrelated processes of the machine."""
     return Goal(
         text=f"{level} takes at most {percent} % more CPU time for `{measure}`",
         measure=measure,

@@ -1,4 +1,4 @@
-"""How often: the numbers of a run, in one place, written into its results."""
+"""Repetitions of a run, in one place, written into its results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Parameters:
     """rounds: over all sandboxes and measures. round_trips: per sample. repetitions: of a cell per sample.
 
-    divisor: of the work that each cell does.
+    divisor: divides the work of each cell.
     """
 
     rounds: int = 12
@@ -19,4 +19,4 @@ class Parameters:
 
 
 QUICK = Parameters(rounds=1, round_trips=3, repetitions=1, divisor=50)
-"""Shows that everything works, in seconds; its figures mean nothing."""
+"""Runs in seconds to check that everything works; the figures mean nothing."""

@@ -1,4 +1,4 @@
-"""A sandbox that takes part in a round, and what is timed of it."""
+"""A sandbox that takes part in a round, and its timed operations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Participant:
     def run(self, cell: Cell) -> Mapping[str, float]:
         """Seconds by the sandbox's clock, and CPU seconds of all its processes beyond those of an empty cell.
 
-        Each is the least of some repetitions: what disturbs a short run only ever adds to it.
+        Each is the minimum of several repetitions, since disturbances only add to a short run.
         """
         empty = self._least(EMPTY)
         full = self._least(cell)
@@ -70,9 +70,9 @@ def join(kind: type[Sandbox], scratch: str, parameters: Parameters, stack: ExitS
 
 
 def roll_call(names: list[str], scratch: str) -> tuple[dict[str, type[Sandbox]], dict[str, str]]:
-    """Start each sandbox once: which run here, and why each of the others does not.
+    """Starts each sandbox once: returns those that run here, and the reason for each that does not.
 
-    What only a first start takes, such as a zygote's imports or reading Python from disk, is done then.
+    This includes one-time costs of a first start, such as a zygote's imports or reading Python from disk.
     """
     present: dict[str, type[Sandbox]] = {}
     absent: dict[str, str] = {}

@@ -26,9 +26,9 @@ TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that a report is made of.
+    """All data that a report is made of.
 
-    bare: sandbox -> the same without walls. absent: sandbox -> why it does not run here.
+    bare: sandbox -> the same without isolation. absent: sandbox -> why it does not run here.
     """
 
     machine: str
@@ -38,16 +38,16 @@ class Run:
     samples: Sequence[Sample]
 
     def added(self, measure: str, name: str) -> Cost | None:
-        """Wall time beside the same without walls."""
+        """Wall time compared with the same sandbox without isolation."""
         return cost(self.samples, measure, "wall", name, self.bare[name])
 
     def times(self, measure: str, figure: str, name: str) -> Cost | None:
-        """A figure beside plain Python's."""
+        """A figure compared with plain Python's."""
         return cost(self.samples, measure, figure, name, UNWALLED)
 
 
 Row = Callable[[Run, str, str], Sequence[str]]
-"""The cells of one line: of a run, a measure and a sandbox."""
+"""Formats the cells of one line from a run, a measure and a sandbox."""
 
 
 def render_text(run: Run) -> str:
@@ -95,7 +95,7 @@ def _seconds(value: float | None) -> str:
 
 
 def render_data(run: Run) -> dict[str, Any]:  # Any: JSON
-    """The same as plain data, every sample included."""
+    """The report as plain data, including every sample."""
     return {
         "machine": run.machine,
         "parameters": asdict(run.parameters),

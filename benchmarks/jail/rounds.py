@@ -1,4 +1,4 @@
-"""Rounds over measures over sandboxes, so that a slow minute of the machine meets all of them alike."""
+"""Rounds over measures over sandboxes, so that a slow minute of the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TAKINGS: dict[str, Taking] = {
 
 
 def samples(kinds: Mapping[str, type[Sandbox]], scratch: str, parameters: Parameters) -> Iterator[Sample]:
-    """All samples, in the order in which they are taken.
+    """Takes all samples, in order.
 
-    Each round starts its own sandboxes: where a process happens to have its code and data in memory can make a loop
-    in it slower by a tenth for all its life.
+    Each round starts new sandboxes, since the memory placement of a process's code and data can slow a loop in it
+    by a tenth for its whole life.
     """
     for number in range(parameters.rounds):
         names = [name for name in turns(list(kinds), number) if number % kinds[name].rounds_apart == 0]
@@ -38,7 +38,7 @@ def samples(kinds: Mapping[str, type[Sandbox]], scratch: str, parameters: Parame
 
 
 def turns(names: Sequence[str], number: int) -> list[str]:
-    """A B C, then B C A, ...: each round begins with another one, so that none is always first."""
+    """A B C, then B C A, ...: each round begins with a different sandbox."""
     first = number % len(names)
     return [*names[first:], *names[:first]]
 

@@ -1,4 +1,4 @@
-"""What the benchmark asks of a sandbox: that it keeps a namespace and runs cells in it."""
+"""The interface that the benchmark needs of a sandbox: it keeps a namespace and runs cells in it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import ClassVar
 
 
 class DoesNotRunHereError(Exception):
-    """This machine lacks the sandbox, or does not let it work. Says why; not a failure of the benchmark."""
+    """This machine lacks the sandbox, or does not allow it. Has the reason; not a failure of the benchmark."""
 
 
 class CellFailedError(Exception):
-    """A cell of the benchmark did not run to its end; its figures would be a lie."""
+    """A cell of the benchmark did not finish, so its figures would be wrong."""
 
 
 class Sandbox(ABC):
@@ -19,20 +19,20 @@ class Sandbox(ABC):
 
     Raises DoesNotRunHereError, from the constructor or the first `execute`.
 
-    bare: the contender that is the same without walls. What it takes less is what the walls cost.
-    rounds_apart: it takes part in every so many rounds, where a cell takes it many times longer than the others.
+    bare: the same contender without isolation; the difference is the cost of isolation.
+    rounds_apart: takes part only in each n-th round, for sandboxes whose cells take many times longer.
     """
 
     bare: ClassVar[str]
     rounds_apart: ClassVar[int] = 1
 
     def __init__(self, scratch: str) -> None:
-        """scratch: a memory-backed folder of the host that is this benchmark's, open to all users."""
+        """scratch: a memory-backed folder of the host that belongs to this benchmark and is open to all users."""
         self._scratch = scratch
 
     @property
     def folder(self) -> str:
-        """A memory-backed folder that cells may write to, as they name it."""
+        """A memory-backed folder that cells may write to, under its path inside the sandbox."""
         return self._scratch
 
     @abstractmethod

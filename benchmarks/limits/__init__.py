@@ -1,1 +1,1 @@
-"""How far a jail gets beyond its limits, in each way of holding them."""
+"""How far a jail exceeds its limits, for each way of enforcing them."""

@@ -1,4 +1,4 @@
-"""Programs that take memory as fast as they can, each of a kind that limits of single processes do not see."""
+"""Programs that allocate memory as fast as possible, each in a way that per-process limits do not see."""
 
 from __future__ import annotations
 
@@ -70,4 +70,4 @@ while True:
         continue
 """,
 }
-"""Name and source. Each ends with a kill, of its jail or of one of its processes."""
+"""Name and source. Each ends with a kill of its jail or of one of its processes."""

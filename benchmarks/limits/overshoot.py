@@ -1,6 +1,6 @@
-"""One bomb in one jail, and how much memory it had at the most, counted by the kernel.
+"""One bomb in one jail, and its peak memory as counted by the kernel.
 
-The yardstick of the watchdog is a control group too, one that limits nothing: it sees every page between two looks.
+The watchdog is measured with a control group that sets no limit: it counts every page between two looks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNLIMITED = CgroupShare(memory=1 << 50, tasks=4096, cpus=64)
 
 @dataclass(frozen=True, kw_only=True)
 class Overshoot:
-    """limit, peak: bytes. reason: of the cell's end. seconds: until it ended."""
+    """limit, peak: bytes. reason: why the cell ended. seconds: until it ended."""
 
     limit: int
     peak: int
@@ -38,7 +38,7 @@ class Overshoot:
 
 def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
     policy = SandboxPolicy(memory=MEMORY, disk=8 * MEMORY, limits=limits, cpus=8, cell_timeout=30)
-    yardstick = groups.make(UNLIMITED, ExitStack())  # which nobody closes: no sweep takes it
+    yardstick = groups.make(UNLIMITED, ExitStack())  # never closed, so that no sweep removes it
     try:
         with PythonRuntime(sandbox=policy) as runtime:
             runtime.core.start()

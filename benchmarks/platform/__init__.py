@@ -1,1 +1,1 @@
-"""Runtimes on a platform, against other ways to keep namespaces behind a line."""
+"""Runtimes on a platform, compared with other services that keep namespaces."""

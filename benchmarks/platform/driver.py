@@ -1,7 +1,7 @@
 """The process that drives one service: `python -m benchmarks.platform.driver SERVICE PARAMETERS FD`.
 
-It starts the service with the first measure that is asked for, one name a line, and ends it when no more can come.
-Answers go to a descriptor of its own, because services print what they like.
+It starts the service with the first requested measure (one name a line) and ends it when the input is closed.
+Answers go to a separate descriptor, because services may print anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Driver:
         self._service: AnyService | None = None
 
     def take_sample(self, measure_name: str) -> Answer:
-        """Run one measure here. Whatever goes wrong becomes part of the answer."""
+        """Runs one measure here. Any failure becomes part of the answer."""
         measure = next(measure for measure in MEASURES if measure.name == measure_name)
         try:
             self._service = self._service or start_service(self._name)

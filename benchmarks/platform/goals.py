@@ -1,4 +1,4 @@
-"""What the platform set out to reach, checked against a run."""
+"""The platform's goals, checked against a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A measure: what is done with a service that is up, and which figures come of it."""
+"""A measure: an operation on a running service, and the figures it gives."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ Run = Callable[[AnyService, Parameters], Figures]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Heading):
-    """One sample is one call of `run`. It leaves the service as it was, without namespaces."""
+    """One sample is one call of `run`. It leaves the service without namespaces, as before."""
 
     run: Run

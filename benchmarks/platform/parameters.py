@@ -1,4 +1,4 @@
-"""How large and how often: the numbers of a run, in one place, written into its results."""
+"""Sizes and repetitions of a run, in one place, written into its results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MB = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Sizes are bytes. A pair is for services whose namespaces are cheap, and for those that take a process each.
+    """Sizes are bytes. A pair has a number for services with cheap namespaces and one for those with a process each.
 
     round_trips: timed cells per sample. creations: namespaces made per sample, by `creators` at a time.
-    idle: namespaces added to see what one costs. pause: seconds in which they have nothing to do before that.
+    idle: namespaces added to see what one costs. pause: idle seconds before the measurement.
     clients: at once, each with a namespace of its own. client_cells: what each of them runs. small, large: values
     handed over. receivers: of one value, the first included. agents: of the pipeline.
     """
@@ -47,4 +47,4 @@ QUICK = Parameters(
     receivers=2,
     agents=3,
 )
-"""Shows that everything works; its figures mean nothing."""
+"""Checks that everything works; the figures mean nothing."""

@@ -1,4 +1,4 @@
-"""What the benchmark asks of whatever serves namespaces: the calls of its client, in the service's own idiom."""
+"""The interface that the benchmark needs of a namespace service: its client's calls, in the service's own idiom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.runtime.contender import NotOfferedError
 
 
 class Namespace(ABC):
-    """One namespace behind a line. Used by one thread at a time."""
+    """One remote namespace. Used by one thread at a time."""
 
     @abstractmethod
     def execute(self, code: str) -> str:
@@ -19,11 +19,11 @@ class Namespace(ABC):
 
     @abstractmethod
     def share(self, name: str) -> object:
-        """Do once what precedes any number of hand-overs of a variable; returns what `receive` takes."""
+        """Does the one-time work before any number of hand-overs of a variable; returns the argument of `receive`."""
 
     @abstractmethod
     def receive(self, name: str, parcel: object) -> None:
-        """Make what was shared available here. On return it is usable."""
+        """Makes what was shared available here; it is usable on return."""
 
     @abstractmethod
     def close(self) -> None:
@@ -36,22 +36,22 @@ N = TypeVar("N", bound=Namespace)
 class Service(ABC, Generic[N]):
     """A service that is up when the constructor returns.
 
-    cheap: a further namespace is not a fresh process that has to load its libraries.
+    cheap: a further namespace is not a new process that must load its libraries.
     """
 
     cheap: ClassVar[bool]
 
     @property
     def address(self) -> str:
-        """Where agents of Cenote find their runtimes. Raises NotOfferedError for what is no platform of it."""
+        """Address at which Cenote's agents find their runtimes. Raises NotOfferedError for other services."""
         raise NotOfferedError("it has no agents")
 
     @abstractmethod
     def open(self) -> N:
-        """A namespace of its own. Called from several threads at once."""
+        """A new namespace. Called from several threads concurrently."""
 
     def apart(self) -> AbstractContextManager[tuple[Callable[[], N], Callable[[], N]]]:
-        """How namespaces are opened on one machine, and on another of the same service.
+        """Functions that open a namespace on one machine, and on another machine of the same service.
 
         At most one of each is open at a time. Raises NotOfferedError.
         """
@@ -59,10 +59,10 @@ class Service(ABC, Generic[N]):
 
     @abstractmethod
     def close(self) -> None:
-        """End the service and whatever belongs to it."""
+        """Ends the service and everything that belongs to it."""
 
     def choose(self, pair: tuple[int, int]) -> int:
-        """How many of something this service is asked for; see Parameters."""
+        """The count that applies to this service; see Parameters."""
         return pair[0] if self.cheap else pair[1]
 
 

@@ -1,4 +1,4 @@
-"""Takes samples: each service has a driver process, which lives for the whole run; none of them outlives it."""
+"""Takes samples: each service has a driver process for the whole run; no driver outlives the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ERROR_TAIL = 300
 
 
 class Driven:
-    """A driver process. Closing it ends its service, and kills what is left of it."""
+    """A driver process. Closing it ends its service and kills its remaining processes."""
 
     def __init__(self, service: str, parameters: Parameters) -> None:
         reading, writing = os.pipe()
@@ -43,7 +43,7 @@ class Driven:
         self._answers = os.fdopen(reading, "rb")
 
     def ask(self, measure: str, limit: float) -> Answer:
-        """One sample. A driver that does not answer in time is of no further use."""
+        """Takes one sample. A driver that does not answer in time is not used again."""
         assert self._process.stdin is not None, "it was asked for"
         try:
             self._process.stdin.write(f"{measure}\n".encode())
@@ -80,7 +80,7 @@ class Driven:
         return live_descendants(self._process.pid) if self._process.poll() is None else set()
 
     def _kill(self, family: set[int]) -> None:
-        """Those of the family that are still below this process: other pids may be others' by now."""
+        """Kills those of the family that are still below this process; other pids may have been reused."""
         for pid in family & live_descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -99,7 +99,7 @@ def take_samples(
     parameters: Parameters,
     progress: Callable[[Sample], None],
 ) -> Iterator[Sample]:
-    """Samples of all turns, in order. What failed once is not tried again: it would only cost time.
+    """Samples of all turns, in order. A measure that failed once is not repeated.
 
     The caller must have adopted orphans (`process_tree.adopt_orphans`), so that strays can be found.
     """

@@ -1,1 +1,1 @@
-"""What questions about a long history cost."""
+"""Cost of questions about a long history."""

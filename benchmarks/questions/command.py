@@ -1,4 +1,4 @@
-"""The command: every question that a history of many steps answers, on one whose steps build on each other."""
+"""The command: asks every question that a history answers, on one with many steps that build on each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _seconds(ask: Callable[[ExecutionState], object], state: ExecutionState) -> float:
-    """Of this thread's own time: other work on the machine is not counted."""
+    """Measured as this thread's CPU time, so other load on the machine is not counted."""
     began = time.thread_time()
     ask(state)
     return time.thread_time() - began

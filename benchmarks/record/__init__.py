@@ -1,1 +1,1 @@
-"""What the record of a cell costs, beside the same code without one."""
+"""Cost of recording a cell, compared with the same code without a record."""

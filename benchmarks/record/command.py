@@ -1,4 +1,4 @@
-"""`python -m benchmarks record`: each row by all contenders in turns, cells back to back, as the client sees them."""
+"""`python -m benchmarks record`: all contenders run each row in turns, cell after cell, timed by the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.state.cpu import timed
 
 @dataclass(kw_only=True)
 class Times:
-    """Seconds of each repetition, by the wall clock; and CPU seconds of all of them together."""
+    """Wall-clock seconds of each repetition, and CPU seconds of all of them together."""
 
     wall: list[float] = field(default_factory=list)
     cpu: float = 0.0
@@ -82,7 +82,7 @@ def _measured(row: Row, names: list[str], rounds: int) -> dict[str, Times]:
 
 
 def _round(row: Row, names: list[str], found: dict[str, Times]) -> None:
-    """All are open at once and take turns. The first round's first repetition is what is given as the first."""
+    """All are open at once and take turns. The first round's first repetition is reported as the first."""
     with ExitStack() as stack:
         taking_part = dict[str, Contender]()
         for each in names:

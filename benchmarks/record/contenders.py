@@ -1,4 +1,4 @@
-"""Who runs the cells: Cenote with its defaults, without a record, and ipykernel."""
+"""The contenders that run the cells: Cenote with its defaults, Cenote without a record, and ipykernel."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ CONTENDERS: Final[Mapping[str, Callable[[], Contender]]] = {
     "untracked": lambda: Jail(SandboxPolicy(memory=MEMORY, tracking=False)),
     "ipykernel": KernelInFolder,
 }
-"""untracked: with snapshots and without tracking."""
+"""untracked: with snapshots, without tracking."""
 
 
 def lacking(name: str) -> str:
-    """Why a contender cannot take part; empty when it can."""
+    """Why a contender cannot take part; empty if it can."""
     if name != "ipykernel":
         return ""
     missing = [each for each in ("ipykernel", "jupyter_client") if importlib.util.find_spec(each) is None]

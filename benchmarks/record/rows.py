@@ -1,4 +1,4 @@
-"""The work that is measured: cells, what must be there before them, and what the record may cost there."""
+"""The measured work: cells, the setup they need, and the goal for the cost of recording."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from benchmarks.record.session import CELLS
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """setup: cells that are not measured. cells: those of one repetition. repeats: how often they run, at least once;
-    the first repetition is given by itself. goal: what is aimed at, in words."""
+    """setup: cells that are not measured. cells: those of one repetition. repeats: how often they run, at least
+    once; the first repetition is reported separately. goal: the intended limit, in words."""
 
     setup: tuple[str, ...] = ()
     cells: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A session of thirty cells with scikit-learn, as a person writes one."""
+"""A session of thirty cells with scikit-learn, as a person writes it."""
 
 from __future__ import annotations
 

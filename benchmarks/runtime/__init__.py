@@ -1,6 +1,6 @@
-"""How fast, how big and how responsive a runtime is, measured for several contenders in interleaved rounds.
+"""Speed, memory use and responsiveness of runtimes, measured for several contenders in interleaved rounds.
 
-Every sample is taken in a process of its own (`driver`), which holds one contender and one measure; the
-parent (`session`) only starts it and reads figures. So neither the memory nor the warm caches of one
-contender can touch another, and every clock runs where the calls are made.
+Every sample is taken in a separate process (`driver`) with one contender and one measure; the parent (`session`)
+only starts it and reads figures. So one contender's memory and warm caches cannot affect another, and every clock
+runs where the calls are made.
 """

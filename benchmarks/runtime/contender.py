@@ -1,4 +1,4 @@
-"""What the benchmark asks of a runtime: the calls of an agent's host, in the contender's own idiom."""
+"""The interface that the benchmark needs of a runtime: the calls of an agent's host, in the contender's own idiom."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import ClassVar, Self
 
 
 class NotOfferedError(Exception):
-    """The contender has no such call, or what it has does not mean the same. Not a failure."""
+    """The contender has no such call, or its call means something different. Not a failure."""
 
 
 class CellFailedError(Exception):
-    """A cell of the benchmark did not run to its end; the figure would be a lie."""
+    """A cell of the benchmark did not finish, so the figure would be wrong."""
 
 
 class Contender(ABC):
@@ -29,7 +29,7 @@ class Contender(ABC):
 
     @abstractmethod
     def inject(self, name: str, value: object) -> None:
-        """Make `value` available in the namespace under a new name. On return it is usable."""
+        """Makes `value` available in the namespace under a new name; it is usable on return."""
 
     @abstractmethod
     def retrieve(self, name: str) -> object:
@@ -37,16 +37,16 @@ class Contender(ABC):
 
     @abstractmethod
     def prepare_hand_over(self, name: str) -> object:
-        """Do once what precedes any number of hand-overs of a variable; returns what `receive` takes."""
+        """Does the one-time work before any number of hand-overs of a variable; returns the argument of `receive`."""
 
     @abstractmethod
     def receive(self, name: str, parcel: object, giver: Self) -> None:
-        """Make what `giver` prepared available here. On return it is usable."""
+        """Makes what `giver` prepared available here; it is usable on return."""
 
     @abstractmethod
     def status(self) -> None:
-        """Ask for a sign of life while a cell may be running; return when it came."""
+        """Requests the status while a cell may be running; returns when the answer arrives."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the runtime and whatever belongs to it."""
+        """End the runtime and everything that belongs to it."""

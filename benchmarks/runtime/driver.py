@@ -1,6 +1,6 @@
 """The process that takes one sample: `python -m benchmarks.runtime.driver CONTENDER MEASURE PARAMETERS FD`.
 
-The answer goes to a descriptor of its own, because contenders print what they like.
+The answer goes to a separate descriptor, because contenders may print anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REASON_LIMIT = 500
 
 
 def take_sample(run: Callable[[], Figures]) -> Answer:
-    """Run one measure here. Whatever goes wrong becomes part of the answer."""
+    """Runs one measure here. Any failure becomes part of the answer."""
     try:
         return Answer(outcome="measured", figures=dict(run()))
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What Cenote set out to reach, checked against a run. A goal that was not measured is said to be open."""
+"""Cenote's goals, checked against a run. A goal that was not measured is reported as open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 10**6
 class Goal:
     """`at_most` bounds Cenote's own median; `times_better` is a lower bound on a rival's ratio to it.
 
-    rival_figure: the rival's figure that is compared, where it is not the one of the same name; by medians then.
+    rival_figure: the rival's figure to compare if its name differs; medians are compared then.
     """
 
     text: str

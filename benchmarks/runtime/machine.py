@@ -1,4 +1,4 @@
-"""One line about the machine, so that figures are never read without it."""
+"""One line about the machine, printed with the figures."""
 
 from __future__ import annotations
 

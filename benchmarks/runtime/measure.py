@@ -1,4 +1,4 @@
-"""A measure: what is done with a contender, and which figures come of it."""
+"""A measure: an operation on a contender, and the figures it gives."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Unit(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """What a plan and a report know of a measure.
+    """The facts about a measure that plans and reports use.
 
     figures: key of each figure that a sample may hold -> its unit; keys are what the report prints.
     limit: seconds a sample may take before it counts as failed.
-    rounds: at most so many samples per contender; None is as many as the run has.
-    only: contenders it is taken for; empty is all.
+    rounds: most samples per contender; None for as many as the run has.
+    only: contenders it is measured for; empty for all.
     """
 
     name: str
@@ -40,6 +40,6 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Heading):
-    """One sample is one call of `run` in a fresh process."""
+    """One sample is one call of `run` in a new process."""
 
     run: Run

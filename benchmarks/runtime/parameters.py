@@ -1,4 +1,4 @@
-"""How large and how often: the numbers of a run, in one place, written into its results."""
+"""Sizes and repetitions of a run, in one place, written into its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Parameters:
 
     starts: warm starts per sample. round_trips: timed cells per sample. transfers: repetitions of a small
     transfer (a large one is done once per sample). idle: runtimes added to measure what one costs.
-    pause: seconds in which they have nothing to do before that.
+    pause: idle seconds before the measurement.
     crowd: runtimes alive at once; process_crowd: the same for contenders that need tens of megabytes and a
     second for each. crowd_passes: rounds over the crowd. regex: length of a subject whose match holds the
     interpreter lock; two more take four times as long, 26 takes about two seconds. held: size of all small
@@ -55,4 +55,4 @@ QUICK = Parameters(
     flood=MB,
     large_flood=2 * MB,
 )
-"""Shows that everything works, in seconds; its figures mean nothing."""
+"""Checks in seconds that everything works; the figures mean nothing."""

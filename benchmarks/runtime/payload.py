@@ -1,4 +1,4 @@
-"""The values that are moved: an array, bytes, a frame with a column of strings."""
+"""The moved values: an array, bytes, a frame with a column of strings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Payload:
     """A kind of value as source code, so that a client and a jail can make the same one.
 
-    item: bytes that one item takes; the code's `{items}` is replaced by how many there are, and the value
-    ends up in `made`.
+    item: bytes that one item takes; the code's `{items}` is replaced by their number, and the value
+    is in `made`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The order in which samples are taken: rounds over measures over contenders, so that drift meets all."""
+"""The order of samples: rounds over measures over contenders, so that drift affects all alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Turn:
 
 
 def plan(measures: Sequence[Heading], contenders: Sequence[str], rounds: int) -> Iterator[Turn]:
-    """A B C, then B C A, ...: each round starts with another contender, so that none is always first."""
+    """A B C, then B C A, ...: each round starts with a different contender."""
     for number in range(rounds):
         for measure in measures:
             taken = [name for name in contenders if not measure.only or name in measure.only]

@@ -1,4 +1,4 @@
-"""Memory of this process and of everything it started, read from /proc.
+"""Memory of this process and its descendants, read from /proc.
 
 PSS (proportional set size) counts a page that n processes share as 1/n in each, so that the sum over a tree
 is what the tree costs. Taken over the whole tree before and after, it also sees that a new process makes the
@@ -17,11 +17,11 @@ CLEAR_PEAK = "5"  # proc(5): writing 5 to clear_refs resets the peak resident se
 
 
 class MemoryUnreadableError(Exception):
-    """A process of the tree does not let this one read its memory figures; run the benchmark as root."""
+    """A process of the tree does not allow this one to read its memory figures; run the benchmark as root."""
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ends, so that none leaves the tree."""
+    """Makes this process the parent of descendants whose parent ends, so that none leaves the tree."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
@@ -35,7 +35,7 @@ def descendants(parents: Mapping[int, int], root: int) -> set[int]:
 
 
 def live_descendants(root: int) -> set[int]:
-    """`root` and every process below it that exists now, those included that nobody has waited for."""
+    """`root` and every process below it that exists now, including zombies."""
     return descendants(all_parents(), root)
 
 
@@ -45,7 +45,7 @@ def tree_pss() -> int:
 
 
 def available_memory() -> int:
-    """Bytes the machine could still give out; the difference sees what PSS does not: the kernel's own."""
+    """Bytes that the machine can still allocate; its change includes kernel memory, which PSS does not."""
     return _field(Path("/proc/meminfo").read_text(), "MemAvailable")
 
 
@@ -59,12 +59,12 @@ def forget_peak() -> None:
 
 
 def peak_memory() -> int:
-    """Most bytes this process has held in memory since `forget_peak`."""
+    """Peak memory of this process in bytes since `forget_peak`."""
     return _field(Path("/proc/self/status").read_text(), "VmHWM")
 
 
 def all_parents() -> dict[int, int]:
-    """Each process of the machine with its parent, those included that nobody has waited for."""
+    """Each process of the machine with its parent, including zombies."""
     return {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
 
 

@@ -19,7 +19,7 @@ TINY_RATIO = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that a report is made of. reference: the contender that ratios are taken to."""
+    """All data that a report is made of. reference: the contender that ratios are relative to."""
 
     machine: str
     parameters: Mapping[str, object]
@@ -46,7 +46,7 @@ def format_value(value: float, unit: Unit) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """Ratios below a hundredth say that two things are not of one kind; their digits would say nothing more."""
+    """Ratios below a hundredth only show that the two values are not comparable, so their digits are omitted."""
     return f"{_digits(ratio)}x" if ratio >= TINY_RATIO else f"<{TINY_RATIO}x"
 
 
@@ -95,7 +95,7 @@ def _goals(goals: Sequence[Goal], summaries: Mapping[Key, Summary]) -> str:
 
 
 def render_data(run: Run) -> dict[str, Any]:  # Any: JSON
-    """The same as plain data, every sample included."""
+    """The report as plain data, including every sample."""
     summaries = summarise(run.samples, run.reference)
     return {
         "machine": run.machine,

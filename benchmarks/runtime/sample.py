@@ -1,4 +1,4 @@
-"""What one sample gave, and how it travels from the process that took it."""
+"""The result of one sample, and how it is sent from the process that took it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A driver's one line: a sample without the place that its session knows."""
+    """A driver's one line: a sample without the fields that only its session has."""
 
     outcome: Outcome
     figures: dict[str, float] = field(default_factory=dict)

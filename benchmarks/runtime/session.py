@@ -31,9 +31,9 @@ def take_samples(
     driver: str = "benchmarks.runtime.driver",
     scratch: Path | None = MEMORY_BACKED,
 ) -> Iterator[Sample]:
-    """Samples of all turns, in order. What failed once is not tried again: it would only cost time.
+    """Samples of all turns, in order. A measure that failed once is not repeated.
 
-    driver: a module like the default one. scratch: where each driver has a folder, temporary files' place if None.
+    driver: a module like the default one. scratch: parent of each driver's folder; the temporary directory if None.
 
     The caller must have adopted orphans (`process_tree.adopt_orphans`), so that strays can be found.
     """
@@ -92,7 +92,7 @@ def _answer(line: bytes | None, limit: float, errors: str) -> Answer:
 
 
 def _end(driver: subprocess.Popen[bytes], grace: float) -> None:
-    """Wait for the driver and all its descendants, then kill what is left of them."""
+    """Waits for the driver and all its descendants, then kills those that remain."""
     mine = live_descendants(os.getpid()) - {os.getpid()}
     deadline = time.monotonic() + grace
     while mine and time.monotonic() < deadline:
@@ -107,7 +107,7 @@ def _end(driver: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def _reap(driver: subprocess.Popen[bytes]) -> None:
-    """Collect adopted children that ended; the driver's own status is left to its Popen."""
+    """Collects adopted children that have ended; the driver's own status is left to its Popen."""
     driver.poll()
     for pid in live_descendants(os.getpid()) - {os.getpid(), driver.pid}:
         with contextlib.suppress(ChildProcessError):

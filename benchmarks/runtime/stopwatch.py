@@ -1,4 +1,4 @@
-"""Timing of calls, and the two summaries that a sample is reduced to."""
+"""Timing of calls, and the two summaries of a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From samples to one figure per contender: medians over rounds, and ratios taken within rounds."""
+"""Reduces samples to one figure per contender: medians over rounds, and ratios within rounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Key = tuple[str, str, str]
 class Summary:
     """One figure of one contender.
 
-    ratio: median over rounds of this contender's value over the reference's in the same round, so that what
-    slowed a whole round down cancels; None where the reference has no positive value.
+    ratio: median over rounds of this contender's value over the reference's in the same round, so that a slowdown
+    of a whole round cancels out; None if the reference has no positive value.
     """
 
     median: float

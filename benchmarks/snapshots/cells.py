@@ -1,4 +1,4 @@
-"""Cells that do little by themselves, each with a name."""
+"""Named cells that do little work."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ WRITING: Final = (
     (TEXTS, "m = sorted(l)"),
     (RECORDS, "total = sum(each['n'] for each in l)"),
 )
-"""What makes half a gigabyte, or objects that make some hundred megabytes, and what writes to them in place. Whoever
-looks at an object writes to its count of references.
+"""Cells that make half a gigabyte or objects of some hundred megabytes, and cells that write to them in place.
+Reading an object also writes to its reference count.
 """

@@ -1,9 +1,9 @@
-"""What a cell and the copy behind it cost the worker: CPU time, and pages that it was the first to write to.
+"""Cost of a cell and of the copy after it for the worker: CPU time, and pages that it was the first to write to.
 
     python -m benchmarks.snapshots.pages [REPEATS]
 
-Unlike times by the clock, both hold on a busy machine: pages exactly, CPU time by its least. To be run as root, who
-alone may look into jails.
+Unlike wall time, both are reliable on a busy machine: pages exactly, CPU time by its minimum. Run it as root, which
+is needed to look into jails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cenote_security.policy import SandboxPolicy
 
 
 def worker_of(client: int) -> int:
-    """client -> zygote -> warden of its newest jail -> worker, which is older than its copies."""
+    """client -> zygote -> supervisor of its newest jail -> worker, which is older than its copies."""
     zygote = _children(client)[0]
     return _children(_children(zygote)[-1])[0]
 
@@ -30,7 +30,7 @@ def _children(pid: int) -> list[int]:
 
 
 def spent(pid: int) -> tuple[float, int]:
-    """CPU milliseconds and page faults of a process until now."""
+    """CPU milliseconds and page faults of a process so far."""
     seconds = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
     return seconds, int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
 

@@ -1,9 +1,9 @@
-"""What a held snapshot costs a cell that writes a lot: without one, with one, and with one that is given up in time.
+"""Cost of a snapshot for a cell that writes a lot: without one, with one, and with one that is given up in time.
 
     python -m benchmarks.snapshots.tax [REPEATS]
 
-Each measurement is a process of its own: it makes its data, forks a copy that only waits, and does its work, measured
-in its own CPU time, while a governor beside it looks at it each millisecond as a jail's warden does.
+Each measurement is a separate process: it makes its data, forks a copy that only waits, and does its work, measured
+in its own CPU time, while a governor checks it each millisecond as a jail's supervisor does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def touch_1e6_objects() -> Work:
 
 
 def frames_of_50_mb() -> Work:
-    """Much memory asked for and given back, nothing changed in place: the snapshot should survive this."""
+    """Allocates and frees much memory and changes nothing in place; the snapshot should survive this."""
     import numpy as np
     import pandas as pd
 
@@ -100,7 +100,7 @@ def _live(work: Work, mode: Mode, pipe: int) -> None:
 
 
 def _govern(live: int, copy: int) -> bool:
-    """Until the process has done its work and waits for its end."""
+    """Waits until the process has done its work and waits for its end."""
     begin = time.monotonic() - _waited(live)
     tax = SnapshotTax(_sample(live, 0.0))
     while not _is_waiting(live):
@@ -119,7 +119,7 @@ def _sample(pid: int, elapsed: float) -> ProcessSample:
 
 
 def _waited(pid: int) -> float:
-    """Seconds for which it could have run, had there been a processor."""
+    """Seconds for which it was runnable but had no processor."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 

@@ -1,10 +1,10 @@
-"""CPU time of a worker for cells back to back, with snapshots and without, in turns: those of the state benchmark.
+"""CPU time of a worker for consecutive cells of the state benchmark, with snapshots and without, in turns.
 
     python -m benchmarks.snapshots.turns [CELL...]
 
-What a cell's worker does before the next one counts, the copy above all; the warden and the copies' own ends do not.
-Unlike times by the clock that says something on a busy machine. Medians are given, and the least: memory that the
-machine has to get from its host takes the worker several times as long in some cells as in others. To be run as root.
+The worker's time until the next cell counts, mainly the copy; the supervisor and the ends of copies do not count.
+Unlike wall time this is reliable on a busy machine. Medians and minima are given: memory that the machine
+gets from its host takes the worker several times as long in some cells. Run it as root.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PER_BLOCK = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two. taken: CPU seconds of each cell but the first of its block. kept: states before cells."""
+    """One of the two variants. taken: CPU seconds of each cell but the block's first. kept: states before cells."""
 
     runtime: PythonRuntime
     clock: int

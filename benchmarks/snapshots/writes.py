@@ -2,10 +2,10 @@
 
     python -m benchmarks.snapshots.writes [REPEATS [TEXT]]
 
-TEXT: only cells in which it is. Between the cell that makes the data and the one that writes nobody wants anything,
-as while a model thinks: what has grown is put on huge pages then. Each run has a runtime and data of its own, and the
-least of each kind counts: time by the clock says little on a busy machine, where whoever gives copies up waits for a
-processor. To be run as root.
+TEXT: only cells that contain it. Between the cell that makes the data and the one that writes, the runtime is idle,
+as while a model generates; grown memory is moved to huge pages then. Each run has its own runtime and data, and the
+minimum of each kind counts: wall time is unreliable on a busy machine, where the process that gives copies up waits
+for a processor. Run it as root.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
 REST = 0.3
-"""Seconds: on a busy machine it may have wanted a processor for long."""
+"""Seconds; on a busy machine it may have waited long for a processor."""
 
 END = "\ncpu_seconds = __import__('time').process_time()"
 
 
 def measure(setup: str, code: str, snapshots: Literal["auto", "none"]) -> tuple[float, str]:
-    """CPU seconds of the worker from the request to the cell's end, and why the state before it is not kept."""
+    """CPU seconds of the worker from the request to the cell's end, and why the state before it was not kept."""
     with PythonRuntime(sandbox=SandboxPolicy(snapshots=snapshots, memory="8GiB")) as runtime:
         assert runtime.execute(setup).success
         worker = clock_of(worker_of(os.getpid()))
         if snapshots == "auto":
             await_rest(worker)
-            runtime.snapshot()  # which is waited for
+            runtime.snapshot()  # this is waited for
         begin = time.clock_gettime(worker)
         result = runtime.execute(code + END)
         assert result.success
@@ -42,7 +42,7 @@ def measure(setup: str, code: str, snapshots: Literal["auto", "none"]) -> tuple[
 
 
 def await_rest(worker: int) -> None:
-    """Until a process has done nothing for a while. worker: its clock."""
+    """Waits until a process has been idle for a while. worker: its clock."""
     before = -1.0
     while before < (now := time.clock_gettime(worker)):
         before = now

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _show_progress(sample: Sample) -> None:
-    """With the figures: a run takes long, and may be ended early."""
+    """Shows progress with figures, since a run takes long and may be stopped early."""
     figures = ", ".join(f"{figure} {value:.4g}" for figure, value in sample.figures.items())
     told = f"{sample.outcome}: {sample.reason or figures}"
     print(f"round {sample.round + 1} {sample.measure} {sample.contender} {told}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""CPU seconds of everything that works for a keeper: what has come and gone meanwhile included."""
+"""CPU seconds of all processes that work for a contender, including those that have ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """CPU seconds of one process so far, in steps of 10 ms. ended: of its children that have ended, and theirs."""
+    """CPU seconds of one process so far, in steps of 10 ms. ended: of its ended children and their descendants."""
 
     parent: int = 0
     own: float = 0.0
@@ -26,9 +26,9 @@ class Used:
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
-    """What the work gives, its wall seconds, and the CPU seconds of this process and all below it.
+    """Returns the result of the work, its wall seconds, and the CPU seconds of this process and its descendants.
 
-    Looking through the processes takes some CPU itself, so this process's own clock is read inside of that.
+    Listing processes takes some CPU itself, so this process's own clock is read inside of that.
     """
     before = _look()
     own, began = _own(), time.perf_counter()
@@ -38,10 +38,10 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
 
 
 def used_between(before: Mapping[int, Used], after: Mapping[int, Used]) -> float:
-    """By all of those that are there afterwards.
+    """CPU seconds of all processes that exist afterwards.
 
-    Who waits for a child gets all that the child has ever used: what that was before is no part of it. A child that
-    nobody waits for is lost, so that nothing may be taken off for it.
+    A parent that waits for a child is charged the child's whole CPU time, so the earlier part is subtracted. A
+    child that no process waits for is lost, so nothing is subtracted for it.
     """
     total = 0.0
     for pid, now in after.items():
@@ -54,7 +54,7 @@ def used_between(before: Mapping[int, Used], after: Mapping[int, Used]) -> float
 
 
 def _own() -> float:
-    """Of this process, and of its children that have ended."""
+    """CPU seconds of this process, and of its ended children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime
 

@@ -1,4 +1,4 @@
-"""The state that is kept: a wide frame of random numbers, or arrays with names of their own, and small things."""
+"""The saved state: a wide frame of random numbers, or separately named arrays, and small objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALL_THINGS = "table = {n: str(n) for n in range(1000)}\nmark = 1"
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """size: bytes. columns: of the frame. named: each column is an array under a name of its own instead."""
+    """size: bytes. columns: of the frame. named: each column is an array with its own name instead."""
 
     size: int
     columns: int
@@ -20,7 +20,7 @@ class State:
 
     @property
     def making(self) -> str:
-        """A cell; all of its numbers are other ones in each column."""
+        """A cell; each column gets different numbers."""
         rows = max(self.size // 8 // self.columns, 1)
         many = f"rng.random(({self.columns}, {rows}))"
         if self.named:
@@ -30,7 +30,7 @@ class State:
         return f"import numpy as np, pandas as pd\nrng = np.random.default_rng(1)\n{frame}\n{SMALL_THINGS}"
 
     def changing(self, percent: int, seed: int) -> str:
-        """A cell that makes so many of a hundred columns anew, in place, and sets `mark` to the seed."""
+        """A cell that replaces the given number of a hundred columns in place, and sets `mark` to the seed."""
         count = max(self.columns * percent // 100, 1)
         if self.named:
             change = "\n".join(f"c{i}[:] = rng.random(len(c{i}))" for i in range(count))
@@ -40,13 +40,13 @@ class State:
 
     @property
     def look(self) -> str:
-        """A cell that prints what tells one state from another; it reads some of it only."""
+        """A cell that prints what distinguishes states; it reads only part of them."""
         numbers = "[c0[0], c0[-1]]" if self.named else "[df.iat[0, 0], df.iat[-1, 0], df.iat[-1, -1]]"
         return f"print([float(one) for one in {numbers}], mark, len(table))"
 
 
 def check(keeper: StateKeeper, state: State, wanted: str) -> None:
-    """Raises CellFailedError unless a namespace is in the state that printed `wanted` once."""
+    """Raises CellFailedError unless a namespace is in the state that printed `wanted` before."""
     found = keeper.peek(state.look)
     if found != wanted:
         raise CellFailedError(

@@ -1,4 +1,4 @@
-"""What keeping state may cost, checked against a run. A goal that was not measured is said to be open."""
+"""Limits on the cost of saving state, checked against a run. A goal that was not measured is reported as open."""
 
 from __future__ import annotations
 

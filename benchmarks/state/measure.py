@@ -11,11 +11,11 @@ from benchmarks.state.keeper import StateKeeper
 from benchmarks.state.parameters import Parameters
 
 Run = Callable[[type[StateKeeper], Parameters, Path], Figures]
-"""Of a contender's class, the sizes, and a folder that is removed afterwards."""
+"""Takes a contender's class, the sizes, and a folder that is removed afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Heading):
-    """One sample is one call of `run` in a fresh process."""
+    """One sample is one call of `run` in a new process."""
 
     run: Run

@@ -1,4 +1,4 @@
-"""How large and how often: the numbers of a run, in one place, written into its results."""
+"""Sizes and repetitions of a run, in one place, written into its results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MB = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Sizes are bytes, of the frame that a namespace holds.
+    """Sizes are bytes of the frame that a namespace holds.
 
-    cells: of one kind, with and without keeping each. fewest: as many at least, however long they take.
-    cell_seconds: no further ones after so long. block: cells of one kind in a row. columns: of the frame.
+    cells: of one kind, with and without saving after each. fewest: minimum number, however long they take.
+    cell_seconds: no further cells after this time. block: consecutive cells of one kind. columns: of the frame.
     divisor: of all sizes, and of the loops in cells.
     """
 
@@ -25,4 +25,4 @@ class Parameters:
 
 
 QUICK = Parameters(cells=4, fewest=2, cell_seconds=1.0, block=2, columns=10, divisor=1000)
-"""Shows that everything works; its figures mean nothing."""
+"""Checks that everything works; the figures mean nothing."""

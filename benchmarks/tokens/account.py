@@ -1,4 +1,4 @@
-"""Counts what a conversation costs: each call to the model pays for its whole prompt again."""
+"""Counts the cost of a conversation: each call to the model pays for its whole prompt again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ModelCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Tokens of a conversation. cacheable: the part of `prompt` that the call before had sent already."""
+    """Tokens of a conversation. cacheable: the part of `prompt` that the previous call had already sent."""
 
     calls: int = 0
     prompt: int = 0
@@ -63,7 +63,7 @@ class Cost:
 
 
 def add_up(calls: Sequence[ModelCall], count: Count, *, after: ModelCall | None = None) -> Cost:
-    """What a conversation of these calls costs. after: the call before the first, which has filled the cache."""
+    """Cost of a conversation of these calls. after: the call before the first one, which has filled the cache."""
     prompts = [call.prompt for call in calls]
     sent = [after.prompt, *prompts] if after is not None else prompts
     return Cost(

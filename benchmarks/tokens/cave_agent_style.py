@@ -13,11 +13,11 @@ from benchmarks.tokens.recorded_tools import RecordedTools
 from benchmarks.tokens.style import Style, Transcript
 
 LIBRARY = "cave_agent"
-KEEP_ALL = 1000  # its default keeps 20 messages, which would drop some of the longest conversation
+KEEP_ALL = 1000  # its default keeps 20 messages, which would drop part of the longest conversation
 
 
 def play(conversation: Conversation) -> Transcript:
-    """Its agent asks `call` of whatever model it is given, so a scripted one needs no base class."""
+    """Its agent calls `call` of any model, so a scripted one needs no base class."""
     library = import_module(LIBRARY)
     toolkit = conversation.toolkit()
     tools = RecordedTools(toolkit.tools)
@@ -49,7 +49,7 @@ def _texts(conversation: Conversation) -> Iterator[tuple[int, str]]:
 
 
 class _Script:
-    """A model that answers with given texts and keeps what it was asked."""
+    """A model that answers with given texts and records its prompts."""
 
     def __init__(self, response: type, texts: Iterator[tuple[int, str]]) -> None:
         self._response = response

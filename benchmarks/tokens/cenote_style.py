@@ -17,7 +17,7 @@ from cenote.runtime import Function, PythonRuntime
 
 @dataclass(frozen=True, kw_only=True)
 class CenoteOptions:
-    """reply: the model answers from a block where the outcome is certain. delta: `namespace_delta` of the agent.
+    """reply: the model answers from a block if the outcome is certain. delta: `namespace_delta` of the agent.
     full: with the full prompt."""
 
     reply: bool = True

@@ -1,4 +1,4 @@
-"""The script of a conversation as a model writes it that answers with code."""
+"""The script of a conversation for a model that answers with code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SHOW_OR_REPLY = re.compile(r"\b(show|reply)\(")
 
 
 class ScriptBrokenError(Exception):
-    """A conversation did not come out as it was scripted; its tokens would mean nothing."""
+    """A conversation did not follow its script, so its tokens would mean nothing."""
 
 
 def turns(exchange: Exchange, *, reply: bool) -> Iterator[str]:
-    """What the model writes: blocks of code, then the answer, unless the last block gives it already.
+    """The model's texts: blocks of code, then the answer, unless the last block gives it already.
 
-    reply: whether the style knows `reply(...)`.
+    reply: whether the style has `reply(...)`.
     """
     for cell in exchange.cells:
         yield _block(cell)
@@ -26,12 +26,12 @@ def turns(exchange: Exchange, *, reply: bool) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """The same text for a style that has neither `show` nor `reply`: such a model prints."""
+    """The same text for a style without `show` and `reply`: its model prints."""
     return SHOW_OR_REPLY.sub("print(", text)
 
 
 def without_reply(text: str) -> str:
-    """The same text from a model that looks at the outcome before it answers."""
+    """The same text from a model that reads the outcome before it answers."""
     return re.sub(r"\breply\(", "print(", text)
 
 

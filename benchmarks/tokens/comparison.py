@@ -1,4 +1,4 @@
-"""All conversations in all styles, shown to have made the same tool calls."""
+"""All conversations in all styles, checked to have made the same tool calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Comparison:
     facts: Mapping[tuple[str, str], Facts]
 
     def total(self, style: str) -> Cost:
-        """What a style costs over all conversations."""
+        """Cost of a style over all conversations."""
         return sum((self.costs[name, style] for name in self.conversations), Cost())
 
     def stated(self, style: str) -> Facts:
@@ -36,7 +36,7 @@ def compare(
     count: Count,
     progress: Callable[[str, str], None],
 ) -> Comparison:
-    """Play and count everything. Raises ScriptBrokenError where two styles called different tools."""
+    """Plays and counts everything. Raises ScriptBrokenError if two styles called different tools."""
     costs: dict[tuple[str, str], Cost] = {}
     facts: dict[tuple[str, str], Facts] = {}
     names = []
@@ -54,7 +54,7 @@ def compare(
 
 
 def check_same_calls(conversation: str, transcripts: Mapping[str, Transcript]) -> None:
-    """The order may differ, what was called with which arguments may not."""
+    """The order may differ; calls and arguments may not."""
     sorted_calls = {style: sorted(transcript.tool_calls) for style, transcript in transcripts.items()}
     first, *others = sorted_calls
     for other in others:

@@ -1,4 +1,4 @@
-"""A conversation, scripted once for all styles: what the user says, what is called and answered."""
+"""A conversation, scripted once for all styles: the user's messages, the calls and the answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ def call(tool: str, **arguments: object) -> Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One block of code with the sentence before it.
-
-    replies: the code itself gives the final answer through `reply(...)`; where a style has that, no further
-    turn is needed.
-    """
+    """One block of code, and the sentence before it."""
 
     code: str
     thought: str = ""
@@ -33,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What follows one message of the user.
+    """One message of the user and what follows.
 
     batches: tool calls in JSON styles; those of one batch do not depend on each other's results.
     cells: the same calls as code. answer: the final text, the same in all styles.
@@ -47,11 +43,11 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolkit:
-    """Tools over data of their own.
+    """Tools with their own data.
 
-    instructions: what the agent is told besides how to use tools; the same words in all styles.
-    types: records that the tools take and return; JSON styles do without, as tool schemas have no results.
-    arithmetic: names of tools that only JSON styles need, because code computes for itself.
+    instructions: the agent's instructions besides how to use tools; the same text in all styles.
+    types: records that the tools take and return; JSON styles omit them, since tool schemas have no results.
+    arithmetic: names of tools that only JSON styles need, because code can compute.
     """
 
     instructions: str

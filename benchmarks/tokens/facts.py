@@ -1,7 +1,7 @@
-"""Facts that a model states, and whether it had seen them: what an output leaves out, a real model would guess.
+"""Facts that a model states, and whether it had seen them: a real model would guess what an output omits.
 
-A fact is a value that a tool has returned, and that the model writes: in an answer, or in a block of code. What the
-user or the instructions say is none.
+A fact is a value that a tool has returned and that the model writes, in an answer or in a block of code. Values
+from the user or the instructions are not facts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.tokens.account import ModelCall
 from benchmarks.tokens.conversation import Conversation
 
 SHORTEST = 3
-"""Characters. Shorter values, such as a single digit, stand somewhere in any prompt."""
+"""Characters. Shorter values, such as a single digit, occur somewhere in any prompt."""
 
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w)")
 _WORD = re.compile(r"[^\W_]+")
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """stated: how many were. missing: those that the prompt of the same call did not hold, call by call."""
+    """stated: number of facts. missing: those that the prompt of the same call did not contain, call by call."""
 
     stated: int = 0
     missing: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A text as it is searched: its numbers, and its words, without case and punctuation."""
+    """A text prepared for search: its numbers and words, without case and punctuation."""
 
     text: str
     numbers: frozenset[float] = field(init=False)
@@ -54,7 +54,7 @@ class _Seen:
 
 
 def facts_of(conversation: Conversation, calls: Sequence[ModelCall]) -> Facts:
-    """Those of all calls of one conversation in one style."""
+    """The facts of all calls of one conversation in one style."""
     known = _returned(conversation)
     given = conversation.toolkit().instructions
     found = Facts()
@@ -72,7 +72,7 @@ def facts_of(conversation: Conversation, calls: Sequence[ModelCall]) -> Facts:
 
 
 def _returned(conversation: Conversation) -> list[list[str | float]]:
-    """What tools have returned up to the end of each exchange."""
+    """Values that tools have returned up to the end of each exchange."""
     toolkit = conversation.toolkit()
     tools = {tool.__name__: tool for tool in toolkit.tools}
     found: dict[str | float, None] = {}
@@ -86,7 +86,7 @@ def _returned(conversation: Conversation) -> list[list[str | float]]:
 
 
 def _values(result: object) -> Iterator[str | float]:
-    """Texts and numbers in JSON that are long enough to be told apart from others. Names of fields are none."""
+    """Texts and numbers in JSON that are long enough to be distinguished. Names of fields do not count."""
     if isinstance(result, dict):
         for item in result.values():
             yield from _values(item)

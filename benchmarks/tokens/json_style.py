@@ -23,7 +23,7 @@ class JsonOptions:
 
 
 def play(conversation: Conversation, options: JsonOptions) -> Transcript:
-    """Run the calls of the script and write down every request on the way."""
+    """Runs the calls of the script and records every request."""
     toolkit = conversation.toolkit()
     tools = RecordedTools(toolkit.tools)
     messages = [f"system\n{toolkit.instructions}"]
@@ -51,7 +51,7 @@ def _turns(exchange: Exchange, options: JsonOptions, arithmetic: frozenset[str])
 
 
 def _written(calls: Sequence[Call]) -> str:
-    """Calls as the model writes them. Ids of calls are left out: the server makes them."""
+    """Calls as the model writes them, without ids, which the server makes."""
     return "\n".join(_compact({"name": call.tool, "arguments": call.arguments}) for call in calls)
 
 
@@ -66,7 +66,7 @@ def _result(tools: RecordedTools, call: Call, lean: bool) -> str:
 
 
 def without_empty(value: object) -> object:
-    """A record without its fields that hold nothing: None and empty lists say what their absence says."""
+    """A record without its empty fields: None and empty lists mean the same as their absence."""
     if isinstance(value, dict):
         return {key: without_empty(item) for key, item in value.items() if item is not None and item != []}
     if isinstance(value, list):

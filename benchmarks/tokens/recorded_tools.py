@@ -1,4 +1,4 @@
-"""Tools that remember how they were called, so that styles can be shown to have done the same."""
+"""Tools that record their calls, so that styles can be checked to have made the same calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tool = Callable[..., object]
 class RecordedTools:
     """Wraps tools without changing name, signature or docstring.
 
-    calls: what was called, as text, in order; errors included.
+    calls: the calls as text, in order, errors included.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:

@@ -13,7 +13,7 @@ NAME_WIDTH = 20
 CELL_WIDTH = 17
 OURS = "cenote"
 REFERENCE = "json"
-"""One call a turn: what the others are held against."""
+"""One call a turn: the reference of the others."""
 RIVAL = "json lean"
 
 Figure = Callable[[Cost], float]
@@ -30,7 +30,7 @@ FIGURES: dict[str, Figure] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A share that is to be below a bound."""
+    """A share that must be below a bound."""
 
     text: str
     found: float
@@ -42,7 +42,7 @@ class Goal:
 
 
 def render_text(comparison: Comparison, tokenizer: str) -> str:
-    """Totals per style, then the total of each conversation, with their distance from JSON calls one a turn."""
+    """Totals per style, then the total of each conversation, with the difference from JSON calls one a turn."""
     titles = "\n".join(f"{style.name:<{NAME_WIDTH}}{style.title}" for style in comparison.styles)
     goals = "\n".join(["goals", *map(str, goals_of(comparison))])
     parts = [titles, _totals(comparison, tokenizer), _facts(comparison), _matrix(comparison), goals]
@@ -110,7 +110,7 @@ def _matrix(comparison: Comparison) -> str:
 
 
 def _row(name: str, values: Sequence[str | float], bases: Sequence[float] = ()) -> str:
-    """bases: what numbers are held against, each."""
+    """bases: the numbers that each is compared with."""
     cells = values if not bases else [_cell(float(v), base) for v, base in zip(values, bases, strict=True)]
     return f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
 

@@ -1,4 +1,4 @@
-"""The service desk of the shop: its tools with the rules that an agent is told."""
+"""The service desk of the shop: its tools, and the rules that an agent gets."""
 
 from __future__ import annotations
 

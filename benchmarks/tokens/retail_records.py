@@ -1,4 +1,4 @@
-"""What a shop keeps: the records that its tools return, and a database full of them, equal on every run."""
+"""The data of a shop: the records that its tools return, and a full database, equal on every run."""
 
 from __future__ import annotations
 

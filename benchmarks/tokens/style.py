@@ -1,4 +1,4 @@
-"""A style: one way to let a model use tools."""
+"""A style: one way for a model to use tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.tokens.conversation import Conversation
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """What a conversation became in a style: the calls to the model, and the tool calls that were made."""
+    """A conversation in a style: the calls to the model, and the tool calls that were made."""
 
     model_calls: Sequence[ModelCall]
     tool_calls: Sequence[str]
@@ -19,7 +19,7 @@ class Transcript:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """library: a package that `play` needs beyond Cenote's own; without it the style is left out."""
+    """library: a package that `play` needs beyond Cenote's dependencies; without it the style is left out."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""JSON schemas of tools, made from Python signatures and docstrings as tool-calling frameworks do it."""
+"""JSON schemas of tools, made from Python signatures and docstrings as tool-calling frameworks do."""
 
 from __future__ import annotations
 

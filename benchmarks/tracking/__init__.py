@@ -1,1 +1,1 @@
-"""What it costs to know what a cell read and wrote."""
+"""Cost of recording what a cell reads and writes."""

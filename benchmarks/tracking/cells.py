@@ -1,4 +1,4 @@
-"""Cells that are measured, each with what must be there before."""
+"""The measured cells, each with its setup."""
 
 from __future__ import annotations
 

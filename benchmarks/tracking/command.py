@@ -1,4 +1,4 @@
-"""`python -m benchmarks tracking`: each cell in two jails, one of which watches it, in turns."""
+"""`python -m benchmarks tracking`: each cell in two jails, one of which tracks it, in turns."""
 
 from __future__ import annotations
 

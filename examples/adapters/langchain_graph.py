@@ -43,7 +43,7 @@ def usual_city() -> str:
 
 
 class Scripted(BaseChatModel):
-    """Calls the tool with these codes in order, and answers with what the tool said."""
+    """Calls the tool with these codes in order, and answers with the tool's output."""
 
     @property
     def _llm_type(self) -> str:

@@ -48,7 +48,7 @@ def usual_city() -> str:
 
 
 def scripted(messages: list[ModelMessage], _: Any) -> ModelResponse:
-    """Calls the tool with these codes in order, and answers with what the tool said."""
+    """Calls the tool with these codes in order, and answers with the tool's output."""
     last = messages[-1]
     for part in last.parts if isinstance(last, ModelRequest) else ():
         if isinstance(part, ToolReturnPart):

@@ -1,4 +1,4 @@
-"""What all adapters share works without any framework, and a missing framework is said in one line."""
+"""The parts shared by all adapters work without any framework, and a missing framework gives a one-line error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def namespace(runtime: PythonRuntime) -> Iterator[AgentNamespace]:
 
 
 def test_tools_are_replaced(namespace: AgentNamespace) -> None:
-    """Those of the last call are there, also after code has deleted one, rebound one or gone back."""
+    """The tools of the last call are there, also after code has deleted or rebound one, or after a rollback."""
     namespace.offer({"one": lambda: 1, "two": lambda: 2})
     assert "(1, 2)" == namespace.run("one(), two()").value
     begin = namespace.runtime.snapshot("begin")
@@ -56,7 +56,7 @@ def test_tools_are_replaced(namespace: AgentNamespace) -> None:
 
 
 def test_a_bad_name_changes_nothing(namespace: AgentNamespace) -> None:
-    """Names are looked at before the first tool or value goes."""
+    """Names are checked before the first tool or value is sent."""
     namespace.offer({"one": lambda: 1})
     with pytest.raises(UsageError, match="not 'a b'"):
         namespace.offer({"two": lambda: 2, "a b": lambda: 3})
@@ -67,14 +67,14 @@ def test_a_bad_name_changes_nothing(namespace: AgentNamespace) -> None:
 
 
 def test_a_value_replaces_one_of_its_name(namespace: AgentNamespace) -> None:
-    """It may be there or not."""
+    """The name may exist or not."""
     namespace.put({"x": 1})
     namespace.put({"x": 2, "_hidden": 3})
     assert "(2, 3)" == namespace.run("x, _hidden").value
 
 
 def test_an_answer_ends_the_cell(namespace: AgentNamespace) -> None:
-    """It leaves the jail as data; the next one is another; the rules of the runtime hold for code alone."""
+    """The answer leaves the jail as data; the next one replaces it; the runtime's rules apply to code only."""
     first = namespace.run("print('so far')\nfinish(1, b=[2])\nprint('never')")
     ended = namespace.ended(first)
     assert ended is not None
@@ -93,7 +93,7 @@ def test_an_answer_ends_the_cell(namespace: AgentNamespace) -> None:
     ],
 )
 def test_an_answer_that_code_has_spoiled(namespace: AgentNamespace, code: str) -> None:
-    """It is lost, which a model is told; the next one is there."""
+    """The answer is lost and the model gets a message; the next answer works."""
     namespace.run("'finish'")
     spoiled = namespace.run(f"{code}\nif 'reply(' not in {code!r}: finish(1)")
     with pytest.raises(UsageError, match=r"call finish\(\) again"):
@@ -104,7 +104,7 @@ def test_an_answer_that_code_has_spoiled(namespace: AgentNamespace, code: str) -
 
 
 def test_an_answer_that_cannot_leave(namespace: AgentNamespace) -> None:
-    """The text is for a model; the next answer is not stopped by it."""
+    """The text is for a model; the next answer is not affected."""
     with pytest.raises(UsageError, match=r"finish\(\) takes plain data.*Own"):
         namespace.ended(namespace.run("class Own: pass\nfinish(Own())"))
     ended = namespace.ended(namespace.run("finish(2)"))
@@ -113,7 +113,7 @@ def test_an_answer_that_cannot_leave(namespace: AgentNamespace) -> None:
 
 
 def test_two_agents_get_their_own_answers(runtime: PythonRuntime) -> None:
-    """Over common names, also where the other ends first."""
+    """They use the same names, and either may end first."""
     one, two = (AgentNamespace(runtime.attach(name), ending="finish") for name in ("one", "two"))
     results = one.run("finish('one')"), two.run("finish('two')")
     answers = [each.ended(result) for each, result in zip((one, two), results, strict=True)]
@@ -123,7 +123,7 @@ def test_two_agents_get_their_own_answers(runtime: PythonRuntime) -> None:
 
 
 def test_texts_for_a_model(runtime: PythonRuntime) -> None:
-    """Output, the error and the fate of the state; the middle of much output is left out."""
+    """Output, the error and what happened to the state; the middle of long output is left out."""
     code = "print('a')\n1/0"
     result = runtime.execute(code)
     assert "a" == printed(result, code)
@@ -136,7 +136,7 @@ def test_texts_for_a_model(runtime: PythonRuntime) -> None:
 
 
 async def test_whose_runtime_it_is(runtime: PythonRuntime) -> None:
-    """The caller's stays open, in either face; one that is made here ends; options are for a new one."""
+    """A caller's runtime stays open, in both APIs; one made here is closed; options apply to a new one only."""
     with pytest.raises(UsageError, match="name can only be given for a new one"):
         AgentNamespace(runtime, name="x")
     again = AgentNamespace(AsyncPythonRuntime.over(runtime.core))
@@ -153,7 +153,7 @@ async def test_whose_runtime_it_is(runtime: PythonRuntime) -> None:
 
 @pytest.mark.parametrize("adapter", sorted(ADAPTERS))
 def test_each_framework_is_an_extra(adapter: str) -> None:
-    """Of the adapter's name; where the framework is not installed, one line says what to install."""
+    """The extra has the adapter's name; where the framework is missing, one line says what to install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert adapter in project["optional-dependencies"]
     assert adapter not in project["optional-dependencies"]["all"][0]

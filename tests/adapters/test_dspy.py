@@ -47,7 +47,7 @@ def turns(*codes: str) -> Any:
 
 
 def test_it_is_an_interpreter(interpreter: CenoteInterpreter) -> None:
-    """By DSPy's protocol; names stay, output is text, nothing is None."""
+    """It follows DSPy's protocol: names stay, output is text, no output is None."""
     assert isinstance(interpreter, CodeInterpreter)
     interpreter.start()
     interpreter.start()
@@ -56,7 +56,7 @@ def test_it_is_an_interpreter(interpreter: CenoteInterpreter) -> None:
 
 
 def test_what_code_submits(interpreter: CenoteInterpreter) -> None:
-    """By position or by name; what does not fit the fields is an error of the code."""
+    """By position or by name; arguments that do not fit the fields are an error of the code."""
     assert FinalOutput({"output": 3}) == interpreter.execute("SUBMIT(3)\nx = 0")
     assert "8" == interpreter.execute("x")
     interpreter.output_fields = [{"name": "a"}, {"name": "b"}]
@@ -81,7 +81,7 @@ def test_what_code_submits(interpreter: CenoteInterpreter) -> None:
     ],
 )
 def test_code_that_fails_can_be_repaired(interpreter: CenoteInterpreter, code: str, message: str) -> None:
-    """By its model, which has the text and the namespace."""
+    """The model repairs it, with the text and the namespace."""
     with pytest.raises(CodeExecutionError) as failed:
         interpreter.execute(f"print('so far')\n{code}")
     assert message in str(failed.value)
@@ -90,13 +90,13 @@ def test_code_that_fails_can_be_repaired(interpreter: CenoteInterpreter, code: s
 
 
 def test_a_syntax_error_is_one(interpreter: CenoteInterpreter) -> None:
-    """Of Python's own class, as the protocol wants it."""
+    """It is Python's own class, as the protocol requires."""
     with pytest.raises(SyntaxError):
         interpreter.execute("x = ")
 
 
 def test_what_no_code_can_repair(interpreter: CenoteInterpreter) -> None:
-    """Names that cannot be, values that cannot go, an interpreter that has ended."""
+    """Invalid names, values that cannot be sent, an interpreter that has ended."""
     for variables in ({"double": 1}, {"SUBMIT": 1}, {"two words": 1}, {"lock": (_ for _ in ())}):
         with pytest.raises(CodeInterpreterError):
             interpreter.execute("1", variables)
@@ -111,7 +111,7 @@ def test_what_no_code_can_repair(interpreter: CenoteInterpreter) -> None:
 
 
 def test_variables_keep_what_code_did_to_them(interpreter: CenoteInterpreter) -> None:
-    """The same object is not sent again; another one is, and one that is gone."""
+    """The same object is not sent again; a different one is, and one that was deleted."""
     frame = pd.DataFrame({"a": [1, 2]})
     assert "3" == interpreter.execute("frame = frame + 1\nn = int(frame.a.sum()) - 2\nn", {"frame": frame})
     assert "5" == interpreter.execute("int(frame.a.sum())", {"frame": frame})
@@ -121,7 +121,7 @@ def test_variables_keep_what_code_did_to_them(interpreter: CenoteInterpreter) ->
 
 
 def test_an_rlm(runtime: PythonRuntime) -> None:
-    """Its own tools, an asynchronous one, its sub-model and its facade; the namespace stays for the next module."""
+    """Its tools, an async one, its sub-model and its `dspy` facade work; the namespace stays for the next module."""
 
     async def slowly(x: int) -> int:
         await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_an_rlm_that_is_awaited(runtime: PythonRuntime) -> None:
 
 
 def test_code_act_and_program_of_thought(runtime: PythonRuntime) -> None:
-    """Each ends with what its code has found."""
+    """Each ends with the result of its code."""
     code = "```python\nprint(triple(5))\n```"
     lm = DummyLM([{"generated_code": code, "finished": "True"}, {"reasoning": "so", "n": "15"}])
     with dspy.context(lm=lm):
@@ -175,7 +175,7 @@ def triple(x: int) -> int:
 
 
 def test_settings_of_the_caller_hold_in_tools(interpreter: CenoteInterpreter) -> None:
-    """`dspy.context` holds for a tool that the code calls, although it runs on another thread."""
+    """`dspy.context` applies to a tool that the code calls, although it runs on another thread."""
     interpreter.tools["which"] = lambda: dspy.settings.lm.model
     with dspy.context(lm=DummyLM([{}])):
         assert "'dummy'" == interpreter.execute("which()")

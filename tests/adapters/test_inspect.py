@@ -23,7 +23,7 @@ from cenote_security.errors import UsageError
 CANNOT = {
     "test_exec_as_user": "a jail has one user",
 }
-"""Of Inspect's checks."""
+"""Inspect's checks that do not apply."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def texts(tmp_path: Path, *codes: str, sandbox: Any = "cenote", **options:
 
 
 async def test_the_tool_has_a_namespace(tmp_path: Path) -> None:
-    """It stays from call to call, with the files of the sample; each failure is an answer, and the sample goes on."""
+    """It persists from call to call, with the sample's files; each failure is an answer, and the sample goes on."""
     codes = ("x = open('given.txt').read()", "x", "1/0", "while True: pass", "import os\nos._exit(3)", "x[0]")
     found = await texts(tmp_path, *codes, timeout=1.0)
     signs = (
@@ -82,7 +82,7 @@ async def test_the_tool_has_a_namespace(tmp_path: Path) -> None:
 
 
 async def test_a_policy_of_the_task(tmp_path: Path) -> None:
-    """From a file; one that is no policy is refused before a sample runs."""
+    """The policy comes from a file; an invalid one is refused before a sample runs."""
     policy = tmp_path / "policy.yaml"
     policy.write_text("cell_timeout: 1\nenv: {WHO: me}\n")
     found = await texts(tmp_path, "import os\nos.environ['WHO']", sandbox=("cenote", str(policy)))
@@ -93,7 +93,7 @@ async def test_a_policy_of_the_task(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_there() -> None:
-    """Another user, a sandbox that has ended."""
+    """Another user, and a sandbox that has ended."""
     made = await CenoteSandboxEnvironment.sample_init("task", None, {})
     environment = made["default"]
     assert (await environment.exec(["id", "-un"], user=USER)).success

@@ -94,7 +94,7 @@ def tool_texts(state: Any) -> list[str]:
 
 
 def test_time_travel_takes_the_namespace_back(runtime: PythonRuntime) -> None:
-    """A graph that continues from a checkpoint has the variables and files of it; its other future stays there."""
+    """A graph that continues from a checkpoint has its variables and files; later ones stay with the other branch."""
     middleware = CenoteMiddleware(runtime)
     graph = graph_of(
         middleware, ["x = [1]"], "one", ["x.append(2)\nopen('f', 'w').write('2')"], "two",
@@ -113,7 +113,7 @@ def test_time_travel_takes_the_namespace_back(runtime: PythonRuntime) -> None:
 
 
 def test_a_tool_node_that_runs_again(runtime: PythonRuntime) -> None:
-    """Replaying a turn of two calls replays both on the state from before; they do not undo each other."""
+    """Replaying a turn of two calls replays both on the state before it; they do not undo each other."""
     middleware = CenoteMiddleware(runtime)
     graph = graph_of(middleware, ["n = 0\nm = 0"], ["n += 1", "m += 1"], "done", "done again", ["n, m"], "so")
     graph.invoke(ask(), thread())
@@ -126,7 +126,7 @@ def test_a_tool_node_that_runs_again(runtime: PythonRuntime) -> None:
 
 
 def test_a_thread_begins_with_the_namespace_as_it_is(runtime: PythonRuntime) -> None:
-    """And going back to before its first call goes back to that, not to an empty one. Threads follow their own."""
+    """Going back to before its first call restores that namespace, not an empty one. Threads are independent."""
     runtime.execute("given = 1")
     middleware = CenoteMiddleware(runtime)
     graph = graph_of(middleware, ["given += 1"], "a", ["given += 10"], "b", ["given"], "c", ["given"], "d")
@@ -149,7 +149,7 @@ def test_a_thread_begins_with_the_namespace_as_it_is(runtime: PythonRuntime) -> 
     ],
 )
 async def test_what_fails_is_told_to_the_model(runtime: PythonRuntime, code: str, message: str) -> None:
-    """As a tool message with the status of an error; the agent goes on, also when it is awaited."""
+    """The failure is a tool message with the status of an error; the agent goes on, also in async use."""
     from cenote import Function
 
     def helper(x: int) -> int:
@@ -166,7 +166,7 @@ async def test_what_fails_is_told_to_the_model(runtime: PythonRuntime, code: str
 
 
 def test_a_state_that_is_not_kept(runtime: PythonRuntime) -> None:
-    """Going there is refused: another namespace than the graph's would be worse."""
+    """Going there is refused: a namespace other than the graph's would be worse."""
     with pytest.raises(NotKeptError):
         CenoteMiddleware(runtime).follow({"cenote_step": 77})
 
@@ -180,7 +180,7 @@ def test_a_deep_agent(runtime: PythonRuntime) -> None:
 
 
 def test_commands_and_their_ends(runtime: PythonRuntime) -> None:
-    """Both streams in their order; a limit says so; a closed runtime is an answer, not an exception."""
+    """Both streams in order; a limit is reported; a closed runtime is an answer, not an exception."""
     sandbox = CenoteSandbox(runtime, timeout=30)
     assert "a\nb\nc\n" == sandbox.execute("echo a; echo b >&2; echo c").output
     slow = sandbox.execute("echo begun; sleep 30", timeout=1)

@@ -34,7 +34,7 @@ def calls(*codes: str) -> ScriptedModel:
 
 
 async def outputs(agent: Agent[Any]) -> list[str]:
-    """What the model was shown of each call."""
+    """The outputs of each call as shown to the model."""
     done = await Runner.run(agent, "Work.")
     assert "done" == done.final_output
     return [str(item.output) for item in done.new_items if item.type == "tool_call_output_item"]
@@ -45,13 +45,13 @@ def agent_of(runtime: Any, *codes: str, **options: Any) -> Agent[Any]:
 
 
 async def test_the_namespace_stays(runtime: AsyncPythonRuntime) -> None:
-    """From call to call, and for the next agent."""
+    """It persists from call to call, and for the next agent."""
     assert ["(no output)", "2"] == await outputs(agent_of(runtime, "x = 1", "x + 1"))
     assert ["1"] == await outputs(agent_of(runtime, "x"))
 
 
 async def test_what_fails_is_the_answer_of_the_tool(runtime: AsyncPythonRuntime) -> None:
-    """The run goes on, with the namespace."""
+    """The run continues, with the namespace."""
 
     def helper(x: int) -> int:
         raise ValueError(f"{x} is negative")
@@ -72,7 +72,7 @@ async def test_what_fails_is_the_answer_of_the_tool(runtime: AsyncPythonRuntime)
 
 
 async def test_arguments_that_do_not_fit(runtime: AsyncPythonRuntime) -> None:
-    """A model's wrong call is answered, and nothing runs."""
+    """A model's wrong call gets an answer, and nothing runs."""
     wrong = ScriptedModel(
         [[function_call("python", {"text": "1"}, call_id="c")], [assistant_message("done")]]
     )
@@ -82,14 +82,14 @@ async def test_arguments_that_do_not_fit(runtime: AsyncPythonRuntime) -> None:
 
 
 async def test_two_agents_over_one_runtime(runtime: AsyncPythonRuntime) -> None:
-    """At once, each with its name on its steps."""
+    """They run concurrently, each with its name on its steps."""
     teams = [agent_of(await runtime.attach(name), f"{name} = 1", f"{name} + 1") for name in ("one", "two")]
     assert [["(no output)", "2"]] * 2 == await asyncio.gather(*map(outputs, teams))
     assert {"one", "two"} == {step.author for step in runtime.state.steps}
 
 
 async def test_a_runtime_that_is_closed() -> None:
-    """Its error is the tool's answer, as the SDK gives errors of tools."""
+    """The error is the tool's answer, as the SDK reports errors of tools."""
     with PythonRuntime() as closed:
         agent = agent_of(closed, "1")
     assert "closed" in (await outputs(agent))[0]

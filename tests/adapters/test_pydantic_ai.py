@@ -86,7 +86,7 @@ def calls(*codes: str) -> FunctionModel:
 
 
 async def outputs(toolset: Any, *codes: str) -> list[str]:
-    """What the model was shown of each call."""
+    """The outputs of each call as shown to the model."""
     done = await Agent(calls(*codes), toolsets=[toolset]).run("Work.")
     assert "done" == done.output
     parts = [part for message in done.all_messages() for part in message.parts]
@@ -94,7 +94,7 @@ async def outputs(toolset: Any, *codes: str) -> list[str]:
 
 
 async def test_the_namespace_stays(runtime: AsyncPythonRuntime) -> None:
-    """From call to call, and for the next agent; more failures than retries do not end a run."""
+    """It persists from call to call, and for the next agent; more failures than retries do not end a run."""
 
     def helper(x: int) -> int:
         raise ValueError(f"{x} is negative")
@@ -116,7 +116,7 @@ async def test_the_namespace_stays(runtime: AsyncPythonRuntime) -> None:
 
 
 async def test_two_agents_over_one_runtime(runtime: AsyncPythonRuntime) -> None:
-    """At once, each with its name on its steps."""
+    """They run concurrently, each with its name on its steps."""
     names = ("one", "two")
     work = [
         outputs(CenoteToolset(await runtime.attach(name)), f"{name} = 1", f"{name} + 1") for name in names
@@ -126,7 +126,7 @@ async def test_two_agents_over_one_runtime(runtime: AsyncPythonRuntime) -> None:
 
 
 async def test_a_runtime_of_its_own() -> None:
-    """It lasts from run to run, and ends with `close`."""
+    """It persists from run to run, and ends with `close`."""
     toolset = CenoteToolset(name="own")
     assert ["(no output)"] == await outputs(toolset, "x = 1")
     assert ["1"] == await outputs(toolset, "x")
@@ -136,7 +136,7 @@ async def test_a_runtime_of_its_own() -> None:
 
 
 async def test_ends_of_commands(runtime: AsyncPythonRuntime) -> None:
-    """A signal is an exit code; output beyond the limit is an error, never a part that looks like all."""
+    """A signal is an exit code; output beyond the limit is an error, never truncated output without notice."""
     workspace = CenoteWorkspace(runtime)
     assert 137 == (await workspace.run("kill -9 $$", shell=True)).exit_code
     with pytest.raises(WorkspaceOutputLimitError):

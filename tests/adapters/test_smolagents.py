@@ -19,7 +19,7 @@ from cenote.adapters.smolagents import CenoteExecutor  # noqa: E402
 
 
 class Scripted(smolagents.Model):  # type: ignore[misc]
-    """Answers with these codes in order, and keeps what it was asked."""
+    """Answers with these codes in order, and records its prompts."""
 
     def __init__(self, *codes: str) -> None:
         super().__init__(model_id="scripted")
@@ -65,7 +65,7 @@ def errors(agent: Any) -> list[str]:
 
 
 def test_a_run_ends_with_its_final_answer(runtime: PythonRuntime) -> None:
-    """Names stay between steps; a tool runs here; code after the answer does not run."""
+    """Names persist between steps; a tool runs here; code after the answer does not run."""
     agent = agent_over(runtime, "y = double(21)\ny", "final_answer({'y': y})\ny = 0")
     assert {"y": 42} == agent.run("Double.")
     assert "Last output from code snippet:\n42" in str(agent.memory.steps[1].observations)
@@ -103,7 +103,7 @@ def test_a_second_run_has_the_names_of_the_first(runtime: PythonRuntime) -> None
 def test_what_fails_is_told_to_the_model_and_the_run_goes_on(
     runtime: PythonRuntime, code: str, message: str
 ) -> None:
-    """By the text of the error; the next step has the namespace."""
+    """The model gets the text of the error; the next step has the namespace."""
     agent = agent_over(runtime, f"print('so far')\n{code}", "final_answer(7)", timeout=1.0)
     assert 7 == agent.run("Fail.")
     (error,) = errors(agent)
@@ -112,14 +112,14 @@ def test_what_fails_is_told_to_the_model_and_the_run_goes_on(
 
 
 def test_what_was_printed_before_a_failure_is_observed(runtime: PythonRuntime) -> None:
-    """And the state of the step before it has gone nowhere."""
+    """The state of the step before it is kept."""
     agent = agent_over(runtime, "print('so far')\n1/0", "final_answer(1)")
     agent.run("Fail.")
     assert "so far" in str(agent.memory.steps[1].observations)
 
 
 def test_a_tool_of_the_users_own_checks_the_answer(runtime: PythonRuntime) -> None:
-    """The agent's `final_answer` tool runs here, on what the code gave; what it raises is told to the model."""
+    """The agent's `final_answer` tool runs here, on the value from the code; the model gets what it raises."""
 
     class Positive(smolagents.FinalAnswerTool):  # type: ignore[misc]
         def forward(self, answer: Any) -> Any:
@@ -149,7 +149,7 @@ def test_a_managed_agent_with_a_runtime_of_its_own(runtime: PythonRuntime) -> No
 
 
 def test_two_agents_in_one_namespace(runtime: PythonRuntime) -> None:
-    """With names of their own, or with common ones; each gets its own answer."""
+    """With separate or common names, each gets its own answer."""
     one, two = runtime.attach("one"), runtime.attach("two")
     first = agent_over(one, "common = 10\nfinal_answer('first')")
     second = agent_over(two, "final_answer(common + double(1))")
@@ -160,7 +160,7 @@ def test_two_agents_in_one_namespace(runtime: PythonRuntime) -> None:
 
 
 def test_cleanup(runtime: PythonRuntime) -> None:
-    """A runtime of the executor's own ends with the agent, also after a failure; the caller's loses the tools."""
+    """A runtime made by the executor ends with the agent, also after a failure; a caller's one loses the tools."""
     executor = CenoteExecutor(sandbox=SandboxPolicy(memory="256MiB"))
     with (
         pytest.raises(InterpreterError, match="ZeroDivision"),
@@ -178,7 +178,7 @@ def test_cleanup(runtime: PythonRuntime) -> None:
 
 
 def test_bad_names_and_options_are_refused(runtime: PythonRuntime) -> None:
-    """Before anything changes."""
+    """This happens before anything changes."""
     executor = CenoteExecutor(AsyncPythonRuntime.over(runtime.core))
     with pytest.raises(ValueError, match="not 'two words'"):
         executor.send_tools({"fine": double, "two words": double})
@@ -190,7 +190,7 @@ def test_bad_names_and_options_are_refused(runtime: PythonRuntime) -> None:
 
 
 def test_rules_for_code_are_no_rules_for_the_adapter() -> None:
-    """The strictest rules let a run end; what they refuse is told to the model."""
+    """The strictest rules allow a run to end; the model gets the refusals."""
     with PythonRuntime(security_checker=SecurityChecker(strict_rules())) as guarded:
         agent = agent_over(guarded, "final_answer(globals())", "final_answer(3)")
         assert 3 == agent.run("Answer.")

@@ -1,4 +1,4 @@
-"""A node: a keeper, jails that wait in it, processes that supervise them and are killed."""
+"""A node: a descriptor store, jails that wait in it, processes that supervise them and are killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 NUDGED = "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os._exit(3))\n"
-"""From then on the worker ends when the test says so."""
+"""Tests end the worker explicitly from then on."""
 
 
 class Victim:
@@ -68,7 +68,7 @@ class Victim:
         print(json.dumps({"do": do, "key": key, **arguments}), file=self._input, flush=True)
 
     def wait_for(self, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """The next report that is wanted."""
+        """The next report that satisfies the condition."""
         while True:
             report = self.report(PATIENCE)
             if wanted(report):
@@ -87,11 +87,11 @@ class Victim:
         return self.wait_for(lambda report: report["key"] == key and "done" in report)["done"]
 
     def heard(self, key: str, text: str) -> None:
-        """Until that was printed."""
+        """Waits until that text was printed."""
         self.wait_for(lambda _report: text in self.printed.get(key, ""))
 
     def kill(self) -> None:
-        """Ends it at whatever instruction; what it had said by then is in `printed`."""
+        """Kills it at an arbitrary instruction; the output reported by then is in `printed`."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self._reader.join()
@@ -106,7 +106,7 @@ class Victim:
 
 
 class Node:
-    """keeper: a client of its own. Everything that it gives ends with it."""
+    """keeper: a client of the descriptor store. Everything that a node makes ends with it."""
 
     def __init__(self, folder: Path, until: ExitStack, supervising: Prepared) -> None:
         self.folder = folder
@@ -115,13 +115,13 @@ class Node:
         self.keeper = DescriptorStoreClient(folder)
         assert (
             [] == self.keeper.keys()
-        )  # it has a client from now on: a jail may take longer to start than it lingers
+        )  # it has a client from now on: a jail may take longer to start than the store lingers
         self._until = until
         self._spares = 0
         until.callback(self.keeper.shut_down)
 
     def spare(self, *, snapshots: bool = True) -> None:
-        """Starts a jail, for whoever takes it."""
+        """Starts a jail for a later runtime."""
         ends = start_ends(POLICY if snapshots else replace(POLICY, snapshots="none"))
         self._spares += 1
         self.keeper.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
@@ -143,7 +143,7 @@ class Node:
         keeping: RuntimeStorage = NO_STORAGE,
         entries: Entries | None = None,
     ) -> HostedRuntime:
-        """keeping: what the former process has kept of it. entries: see `adopt`."""
+        """keeping: where the former process has stored the runtime. entries: see `adopt`."""
         kept = StoredHandoverLog.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
         equip = partial(keeping.equip, room=boundless, lives=True)
         runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip, entries)
@@ -151,7 +151,7 @@ class Node:
         return runtime
 
     def worker(self) -> int:
-        """The process of the runtime's cells, until a copy of it has taken its place."""
+        """The pid of the runtime's worker, until a copy of it has replaced it."""
         kept = self.keeper.get(JAIL)
         assert kept is not None
         process = WorkerProcess(pid_of(kept.descriptors[0]))
@@ -160,15 +160,15 @@ class Node:
         return process.pid
 
     def nudge(self) -> None:
-        """What the cell that runs takes as a sign, with nobody in between: see `NUDGED`."""
+        """Sends the running cell a signal directly: see `NUDGED`."""
         os.kill(self.worker(), signal.SIGUSR1)
 
     def end_worker(self) -> None:
-        """Also between two cells, where signals that a program can handle wait for the next one."""
+        """Works between two cells too, where signals that a program can handle wait for the next one."""
         os.kill(self.worker(), signal.SIGKILL)
 
     def begin(self, keeping: RuntimeStorage) -> HostedRuntime:
-        """One of which nothing is there but what is stored."""
+        """A runtime of which only the stored data exists."""
         kept = StoredHandoverLog.fresh(NAME, POLICY, self.keeper, SpareJails(self.keeper))
         runtime = HostedRuntime(POLICY, NoHosts(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         self._until.callback(runtime.close)
@@ -190,7 +190,7 @@ def node(tmp_path: Path, supervising: Prepared) -> Iterator[Node]:
 
 
 def join(runtime: HostedRuntime, key: str, heard: int = 0) -> Heard:
-    """Comes back for a call."""
+    """Joins a call again."""
     listener = Heard()
     runtime.execute("1 / 0", None, listener, RequestKey(text=key, heard=heard, missed=listener.missed))
     return listener

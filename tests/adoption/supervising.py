@@ -1,6 +1,7 @@
-"""A process that hosts one runtime, does what it reads, and says what it hears: it is there to be killed.
+"""A process that hosts one runtime, carries out commands and reports events, for tests to kill.
 
-Commands and reports are JSON, one a line. Its jails were started by another process and lie in the keeper.
+Commands and reports are JSON, one per line. Another process has started its jails and put them into the descriptor
+store.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ from cenote_worker.transport.content import Content
 POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
 JAIL = f"runtime/{NAME}/jail/1"
-"""Where its first jail is kept."""
+"""The key of its first jail."""
 
 TOKEN = "a-token"
 BOOKS = RuntimeUsage("acme", NAME, POLICY, EventBuffer("victim"), MachineQuotas(), lambda _tenant: 0)
 
 IDLE = "TESTS_IDLE_SECONDS"
-"""In the environment: after how many seconds a worker is ended that has nothing to do."""
+"""Environment variable: after how many seconds an idle worker is ended."""
 
 
 class SpareJails:
-    """Takes jails that another process has started and put into the keeper."""
+    """Takes jails that another process has started and put into the descriptor store."""
 
     def __init__(self, keeper: DescriptorStoreClient) -> None:
         self._keeper = keeper
@@ -70,7 +71,7 @@ class SpareJails:
 
 
 class DyingFile(JournalFile):
-    """Its process is killed at an entry: at once before, or behind, one that reads like this."""
+    """A journal that kills its process at the entry described by `at`: before or after it is written."""
 
     at = ""
 
@@ -84,7 +85,7 @@ class DyingFile(JournalFile):
 
 
 class Reports:
-    """A Listener that says what it hears."""
+    """A Listener that reports what it receives."""
 
     _lock = threading.Lock()
 
@@ -108,7 +109,7 @@ class Reports:
 
 
 class Silent:
-    """A HostHandler that says which calls it gets, and answers none."""
+    """A HostHandler that reports the calls that it gets, and answers none."""
 
     def call(self, _line: HostCallChannel, call: HostCall) -> None:
         call.close()
@@ -142,19 +143,19 @@ def gift(name: str, value: object) -> Injection:
 
 
 def offer(name: str) -> Injection:
-    """A function that stays outside."""
+    """A function that stays with the client."""
     target = jail_pb2.HostTarget(name=name, signature="()")
     values = Content.pack([pickle.dumps(({}, {}))])
     return Injection(values=values, names=(name,), hosts=(target,), client="a client")
 
 
 def stored(folder: Path) -> RuntimeStorage:
-    """Of a runtime that is durable, with all that is known of it in a folder."""
+    """Storage of a durable runtime, with all its data in a folder."""
     return RuntimeStorage(store=str(folder), records=str(folder), durable=True)
 
 
 def recorded(folder: Path) -> RuntimeStorage:
-    """Of one whose steps alone are kept."""
+    """Storage of a runtime that records its steps only."""
     return RuntimeStorage(records=str(folder))
 
 
@@ -163,7 +164,7 @@ def boundless(_size: int) -> AbstractContextManager[None]:
 
 
 def stuck(_size: int) -> AbstractContextManager[None]:
-    """Room that is never found: whoever waits for what is to be stored waits for ever."""
+    """Room that is never found: requests that wait for storage wait for ever."""
     Reports("").say(storing=True)
     threading.Event().wait()
     raise AssertionError("unreachable")

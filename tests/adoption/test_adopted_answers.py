@@ -1,4 +1,4 @@
-"""Answers of a durable runtime whose process is killed before what they tell of is stored."""
+"""Answers of a durable runtime whose process is killed before their states are stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTS = "x = globals().get('x', 0) + 1; print('ran', x)\nx"
 
 
 def test_a_cell_whose_state_was_being_stored_does_not_run_again(node: Node) -> None:
-    """Nor does one that came after it: whoever repeats them hears what they have come to, and it is on record."""
+    """Nor does a later cell: repeated requests get the recorded outcomes."""
     keeping = stored(node.folder / "store")
     victim = node.victim(how="stuck")
     victim.execute(COUNTS, "1")
@@ -35,7 +35,7 @@ def test_a_cell_whose_state_was_being_stored_does_not_run_again(node: Node) -> N
 
 
 def test_a_cell_whose_jail_went_too_before_its_state_was_stored_does_not_run_again(node: Node) -> None:
-    """Its client hears that it did run."""
+    """Its client is informed that it did run."""
     keeping = stored(node.folder / "store")
     victim = node.victim(how="stuck")
     victim.execute(COUNTS, "1")

@@ -1,4 +1,4 @@
-"""An atomic cell whose supervisor is killed is atomic all the same: its successor undoes it, or finds it undone."""
+"""An atomic cell stays atomic when its supervisor is killed: its successor undoes it, or finds it undone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELLS = 120
 KILLS = 3
 
 CELL = "log.append({number})\nprint('cell', {number})\nassert {number} % 2\nlen(log)"
-"""One of an odd number succeeds."""
+"""A cell with an odd number succeeds."""
 
 
 def join(runtime: HostedRuntime, number: int) -> Heard:
@@ -29,7 +29,7 @@ def join(runtime: HostedRuntime, number: int) -> Heard:
 
 
 def test_killed_while_it_runs(node: Node) -> None:
-    """What it has printed is there, and what it has done is not."""
+    """Its output remains, and its effects do not."""
     victim = node.victim()
     victim.execute("log = []", "log")
     victim.value("log")
@@ -49,7 +49,7 @@ def test_killed_while_it_runs(node: Node) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 40))])
 def test_killed_at_random(node: Node, seed: int) -> None:
-    """Each cell runs once; those that fail leave nothing, wherever between cell and return the process was."""
+    """Each cell runs once; failed cells leave nothing, wherever between cell and return the process was killed."""
     chance, waiting = random.Random(seed), list(range(CELLS))
     victim = node.victim()
     victim.execute("log = []", "log")
@@ -62,7 +62,7 @@ def test_killed_at_random(node: Node, seed: int) -> None:
         victim = node.adopting()
     victim.kill()
     runtime = node.adopt()
-    # The one that was about to be sent has not run, if nobody knows that it has left: it may be sent again.
+    # A cell about to be sent has not run if no entry says that it was sent: it may be sent again.
     first = join(runtime, waiting[0]).outcome()
     assert isinstance(first, ExecutionResult | UnavailableError)
     heard = {number: join(runtime, number) for number in waiting}
@@ -75,7 +75,7 @@ def test_killed_at_random(node: Node, seed: int) -> None:
 
 
 def collect(victim: Victim, waiting: list[int], seconds: float) -> None:
-    """Takes answers for so long."""
+    """Takes answers for that many seconds."""
     deadline = monotonic() + seconds
     while (left := deadline - monotonic()) > 0:
         try:

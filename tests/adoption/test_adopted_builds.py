@@ -1,4 +1,4 @@
-"""A build whose process is killed in the middle has never been; one that was done is there for its client."""
+"""A build whose process is killed in the middle is undone; a finished one remains for its client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ran(victim: Victim, *cells: str) -> None:
 
 
 def test_builds_of_a_process_that_is_killed(node: Node) -> None:
-    """One was done, another in the middle. What clients had put in is known by its step, as before."""
+    """One was finished, another in progress. Injected values are known by their step, as before."""
     victim = node.victim()
     ran(victim, *CELLS, "def rate(): return 3")
     victim.tell("declare", "units", units=UNITS)

@@ -1,4 +1,4 @@
-"""Forks whose process is killed: a parent that was away is back, a branch is what it was."""
+"""Forks whose process is killed: a parent at an earlier state is restored, a branch is unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BRANCH = "branch"
 
 @pytest.mark.parametrize("to", [1, "first"])
 def test_killed_while_an_earlier_state_is_copied(node: Node, to: int | str) -> None:
-    """The successor goes forward first: nobody meets the state that was visited."""
+    """The successor rolls forward first: clients never see the visited state."""
     victim = node.victim()
     for key, code in (("1", "x = [1]"), ("2", "x.append(2)")):
         victim.execute(code, key)
@@ -38,7 +38,7 @@ def test_killed_while_an_earlier_state_is_copied(node: Node, to: int | str) -> N
 
 
 def test_a_branch_is_taken_over(node: Node) -> None:
-    """Before anything ran in it: with its state, and the numbers of its steps behind the parent's."""
+    """Before anything ran in it: with its state, and step numbers that follow the parent's."""
     for _ in range(2):
         node.spare()
     with ExitStack() as until:

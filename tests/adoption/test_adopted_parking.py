@@ -1,4 +1,4 @@
-"""A runtime is taken over while the process of its cells is ended, or is about to be."""
+"""A runtime is taken over while its worker is ended, or is about to be."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parked(node: Node, code: str) -> Victim:
-    """A process whose runtime has run this, and has no worker any more."""
+    """A process whose runtime has run this code, and has no worker any more."""
     victim = node.victim()
     victim.execute(code, "first")
     victim.value("first")
-    victim.tell("snapshot", "kept", label="here")  # behind it the warden knows where the worker is
+    victim.tell("snapshot", "kept", label="here")  # then the warden knows where the worker is
     victim.value("kept")
     until(lambda: node.worker() < 0)
     return victim
@@ -40,7 +40,7 @@ def test_it_is_made_again_for_the_successor(node: Node) -> None:
 
 
 def test_a_successor_goes_back(node: Node) -> None:
-    """What is asked of the warden comes behind that, too."""
+    """A rollback request reaches the warden after the restart request."""
     victim = parked(node, "x = 41")
     victim.kill()
     runtime, listener = node.adopt(), Heard()
@@ -50,7 +50,7 @@ def test_a_successor_goes_back(node: Node) -> None:
 
 
 def test_it_is_handed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, whatever the warden was asked meanwhile."""
+    """At once, whatever was requested from the warden in between."""
     victim = parked(node, "x = 41")
     victim.kill()
     monkeypatch.setattr(worker_failover, "IDLE_SECONDS", 0.0)
@@ -64,7 +64,7 @@ def test_it_is_handed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_each_cell_runs_once(node: Node, seed: int) -> None:
-    """Whenever its host is killed: in the middle of it, behind it, while the worker is ended or made."""
+    """Whenever its host is killed: during a cell, after it, or while the worker ends or starts."""
     chance = random.Random(seed)
     victim = parked(node, "count = 0")
     for number in range(1, 9):

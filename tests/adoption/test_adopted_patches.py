@@ -1,4 +1,4 @@
-"""A patch whose process is killed in the middle has never been: its successor undoes it before anything else."""
+"""A patch whose process is killed in the middle has no effect: its successor undoes it first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ran(victim: Victim) -> None:
 
 
 def adopted_in_the_middle(node: Node) -> HostedRuntime:
-    """After its supervising process was killed before the second of the two steps that a patch runs again."""
+    """Adopted after its supervising process was killed before the second of the two steps that a patch runs again."""
     victim = node.victim()
     ran(victim)
     victim.tell("patch", "p", number=1, code="n, log = 2, []")
@@ -46,7 +46,7 @@ def adopted_in_the_middle(node: Node) -> HostedRuntime:
 
 
 def patched(runtime: HostedRuntime, number: int, code: str) -> Patched:
-    """By the process that has it now."""
+    """Patched by its present process."""
     heard = Heard()
     work = partial(apply_patch, runtime, replaced(runtime, number, code))
     runtime.patches.apply(work, heard, RequestKey(text="own"), lambda _progress: None, admit_all)
@@ -62,7 +62,7 @@ def kept(runtime: HostedRuntime) -> set[int]:
 
 
 def test_killed_in_the_middle(node: Node) -> None:
-    """Names are as they were, no state halfway can be gone back to, and nobody knows of the patch."""
+    """Names are unchanged, no intermediate state can be reached by a rollback, and the patch is unknown."""
     runtime = adopted_in_the_middle(node)
     assert "(1, [1], 1, 2)" == value(runtime, "n, log, y, z")
     assert kept(runtime) <= {0, 1, 2, 3, runtime.step}
@@ -75,11 +75,11 @@ BESIDE = (
     "log.append(1); n = len(log)",
     CELLS[2].replace("y + ", ""),
 )
-"""Nothing of it is kept, so a patch runs all of it in a second jail."""
+"""No states of it are stored, so a patch runs all of it in a second jail."""
 
 
 def patched_beside(node: Node, number: int, code: str, dies: str = "") -> Victim:
-    """A victim that keeps no states, with the patch under way or done. dies: see DyingFile."""
+    """A victim that stores no states, with the patch in progress or done. dies: see DyingFile."""
     victim = node.victim(snapshots=False, how="recorded", dies=dies)
     node.spare(snapshots=False)
     for key, cell in enumerate(BESIDE, 1):
@@ -90,7 +90,7 @@ def patched_beside(node: Node, number: int, code: str, dies: str = "") -> Victim
 
 
 def test_killed_while_a_second_jail_runs_the_history_the_first_one_goes_on(node: Node) -> None:
-    """With the same objects and the same head, and nothing is kept of the second one. It can be patched again."""
+    """With the same objects and the same head, and nothing remains of the second jail. It can be patched again."""
     victim = patched_beside(node, 2, "log.append(2); n = 2")
     victim.wait_for(lambda report: report.get("before") == 3)
     victim.kill()
@@ -112,7 +112,7 @@ def test_killed_while_a_second_jail_runs_the_history_the_first_one_goes_on(node:
     ],
 )
 def test_wherever_it_is_killed_the_state_is_that_before(node: Node, dies: str) -> None:
-    """And the head, and nothing is kept but that one jail; whether the patch was about to fail or to stay."""
+    """And the head, and only that one jail remains; whether the patch was about to fail or to succeed."""
     fails = "taken_back" in dies
     victim = patched_beside(node, 2, "n = None + 1" if fails else "log.append(2); n = 1", dies)
     victim.process.wait(PATIENCE)
@@ -124,7 +124,7 @@ def test_wherever_it_is_killed_the_state_is_that_before(node: Node, dies: str) -
 
 
 def test_killed_behind_its_outcome_it_stays(node: Node) -> None:
-    """Though the jail that waited has not been ended, and nobody has heard of it."""
+    """Though the waiting jail has not been ended, and no client was informed."""
     victim = patched_beside(node, 2, "log.append(2); n = 1", "behind settled p")
     victim.process.wait(PATIENCE)
     victim.kill()
@@ -137,7 +137,7 @@ def test_killed_behind_its_outcome_it_stays(node: Node) -> None:
 
 
 class Called(NoHosts):
-    """Notes what is called, and answers as if nothing were offered."""
+    """Notes the calls, and answers as if no functions were offered."""
 
     def __init__(self) -> None:
         self.targets: list[str] = []
@@ -149,7 +149,7 @@ class Called(NoHosts):
 
 @pytest.mark.slow
 def test_what_it_has_left_running_changes_nothing_outside(node: Node) -> None:
-    """The step that the patch was running is stopped, and what it calls then is refused."""
+    """The step that the patch was running is stopped, and its later calls are refused."""
     victim = node.victim()
     victim.tell("offer", "offer", name="send")
     victim.value("offer")
@@ -159,7 +159,7 @@ def test_what_it_has_left_running_changes_nothing_outside(node: Node) -> None:
         victim.value(key)
     victim.tell("patch", "p", number=1, code="n = 2")
     running = 0
-    while running != 4:  # the patched step and the one that never ends have numbers behind the two that ran
+    while running != 4:  # the patched step and the endless one have later numbers than the two that ran
         victim.tell("status", "status")
         running = victim.value("status")
     victim.kill()
@@ -173,7 +173,7 @@ def test_what_it_has_left_running_changes_nothing_outside(node: Node) -> None:
 
 
 def test_a_patch_that_was_applied_stays(node: Node) -> None:
-    """Its outcome is there for its client, and its state for everybody."""
+    """Its outcome is available to its client, and its state to all authors."""
     victim = node.victim()
     ran(victim)
     victim.tell("patch", "p", number=2, code="log.append(7); y = 7")
@@ -189,7 +189,7 @@ def test_a_patch_that_was_applied_stays(node: Node) -> None:
 
 
 def test_what_is_left_of_it_changes_nothing_later(node: Node) -> None:
-    """The successor applies patches of its own, to what it has a record of."""
+    """The successor applies patches of its own to the steps that it has recorded."""
     runtime = adopted_in_the_middle(node)
     assert "(1, 1)" == value(runtime, "n, y")
     value(runtime, "late = 1")

@@ -1,4 +1,4 @@
-"""The record of a runtime, and the states that are stored of it, go on where its host is killed."""
+"""The record and the stored states of a runtime continue when its host is killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def steps(runtime: HostedRuntime) -> list[tuple[int, str, str, str]]:
 
 
 def test_no_step_is_missing(node: Node) -> None:
-    """Killed with a cell under way: that is recorded with its code and cause, and stored before it is answered."""
+    """Killed during a cell: the cell is recorded with its code and cause, and stored before it is answered."""
     victim, keeping = node.victim(how="stored"), stored(node.folder / "store")
     victim.execute("x = 1", "a")
     assert victim.value("a") is None
@@ -41,7 +41,7 @@ def test_no_step_is_missing(node: Node) -> None:
 
 
 def test_a_change_without_code_is_recorded_too(node: Node) -> None:
-    """An injection that the former host had not come to the end of, or had: once."""
+    """An injection that the former host had not finished, or had: once."""
     victim, keeping = node.victim(how="stored"), stored(node.folder / "store")
     victim.execute("x = 1", "a")
     victim.value("a")
@@ -55,7 +55,7 @@ def test_a_change_without_code_is_recorded_too(node: Node) -> None:
 
 @pytest.mark.slow
 def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
-    """Everything died: another process goes on from the store, and knows which calls that has."""
+    """All processes died: another one continues from the store, and knows which calls the stored state has made."""
     victim, keeping = node.victim(how="stored"), stored(node.folder / "store")
     victim.execute("x = 41", "a")
     victim.execute("x += 1", "b")
@@ -72,7 +72,7 @@ def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
 
 
 def patch(node: Node, runtime: HostedRuntime, code: str) -> Patched:
-    """With another first step. A walk that learns something begins in one more jail."""
+    """Replaces the first step. A walk that learns something begins in one more jail."""
     spare(node)
     watch = PatchWatch(progress=lambda _: None, cancelled=lambda: False)
     return apply_patch(runtime, replaced(runtime, 1, code), watch)
@@ -84,7 +84,7 @@ def spare(node: Node) -> None:
 
 
 def begun(node: Node, last: str) -> Victim:
-    """A runtime that keeps no states, and that was given something between its cells, twice."""
+    """A runtime that stores no states and received a value twice between its cells."""
     victim = node.victim(how="stored", snapshots=False)
     victim.execute("n = 1", "n")
     for number, code in enumerate(("a = given[0] + n", last)):
@@ -98,7 +98,7 @@ def begun(node: Node, last: str) -> Victim:
 
 @pytest.mark.slow
 def test_what_was_put_in_is_put_in_again(node: Node) -> None:
-    """By another process than it was given to, the value that was replaced too."""
+    """By another process than the one that received it; a replaced value too."""
     begun(node, "b = given[0] + n").kill()
     runtime = node.adopt(keeping=stored(node.folder / "store"))
     assert "applied" == patch(node, runtime, "n = 10").status
@@ -107,7 +107,7 @@ def test_what_was_put_in_is_put_in_again(node: Node) -> None:
 
 @pytest.mark.slow
 def test_a_patch_that_was_killed_behind_it_has_never_been(node: Node) -> None:
-    """It had put one in again, into a second jail. The next one does it to the end."""
+    """The patch had put a value in again, into a second jail. The next patch does so and completes."""
     victim = begun(node, "import time\nwhile n == 10: time.sleep(0.01)\nb = given[0] + n")
     spare(node)
     victim.tell("patch", "begun", number=1, code="n = 10")

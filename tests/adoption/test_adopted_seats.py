@@ -1,4 +1,4 @@
-"""Whose a request is, and whom its jail calls, after its process was killed."""
+"""The author of a request, and the client that its jail calls, after its process was killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def status(runtime: HostedRuntime) -> JailStatus:
 
 
 def test_a_running_cell_stays_its_authors(node: Node) -> None:
-    """Status and result say so; nobody but who comes with its key interrupts it, by that."""
+    """Status and result name the author; only a request with its key and that author can interrupt it."""
     victim = node.victim()
     victim.tell("execute", "slow", code=SLOW, author="ana")
     victim.heard("slow", "begun")
@@ -39,7 +39,7 @@ def test_a_running_cell_stays_its_authors(node: Node) -> None:
 
 
 def test_an_outcome_keeps_its_author(node: Node) -> None:
-    """Who asks for the result of a cell by its key is told whose it was."""
+    """A client that asks for the result of a cell by its key gets its author too."""
     victim = node.victim()
     victim.tell("execute", "one", code="1", author="ana")
     victim.value("one")
@@ -48,7 +48,7 @@ def test_an_outcome_keeps_its_author(node: Node) -> None:
 
 
 def test_an_offer_keeps_its_client(node: Node) -> None:
-    """The successor knows which client carries out what is in the namespace."""
+    """The successor knows which client carries out the functions in the namespace."""
     victim = node.victim()
     victim.tell("offer", "offer", name="ask")
     victim.value("offer")

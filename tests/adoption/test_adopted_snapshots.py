@@ -1,4 +1,4 @@
-"""What is kept of a runtime is in its jail: it outlives the process that hosts the runtime."""
+"""Snapshots of a runtime live in its jail: they outlive its host process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def three_steps(victim: Victim) -> None:
 
 
 def test_snapshots_outlive_their_host(node: Node) -> None:
-    """Killed, and gone back by its successor: to a label, and forward again to a step."""
+    """Killed, and rolled back by its successor: to a label, and forward again to a step."""
     victim = node.victim()
     three_steps(victim)
     victim.kill()
@@ -43,7 +43,7 @@ def test_snapshots_outlive_their_host(node: Node) -> None:
 
 
 def test_outcomes_of_keyed_requests_outlive_it(node: Node) -> None:
-    """Whoever comes back for one hears what it gave, and nothing is done again."""
+    """A client that asks again gets the first outcome, and nothing is done again."""
     victim = node.victim()
     three_steps(victim)
     for key, to in (("there", "clean"), ("no step", 7), ("no label", "nowhere")):
@@ -66,7 +66,7 @@ def test_outcomes_of_keyed_requests_outlive_it(node: Node) -> None:
 
 @pytest.mark.parametrize("reports", [0, 1, 2])
 def test_killed_in_the_middle_of_a_rollback(node: Node, reports: int) -> None:
-    """At whatever instruction: its client asks again with the same key, and the state is back where it asked for."""
+    """At any instruction: its client asks again with the same key, and the state is the requested one."""
     victim = node.victim()
     three_steps(victim)
     victim.tell("rollback", "there", to="clean")

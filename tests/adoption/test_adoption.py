@@ -1,4 +1,4 @@
-"""A runtime goes on when the process that hosts it is killed, at whatever instruction."""
+"""A runtime continues when its host process is killed at any instruction."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ COUNTED = "".join(f"{i}\n" for i in range(60))
 
 
 def test_the_namespace_is_there(node: Node) -> None:
-    """Killed between cells: variables, step numbers and outcomes of keyed cells are as they were."""
+    """Killed between cells: variables, step numbers and outcomes of keyed cells are unchanged."""
     victim = node.victim()
     victim.execute("x = 41", "a")
     victim.execute("print('two')\nx + 1", "b")
@@ -70,7 +70,7 @@ def test_the_namespace_is_there(node: Node) -> None:
 
 
 def test_a_history_that_was_lost_is_told(node: Node) -> None:
-    """Killed with the record of two steps: their place in the line is known, and that nothing else is."""
+    """Killed with the record of two steps: only their place in the line is known."""
     victim = node.victim()
     victim.execute("x = 41", "a")
     victim.execute("x + 1", "b")
@@ -85,7 +85,7 @@ def test_a_history_that_was_lost_is_told(node: Node) -> None:
 
 
 def test_the_running_cell_goes_on(node: Node) -> None:
-    """Killed in the middle of a cell: it comes to its end, and its output arrives once and in order."""
+    """Killed in the middle of a cell: the cell finishes, and its output arrives once and in order."""
     victim = node.victim()
     victim.execute(COUNT, "count")
     victim.heard("count", "20\n")
@@ -112,7 +112,7 @@ def books(trail: EventBuffer) -> RuntimeUsage:
 
 
 def test_the_cell_that_was_taken_over_is_on_record(node: Node) -> None:
-    """By whom it was sent, also where it is undone. Those that had ended stand in the former process's record."""
+    """The record names its author, also after a rollback. Finished cells are in the former process's record."""
     for on_error, code, came_to in (
         ("keep", NUMB + "\n1 / 0", "kept"),
         ("rollback", NUMB + "\n1 / 0", "rolled_back"),
@@ -136,7 +136,7 @@ def test_the_cell_that_was_taken_over_is_on_record(node: Node) -> None:
 
 
 def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
-    """It ran, and nobody will ever know what it came to."""
+    """It ran, and its outcome stays unknown."""
     trail = EventBuffer("heir")
     victim = node.victim()
     victim.execute(NUMB, "cell")
@@ -149,7 +149,7 @@ def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
 
 
 def test_what_could_not_be_stored_is_told_by_the_successor(node: Node) -> None:
-    """The result of a cell, and of what has none: that it was done, and why it is not durable."""
+    """The result of a cell, and of a request without one: that it was done, and why it is not durable."""
     kept = StoredHandoverLog.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
     result = ExecutionResult(success=True, value="7", step=3)
     kept.settled("cell", NotDurableError(result, "No space left"))
@@ -182,7 +182,7 @@ def test_what_was_deleted_stays_deleted(node: Node) -> None:
 
 
 def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
-    """A key is a key in the successor too: the outcome is the first one, whoever asks."""
+    """A key keeps its meaning in the successor: the outcome is the first one for every client."""
     victim = node.victim()
     victim.execute("count = 0", "a")
     victim.execute("count += 1\ncount", "b")
@@ -195,9 +195,9 @@ def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
 
 @pytest.mark.slow
 def test_the_time_of_a_cell_goes_on(node: Node) -> None:
-    """The deadline is counted from where the cell began, not from where it was taken over."""
+    """The deadline counts from the start of the cell, not from the take-over."""
     victim = node.victim()
-    for seconds in (1.5, 15.0):  # on a busy machine it may have to end before it has come to print
+    for seconds in (1.5, 15.0):  # on a busy machine it may end before it has printed anything
         slow = f"slow for {seconds}"
         victim.execute("import time\nprint('begun')\ntime.sleep(60)", slow, timeout=seconds)
         told = victim.wait_for(lambda report, slow=slow: report["key"] == slow)
@@ -213,7 +213,7 @@ def test_the_time_of_a_cell_goes_on(node: Node) -> None:
 
 
 def test_a_cell_that_ignores_its_interrupt_is_ended(hasty: None, node: Node) -> None:
-    """The grace of an interrupted cell is counted on by the successor."""
+    """The grace period of an interrupted cell continues in the successor."""
     victim = node.victim()
     stubborn = """
 import time
@@ -252,7 +252,7 @@ def test_a_taken_over_cell_can_be_interrupted(node: Node) -> None:
 
 
 def test_a_jail_that_died_alone_is_reported(node: Node) -> None:
-    """Nobody supervised it: its cell is lost, with what it printed, and the next call starts a fresh jail."""
+    """No process supervised it: its cell is lost, with its output, and the next call starts a fresh jail."""
     victim = node.victim(snapshots=False)
     victim.tell("inject", "gift", name="gift", value=7, size=100_000)
     victim.execute(f"{NUDGED}print('begun', flush=True)\nsignal.pause()", "end")
@@ -269,7 +269,7 @@ def test_a_jail_that_died_alone_is_reported(node: Node) -> None:
 
 
 def test_a_worker_that_died_alone_is_followed_by_its_snapshot(node: Node) -> None:
-    """The warden needs nobody to let it go on: the successor hears what became of the cell, and has the state."""
+    """The warden continues without a supervisor: the successor gets the fate of the cell, and has the state."""
     victim = node.victim()
     victim.execute("x = 1", "first")
     victim.value("first")
@@ -288,7 +288,7 @@ def test_a_worker_that_died_alone_is_followed_by_its_snapshot(node: Node) -> Non
 
 
 def test_what_became_of_a_worker_is_written_down(node: Node) -> None:
-    """Its supervisor heard of the death, and was killed before anybody was told."""
+    """Its supervisor was notified of the death, and was killed before it reported it."""
     victim = node.victim()
     victim.execute("x = 1", "first")
     victim.value("first")
@@ -309,7 +309,7 @@ def runtime_crash(runtime: HostedRuntime) -> ExecutionResult:
 
 
 def wait_for_end(node: Node) -> None:
-    """Until the first process of the jail has ended."""
+    """Waits until the first process of the jail has ended."""
     kept = node.keeper.get(JAIL)
     assert kept is not None
     poll = select.poll()
@@ -319,7 +319,7 @@ def wait_for_end(node: Node) -> None:
 
 
 def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None:
-    """The next call hears of it, the one after that has a fresh jail."""
+    """The next call reports it, the one after that has a fresh jail."""
     victim = node.victim(snapshots=False)
     victim.execute("1", "end")
     victim.value("end")
@@ -334,9 +334,9 @@ def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None
 
 
 def test_injections_are_there_for_later_jails(node: Node) -> None:
-    """What was injected before the take-over is in the jail, and in the next one; what replaced it stands for it.
+    """Values injected before the take-over are in the jail, and in the next one; the last value of a name counts.
 
-    And there is room for no more than is said.
+    And the quota stays as declared.
     """
     victim = node.victim()
     for number in (1, 2):
@@ -362,7 +362,7 @@ def test_injections_are_there_for_later_jails(node: Node) -> None:
 
 @pytest.mark.slow
 def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
-    """Also when the first is gone in the middle of the same cell."""
+    """Also when the first one ends in the middle of the same cell."""
     victim = node.victim()
     victim.execute(COUNT, "count")
     victim.heard("count", "10\n")
@@ -379,7 +379,7 @@ def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
 
 @pytest.mark.slow
 def test_large_displays_and_results_are_not_lost(node: Node) -> None:
-    """What travels beside a packet, in memory of its own, is there for the successor too."""
+    """Content that travels in separate memory beside a packet reaches the successor too."""
     victim = node.victim()
     show = "import time\nclass Big:\n    def _repr_html_(self): return 'x' * 60_000\ndisplay(Big())\nprint('shown')\n"
     victim.execute(show + "time.sleep(1)\nprint('y' * 150_000)\n'z' * 100", "show")
@@ -392,7 +392,7 @@ def test_large_displays_and_results_are_not_lost(node: Node) -> None:
 
 
 def test_host_calls_under_way_get_a_clear_error(node: Node) -> None:
-    """Nobody knows whether they were carried out: the cell may handle that. Later ones reach the successor."""
+    """Their outcome is unknown: the cell may handle that. Later ones reach the successor."""
     victim = node.victim()
     victim.tell("offer", "offer", name="ask")
     victim.value("offer")
@@ -406,11 +406,11 @@ def test_host_calls_under_way_get_a_clear_error(node: Node) -> None:
 
 
 def test_host_calls_behind_a_return_to_before_the_first_function(node: Node) -> None:
-    """The process that goes on has not got the line of their calls; the successor has its far end, to give again."""
+    """The process that continues lacks the line of their calls; the successor has its far end, to pass on again."""
     victim = node.victim()
     victim.execute("x = 1", "first")
     victim.value("first")
-    victim.tell("snapshot", "kept", label="here")  # else a state is kept where nothing follows at once
+    victim.tell("snapshot", "kept", label="here")  # else a state is stored where nothing follows at once
     victim.value("kept")
     victim.tell("offer", "offer", name="ask")
     victim.value("offer")
@@ -431,7 +431,7 @@ class Answering(NoHosts):
 
 @pytest.mark.slow
 def test_a_keeper_that_was_killed_is_filled_again(node: Node) -> None:
-    """Running jails go on; the next keeper holds everything that a successor needs."""
+    """Running jails continue; the next store holds everything that a successor needs."""
     victim = node.victim()
     victim.tell("inject", "gift", name="gift", value=5, size=100_000)
     victim.value("gift")
@@ -461,13 +461,13 @@ def keys(node: Node) -> list[str]:
 
 
 def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
-    """Closing an adopted runtime takes its jail, its control group and its entries along."""
+    """Closing an adopted runtime removes its jail, its control group and its entries."""
     victim = node.victim()
     victim.tell("inject", "gift", name="gift", value=5, size=100_000)
     victim.execute("import os\nos.getpid()", "pid")
     victim.value("pid")
     victim.kill()
-    node.keeper.drop_soon("nothing")  # what is only told goes by a line of its own, which stays
+    node.keeper.drop_soon("nothing")  # one-way messages use a separate line, which stays
     before = len(opened())
     runtime = node.adopt()
     value(runtime, "1")
@@ -480,7 +480,7 @@ def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
 
 
 def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -> None:
-    """The end of its jail is heard after it was closed, when another runtime may have its name and its places."""
+    """The end of its jail is reported after it was closed, when another runtime may have its name and its keys."""
     former = StoredHandoverLog.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
     node.spare()
     jail = former.start_jail(POLICY, None, None)
@@ -493,7 +493,7 @@ def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -
     jail.end(JailExit(reason="closed"))
     until(lambda: jail.death)
     heard = threading.Event()
-    jail._reactor.call_soon(heard.set)  # where it is told that it has ended
+    jail._reactor.call_soon(heard.set)  # where its end is reported
     assert heard.wait(PATIENCE)
     former.release(injection)
     former.refill()
@@ -509,7 +509,7 @@ def group_folders(runtime: HostedRuntime) -> list[Path]:
 
 
 def test_without_keeper_and_supervisor_the_jail_ends(node: Node) -> None:
-    """Nobody is there who could want it."""
+    """No process is left that could need it."""
     victim = node.victim()
     victim.execute("1", "one")
     victim.value("one")
@@ -531,7 +531,7 @@ def test_what_nobody_keeps_cannot_be_adopted(node: Node) -> None:
 
 
 def test_a_process_that_lives_keeps_its_runtime(node: Node) -> None:
-    """Two that go on with one runtime would each answer for half of it."""
+    """Two hosts of one runtime would each answer for half of it."""
     victim = node.victim()
     victim.execute("1", "one")
     victim.value("one")
@@ -542,7 +542,7 @@ def test_a_process_that_lives_keeps_its_runtime(node: Node) -> None:
 
 
 def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
-    """It could not be taken over: that is said before there is one, not when it is lost."""
+    """It could not be taken over: the error comes before it starts, not when it is lost."""
     with pytest.raises(UnavailableError, match="gVisor"):
         StoredHandoverLog.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
     assert [] == node.keeper.keys()
@@ -576,7 +576,7 @@ def test_an_idle_runtime_is_handed_over(node: Node) -> None:
 
 
 def test_a_runtime_that_works_is_not_handed_over(node: Node) -> None:
-    """Nothing changes: its cell goes on."""
+    """Nothing changes: its cell continues."""
     victim = node.victim()
     waiting = (
         "told = []\nsignal.signal(signal.SIGUSR1, lambda *_: told.append(1))\nprint('begun', flush=True)\n"
@@ -591,7 +591,7 @@ def test_a_runtime_that_works_is_not_handed_over(node: Node) -> None:
 
 
 def test_what_is_not_kept_cannot_be_handed_over() -> None:
-    """The jail of an ordinary runtime has nobody else to hold it."""
+    """The jail of an ordinary runtime has no other owner."""
     with pytest.raises(UsageError, match="kept"):
         HostedRuntime(SandboxPolicy(), NoHosts()).hand_over()
 
@@ -612,7 +612,7 @@ def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> 
 
 
 def test_an_end_that_somebody_was_told_of_is_not_told_again(node: Node) -> None:
-    """The result of the cell that took its jail along was the message."""
+    """The result of the cell that ended its jail was the report."""
     victim = node.victim(snapshots=False)
     victim.execute("import os; os._exit(3)", "end")
     victim.value("end")

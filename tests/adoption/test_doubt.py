@@ -1,4 +1,4 @@
-"""A process may be killed between writing down that it sends a request and sending it: then the jail is asked."""
+"""A process may be killed between noting that it sends a request and sending it: then the jail is asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cenote_worker.transport.packets import send_packet
 
 
 def rewrite(node: Node, change: Callable[[list[JournalEntry]], Iterable[JournalEntry]]) -> None:
-    """As if the process had been killed a moment earlier or later."""
+    """Rewrites the journal as if the process had been killed a moment earlier or later."""
     kept = node.keeper.get("runtime/adopted/journal")
     assert kept is not None
     (descriptor,) = kept.descriptors
@@ -37,7 +37,7 @@ def rewrite(node: Node, change: Callable[[list[JournalEntry]], Iterable[JournalE
 
 
 def test_a_request_that_never_left_is_refused_as_such(node: Node) -> None:
-    """Nothing ran: its client hears so, and its key may be used again."""
+    """Nothing ran: its client is informed, and its key may be used again."""
     victim = node.victim()
     victim.execute("x = 1", "a")
     victim.value("a")
@@ -68,7 +68,7 @@ def test_a_request_that_did_leave_gets_its_answer(node: Node) -> None:
 
 
 def conversation() -> JailConversation:
-    """One of a successor, in doubt about request 7."""
+    """A successor's conversation, in doubt about request 7."""
     taken_up = JailConversation()
     taken_up.take_up(7, RequestKind.DELETE, ready=True)
     assert 8 == taken_up.probe()
@@ -84,7 +84,7 @@ def done(number: int) -> ReplyEvent:
 
 
 def test_the_order_of_the_answers_says_what_was_sent() -> None:
-    """The jail answers in order: an answer to the later question means that the earlier one never came."""
+    """The jail answers in order: an answer to the later question means that the earlier request never arrived."""
     lost = conversation()
     assert RequestLost(("a",), 3) == lost.hear(surveyed(8))
     assert Phase.IDLE is lost.phase
@@ -97,7 +97,7 @@ def test_the_order_of_the_answers_says_what_was_sent() -> None:
 
 
 def test_a_jail_that_was_not_filled_yet_is_started_anew(node: Node) -> None:
-    """Its process was killed while it put the runtime's values there: nobody has run anything in it."""
+    """Its process was killed while it injected the runtime's values: no cell has run in it."""
     victim = node.victim()
     victim.tell("inject", "gift", name="gift", value=7, size=100_000)
     victim.value("gift")
@@ -117,7 +117,7 @@ def test_a_jail_that_was_not_filled_yet_is_started_anew(node: Node) -> None:
 
 
 def test_a_jail_of_a_former_start_is_not_taken_for_the_last(node: Node) -> None:
-    """The process was killed between two jails: the later one was never kept, so it has ended."""
+    """The process was killed between two jails: the later one was never stored, so it has ended."""
     victim = node.victim()
     victim.execute("x = 1", "x")
     victim.value("x")
@@ -139,7 +139,7 @@ def test_a_question_whose_hearer_died_is_asked_again() -> None:
 
 
 def test_an_answer_to_a_former_supervisor_is_none_to_the_next() -> None:
-    """Two died in a row: the question of each is answered, also when whoever asked last has gone on since."""
+    """Two died in a row: the question of each is answered, even if the last one has continued since."""
     second = JailConversation()
     second.take_up(7, RequestKind.EXECUTE, ready=True, asked=200)
     assert 201 == second.probe(200)
@@ -147,7 +147,7 @@ def test_an_answer_to_a_former_supervisor_is_none_to_the_next() -> None:
     assert Phase.BUSY is second.phase
     assert RequestLost(("a",), 3) == second.hear(surveyed(201))
     third = JailConversation()
-    third.take_up(7, None, ready=True, asked=200)  # the second had its answer, and not that to its question
+    third.take_up(7, None, ready=True, asked=200)  # the second had an answer, and not the one to its question
     assert 8 == third.ask(RequestKind.DELETE)
     assert third.hear(surveyed(101)) is None
     assert DoneReply() == third.hear(done(8))
@@ -158,8 +158,8 @@ def test_an_answer_to_a_former_supervisor_is_none_to_the_next() -> None:
 
 
 def test_two_supervisors_in_a_row_that_ask_are_told_apart(node: Node) -> None:
-    """The worker dies, and whoever was to learn what became of its cell, twice: the copy answers each of them. Taken
-    for one question, the second answer ended the jail as one to another request.
+    """The worker dies, and the supervisor that asks about its cell, twice: the copy answers each question. Taken for
+    one question, the second answer ended the jail as an answer to another request.
     """
     victim = node.victim()
     victim.execute("x = 1", "x")
@@ -172,7 +172,7 @@ def test_two_supervisors_in_a_row_that_ask_are_told_apart(node: Node) -> None:
     frames = socket.socket(fileno=JailEnds.arrived(ends.record, ends.descriptors).frames.detach())
     question = jail_pb2.Request(
         id=3
-    )  # as a supervisor has asked that numbered its questions behind the request
+    )  # as asked by a supervisor that numbered its questions after the request
     question.survey.SetInParent()
     send_packet(frames, question.SerializeToString())
     frames.close()
@@ -182,7 +182,7 @@ def test_two_supervisors_in_a_row_that_ask_are_told_apart(node: Node) -> None:
 
 
 def test_an_answer_to_a_former_try_counts_for_nothing() -> None:
-    """A rollback is asked for again by each successor; the worker may answer what was behind the one before."""
+    """Each successor repeats a rollback; the worker may answer the attempt of an earlier one."""
     taken_up = JailConversation()
     taken_up.take_up(7, RequestKind.ROLLBACK, ready=True)
     assert (8, 9) == (taken_up.again(), taken_up.again())
@@ -195,7 +195,7 @@ def test_an_answer_to_a_former_try_counts_for_nothing() -> None:
 
 
 def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:
-    """Supervisor and keeper ended together: whoever asks for the running cell hears that it is lost."""
+    """Supervisor and descriptor store ended together: a client that joins the running cell learns that it is lost."""
     victim = node.victim()
     victim.execute("import time\nprint('begun')\ntime.sleep(60)", "slow")
     victim.heard("slow", "begun")
@@ -222,7 +222,7 @@ def test_an_idle_jail_that_nobody_held_is_reported_once(node: Node) -> None:
 
 
 def test_a_reset_that_was_under_way_is_finished(node: Node) -> None:
-    """Its process was killed between noting it and ending the jail: what was to be forgotten does not come back."""
+    """Its process was killed between noting it and ending the jail: the reset state does not come back."""
     victim = node.victim()
     victim.execute("x = 1", "x")
     victim.value("x")

@@ -1,4 +1,4 @@
-"""No packet of a jail is lost or heard twice, wherever the process that reads it is killed."""
+"""No packet of a jail is lost or processed twice, wherever its reader is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 
 class MortalFile(JournalFile):
-    """Lives for so many steps: each entry is one before it is written and one behind."""
+    """Ends its process after that many steps: each entry is one step before it is written and one after."""
 
     life = 1 << 30
 
@@ -61,7 +61,7 @@ def ask(chronicle: JailJournal) -> None:
 
 
 def drain(chronicle: JailJournal, sock: socket.socket) -> None:
-    """Reads all that is there."""
+    """Reads all available packets."""
     try:
         while True:
             packet = chronicle.receive(sock)
@@ -73,7 +73,7 @@ def drain(chronicle: JailJournal, sock: socket.socket) -> None:
 
 @given(texts=st.lists(st.sampled_from("ab"), max_size=5), lives=st.lists(st.integers(1, 12), max_size=3))
 def test_each_packet_is_heard_once(texts: list[str], lives: list[int]) -> None:
-    """Equal packets too: the kernel knows which of them was looked at and not yet taken."""
+    """Equal packets too: the kernel knows which of them was peeked at and not yet taken."""
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.setblocking(False)
     file = MortalFile.create()
@@ -104,7 +104,7 @@ def test_each_packet_is_heard_once(texts: list[str], lives: list[int]) -> None:
 
 
 def test_a_later_jail_is_not_mixed_up_with_the_former() -> None:
-    """What a jail says while it dies is no business of the one that has begun meanwhile."""
+    """Packets of a dying jail do not affect the next one."""
     journal = journal_over(JournalFile.create())
     former = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     later = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
@@ -118,7 +118,7 @@ def test_a_later_jail_is_not_mixed_up_with_the_former() -> None:
 
 
 def test_memory_that_is_not_sealed_is_not_read() -> None:
-    """Whatever a jail sends in its place: reading it could wait for ever, or kill the reader."""
+    """Whatever a jail sends instead: reading it could block for ever, or kill the reader."""
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     journal = journal_over(JournalFile.create())
     chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
@@ -176,8 +176,8 @@ def test_a_long_journal_is_written_anew() -> None:
 
 
 def test_what_must_stay_does_not_have_a_journal_written_anew_more_often() -> None:
-    """A call that comes just then waits: there are as many between two times, however much outcomes of former ones
-    take.
+    """A call that comes during a rewrite waits: the number of entries between two rewrites does not depend on the
+    size of former outcomes.
     """
     handed: list[int] = []
     journal = Journal(
@@ -198,7 +198,7 @@ def test_what_must_stay_does_not_have_a_journal_written_anew_more_often() -> Non
 
 
 def test_what_comes_through_pipes_fills_no_memory_either() -> None:
-    """A program that writes to its descriptor 1 for ever sends no packet, and nothing is ever at rest."""
+    """A program that writes to its descriptor 1 for ever sends no packet, and the jail is never at rest."""
     file = JournalFile.create()
     sizes: list[int] = []
     journal = Journal(
@@ -214,7 +214,7 @@ def test_what_comes_through_pipes_fills_no_memory_either() -> None:
 
 
 def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
-    """A jail may call and cancel for as long as it likes: neither the journal nor what it tells grows."""
+    """A jail may call and cancel for as long as it likes: neither the journal nor its replay grows."""
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     journal = journal_over(JournalFile.create())
     chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
@@ -233,7 +233,7 @@ def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_journal_of_host_calls_alone_is_written_anew() -> None:
-    """A cell that calls for hours may print nothing meanwhile."""
+    """A cell that calls for hours may print nothing."""
     handed: list[int] = []
     journal = Journal(JournalFile.create(), LIMIT, handed.append, lambda: None)
     chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
@@ -259,7 +259,7 @@ class NoAnswers(NoHosts):
 
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_machine_without_memory_is_no_reason_to_go_wrong(limit: int) -> None:
-    """A journal that cannot be written is given up, once, and whoever would go by it is told."""
+    """A journal that cannot be written is given up, once, and its user is informed."""
     given_up: list[bool] = []
     file = FullFile.create()
     file.room = limit
@@ -272,7 +272,7 @@ def test_a_machine_without_memory_is_no_reason_to_go_wrong(limit: int) -> None:
 
 
 class FullFile(JournalFile):
-    """Takes so many entries."""
+    """Takes that many entries."""
 
     room = 0
 

@@ -17,7 +17,7 @@ KILLS = 6
 CELLS = 3000
 
 WINDOW = 100
-"""Cells that a client has under way at once: outcomes of so many are kept."""
+"""Number of cells that a client sends at once: outcomes of that many are retained."""
 
 LINE = """
 log = globals().get('log', [])
@@ -29,7 +29,7 @@ len(log)
 
 
 class Client:
-    """Sends cells, and again those that it has no answer to, in order."""
+    """Sends cells in order, and repeats those without an answer."""
 
     def __init__(self) -> None:
         self.waiting = list(range(CELLS))
@@ -45,7 +45,7 @@ class Client:
         victim.execute(LINE.format(number=number), str(number))
 
     def collect(self, victim: Victim, seconds: float) -> None:
-        """Takes answers for so long, and at least one."""
+        """Takes answers for that many seconds, and at least one."""
         deadline, before = time.monotonic() + seconds, len(self.waiting)
         while (left := deadline - time.monotonic()) > 0 or len(self.waiting) == before:
             try:
@@ -66,7 +66,7 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_cell_runs_once_and_in_order(node: Node, seed: int) -> None:
-    """However often the process is killed: no cell is lost, none runs twice, each answer is that of its cell."""
+    """However often the process is killed: no cell is lost, none runs twice, each answer belongs to its cell."""
     chance = random.Random(seed)
     client = Client()
     victim = node.victim()

@@ -1,4 +1,4 @@
-"""What a journal tells, from its entries alone."""
+"""What can be restored from the entries of a journal."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SENT = JournalEntry(sent=journal_pb2.Sent())
 
 
 def cell(number: int, key: str, texts: list[str]) -> list[JournalEntry]:
-    """Everything that is written of one."""
+    """All entries of one cell."""
     heard = [entry for text in texts for entry in (output(text), TAKEN)]
     return [asked(number, key), SENT, *heard, replied(number), TAKEN, settled(key, number)]
 
@@ -109,7 +109,7 @@ ENTRIES = st.one_of(OF_JAILS, OF_JAILS.map(of_aside), st.sampled_from([SET_ASIDE
 
 
 def told(story: JournalReplay) -> object:
-    """Everything that a successor goes by, comparable."""
+    """Everything that a successor uses, comparable."""
     return (
         dict(story.forgotten),
         story.steps,
@@ -153,14 +153,14 @@ def test_a_cell_under_way_is_told_as_it_stands() -> None:
 
 
 def test_an_answer_without_an_outcome_is_kept_for_the_successor() -> None:
-    """It was taken from the socket, and nobody has heard of it."""
+    """It was taken from the socket, and not yet reported."""
     story = JournalReplay.of([began(1), READY, TAKEN, asked(1), SENT, replied(1), TAKEN], LIMIT)
     assert story.current.request is not None
     assert (True, 1) == (story.current.request.answered, len(story.current.request.packets))
 
 
 def test_an_outcome_keeps_the_output_of_its_cell() -> None:
-    """Whoever joins late gets both."""
+    """A client that joins late gets both."""
     story = JournalReplay.of([began(1), READY, TAKEN, *cell(1, "k", ["a", "b"])], LIMIT)
     assert story.current.request is None
     assert (0, [("stdout", "ab")]) == story.outcomes["k"].printed.after(0)
@@ -168,7 +168,7 @@ def test_an_outcome_keeps_the_output_of_its_cell() -> None:
 
 
 def test_an_atomic_cell_moves_the_head_when_its_state_is_kept() -> None:
-    """Answered, it may have to be undone: whoever comes then goes back to where it began, and its output stays."""
+    """An answered one may still be undone: a successor then rolls back to its start, and its output stays."""
     begun = [began(1), READY, TAKEN, *cell(1, "k", []), atomic(2, "a"), SENT, output("x"), TAKEN]
     answered = JournalReplay.of([*begun, replied(2), TAKEN], LIMIT)
     assert (1, True) == (
@@ -182,7 +182,7 @@ def test_an_atomic_cell_moves_the_head_when_its_state_is_kept() -> None:
 
 
 def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_requests() -> None:
-    """In order, until each is settled; once their jail has ended, only that they ran is known."""
+    """In order, until each is settled; once their jail has ended, only the fact that they ran is known."""
     begun = [began(1), READY, TAKEN]
     for number, key in ((1, "a"), (2, "b")):
         begun += [asked(number, key), SENT, output(key), TAKEN, replied(number), TAKEN]
@@ -200,7 +200,7 @@ def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_re
 
 
 def test_a_patch_is_under_way_until_its_key_is_settled() -> None:
-    """Whatever else comes to an end meanwhile."""
+    """Whichever other requests finish."""
     begun = [began(1), READY, TAKEN, patch("p"), *cell(3, "k", [])]
     story = JournalReplay.of(begun, LIMIT)
     assert story.patch is not None
@@ -209,7 +209,7 @@ def test_a_patch_is_under_way_until_its_key_is_settled() -> None:
 
 
 def test_a_jail_that_waits_is_gone_on_with_until_the_patch_is_settled() -> None:
-    """What is heard of it meanwhile counts; of what ran in the later one it is known that it did."""
+    """Its events in the meantime count; of cells in the later jail only the fact that they ran is known."""
     begun = [began(1), READY, TAKEN, *cell(1, "k", []), patch("p"), SET_ASIDE, began(2), READY, TAKEN]
     begun += [asked(3, "other"), of_aside(JournalEntry(moved=journal_pb2.Moved(step=1, reason="exit")))]
     back = JournalReplay.of([*begun, TAKEN_BACK], LIMIT)
@@ -225,7 +225,7 @@ def test_a_jail_that_waits_is_gone_on_with_until_the_patch_is_settled() -> None:
 
 
 def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
-    """What belonged to the former jail is forgotten; outcomes and injections are the runtime's."""
+    """State of the former jail is forgotten; outcomes and injections belong to the runtime."""
     accepted = JournalEntry(accepted=journal_pb2.Accepted(injection=3))
     former = [began(1), READY, TAKEN, accepted, *cell(1, "k", []), asked(2), SENT, output("x")]
     story = JournalReplay.of([*former, began(2)], LIMIT)
@@ -243,7 +243,7 @@ def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
 @settings(max_examples=300)
 @given(st.lists(ENTRIES, max_size=30))
 def test_retelling_tells_the_same(entries: list[JournalEntry]) -> None:
-    """A journal that is written anew leaves its runtime as the long one did."""
+    """A rewritten journal restores its runtime as the long one did."""
     started = [each for entry in entries for each in ([entry, began(2)] if entry is SET_ASIDE else [entry])]
     story = JournalReplay.of([began(1), *started, TAKEN, of_aside(TAKEN)], LIMIT)
     assert told(story) == told(JournalReplay.of(story.retold(), LIMIT))
@@ -253,7 +253,7 @@ def test_retelling_tells_the_same(entries: list[JournalEntry]) -> None:
 def test_any_prefix_of_the_bytes_is_an_earlier_state(
     entries: list[JournalEntry], data: st.DataObject
 ) -> None:
-    """Wherever a process is killed: what was written whole counts, what was not does not."""
+    """Wherever a process is killed: complete entries count, incomplete ones do not."""
     file = JournalFile.create(entries)
     try:
         whole = file.read()
@@ -267,7 +267,7 @@ def test_any_prefix_of_the_bytes_is_an_earlier_state(
 
 
 def test_a_torn_entry_is_cut_off() -> None:
-    """Its file goes on behind the last one that is whole."""
+    """Its file continues after the last complete one."""
     first = JournalFile.create([began(1), READY])
     os.pwrite(first.descriptor, b"\x40\x00\x00\x00torn", first.size)
     second = JournalFile(os.dup(first.descriptor))
@@ -293,7 +293,7 @@ def test_what_is_told_is_bounded() -> None:
 
 
 def test_keys_without_outcomes_take_one_entry() -> None:
-    """Writing a journal anew, and reading it, holds up all runtimes of a process; there may be ten thousand keys."""
+    """Rewriting a journal, and reading it, delays all runtimes of a process; there may be ten thousand keys."""
     story = JournalReplay(LIMIT)
     story.follow(began(1))
     for number in range(1, 3 * MAX_OUTCOMES):
@@ -305,7 +305,7 @@ def test_keys_without_outcomes_take_one_entry() -> None:
 
 
 def test_what_a_cell_has_cleared_is_not_given_again() -> None:
-    """Positions of the output count on: a client may have read what is gone."""
+    """Output positions continue: a client may have read the cleared output."""
     story = JournalReplay(LIMIT)
     for entry in (began(1), READY, TAKEN, asked(1), output("gone"), display("a"), display(clears=True),
                   output("kept"), display("b")):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Makes the fakes importable, and this folder's test language."""
+"""Makes the fakes and this folder's test language importable."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().par
     if str(folder) not in sys.path:
         sys.path.append(
             str(folder)
-        )  # for `fakes` and `playbook`, which are no tests and so are not collected
+        )  # for `fakes` and `playbook`, which are not tests and so are not collected

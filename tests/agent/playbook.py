@@ -1,4 +1,4 @@
-"""A language for conversations: what happens to the core of an agent, and what it commands."""
+"""A language for conversations: what the core of an agent receives, and the commands it gives."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ USAGE = TokenUsage(prompt=100, cached=60, completion=10)
 
 
 def words(text: str) -> int:
-    """A tokenizer whose tokens are words: enough to reason about in a test."""
+    """A tokenizer that counts words, which is enough for tests."""
     return len(text.split())
 
 
 @dataclass(frozen=True)
 class Says:
-    """The model writes this, in pieces, and ends its turn so."""
+    """A turn of the model: its text in pieces, and the finish reason."""
 
     text: str
     finish_reason: str | None = "stop"
@@ -63,9 +63,9 @@ class Says:
 
 @dataclass
 class Playbook:
-    """Plays the world: answers each command of the core from lists that a test has written.
+    """Plays the environment: answers each command of the core from lists in the test.
 
-    says: the model's turns, in order. cells: results of the cells, in order; an empty one if there are none left.
+    says: the model's turns, in order. cells: results of the cells, in order; an empty result if none are left.
     """
 
     says: Iterable[Says | str]
@@ -135,7 +135,7 @@ class Playbook:
 
     @property
     def last_prompt(self) -> str:
-        """What the model was told last."""
+        """The last prompt that the model got."""
         return self.prompts[-1][-1].content
 
 
@@ -162,7 +162,7 @@ def scene(*names: str) -> RuntimeDescription:
 def drive(
     flow: Generator[Command, CommandResult | None, Any], *happenings: CommandResult | None
 ) -> list[Command]:
-    """The commands of a flow that is answered so; it is closed afterwards."""
+    """The commands of a flow with these answers; the flow is closed afterwards."""
     commands = []
     try:
         commands.append(flow.send(None))

@@ -1,4 +1,4 @@
-"""Sixteen tools of a shop's support desk, with their types: what a tool set of ordinary size looks like."""
+"""Sixteen tools of a shop's support desk, with their types: a tool set of ordinary size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Literal
 
 from pydantic import BaseModel, Field
-from typing_extensions import TypedDict  # pydantic takes that of typing only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts that of typing only from Python 3.12 on
 
 
 class OrderStatus(Enum):

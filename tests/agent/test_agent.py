@@ -1,4 +1,4 @@
-"""CaveAgent over a runtime without a jail and a scripted model: what its users see."""
+"""CaveAgent over a runtime without a jail and a scripted model: behaviour that users see."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def block(code: str) -> str:
 
 
 class Patient(Model):
-    """A model that writes its first words and then waits for ever."""
+    """A model that yields its first words and then waits forever."""
 
     model_id = "patient"
 
@@ -57,7 +57,7 @@ class Patient(Model):
 
 
 class Careless(Model):
-    """A model that forgets to end its turn."""
+    """A model that does not end its turn."""
 
     model_id = "careless"
 
@@ -66,7 +66,7 @@ class Careless(Model):
 
 
 class Unclosed(Model):
-    """A model as type checkers let one write it: by an iterator that is no generator, and cannot be closed."""
+    """A model as type checkers allow it: an iterator that is not a generator and cannot be closed."""
 
     def __init__(self, script: list[ModelChunk]) -> None:
         self.model_id = "unclosed"
@@ -83,7 +83,7 @@ class Unclosed(Model):
 
 
 class Natural(Model):
-    """A model as most would write it."""
+    """A model as most users would write it."""
 
     async def stream(self, messages: Sequence[Message]) -> AsyncIterator[ModelChunk]:
         yield "Hm."
@@ -91,35 +91,35 @@ class Natural(Model):
 
 
 class Answering(Model):
-    """A model that gives its answer instead of yielding it."""
+    """A model that returns its answer instead of yielding it."""
 
     async def stream(self, messages: Sequence[Message]) -> str:  # type: ignore[override]
         return "Hm."
 
 
 class Blocking(Model):
-    """A model that is not asynchronous."""
+    """A model that is not async."""
 
     def stream(self, messages: Sequence[Message]) -> Iterator[str]:  # type: ignore[override]
         yield "Hm."
 
 
 class Structured(Model):
-    """A model that yields what its server sends."""
+    """A model that yields its server's chunks."""
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         yield {"content": "Hm."}  # type: ignore[misc]
 
 
 class Unmetered(Model):
-    """A model that knows no usage."""
+    """A model that reports no usage."""
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         yield ModelTurn("Hm.", "stop", None)  # type: ignore[arg-type]
 
 
 async def test_a_task_is_done_in_the_runtime() -> None:
-    """The model's code works on what was injected, and what it makes stays there."""
+    """The model's code works on injected values, and its results stay in the runtime."""
     runtime = InProcessRuntime(
         Variable("secret", "!dlrow ,olleH", "A reversed message"),
         Variable("greeting", "", "Store the reversed message"),
@@ -146,7 +146,7 @@ async def test_a_task_is_done_in_the_runtime() -> None:
     "model", [Natural(), Unclosed(["H", "m.", ModelTurn("Hm.", "stop", TokenUsage())] * 2)]
 )
 async def test_models_of_users(model: Model) -> None:
-    """What yields text and a turn answers, in an agent and by itself."""
+    """A model that yields text and a turn answers, in an agent and by itself."""
     assert "Hm." == (await CaveAgent(model, InProcessRuntime()).run("Go.")).content
     assert "Hm." == (await model.complete([Message("user", "Go.")])).text
 
@@ -178,7 +178,7 @@ async def test_events_are_streamed() -> None:
 
 
 async def test_reasoning_is_an_event() -> None:
-    """In a model's own member or in tags in front of the answer; it is no part of the answer."""
+    """Reasoning comes in a separate member or in tags before the answer; it is not part of the answer."""
     model = ScriptedModel(["<think>Two ones.</think>Two."])
     events = [event async for event in CaveAgent(model, InProcessRuntime()).stream_events("1 + 1?")]
     assert "Two ones." == "".join(event.content for event in events if event.type is EventType.THINKING)
@@ -186,7 +186,7 @@ async def test_reasoning_is_an_event() -> None:
 
 
 async def test_a_class_that_changes_how_a_model_streams_is_asked_by_that() -> None:
-    """Not past it, by the method that also gives the reasoning."""
+    """The overridden method is used, since it also gives the reasoning."""
 
     class Ours(OpenAIServerModel):
         async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
@@ -198,7 +198,7 @@ async def test_a_class_that_changes_how_a_model_streams_is_asked_by_that() -> No
 
 
 async def test_long_output_can_be_read_from_the_namespace() -> None:
-    """The handle in the gap works, and reading it again is cut again rather than lost."""
+    """The handle in the gap works, and output read again is truncated again rather than lost."""
     runtime = InProcessRuntime()
     model = ScriptedModel(
         [
@@ -214,7 +214,7 @@ async def test_long_output_can_be_read_from_the_namespace() -> None:
 
 
 async def test_the_reader_of_outputs_gives_way_to_the_users_names() -> None:
-    """A taken name is not overwritten; the gap names the one that works."""
+    """An existing name is not overwritten; the gap names the one that works."""
     runtime = InProcessRuntime(Variable("read_output", 5))
     model = ScriptedModel([block("print('x' * 300)"), block("print(len(read_output_2(1)))"), "Done."])
     await CaveAgent(model, runtime, max_exec_output=100).run("Print")
@@ -223,7 +223,7 @@ async def test_the_reader_of_outputs_gives_way_to_the_users_names() -> None:
 
 
 async def test_agents_that_share_a_runtime_have_a_reader_each() -> None:
-    """And neither is listed among the tools."""
+    """Neither is listed among the tools."""
     runtime = InProcessRuntime()
     script = [block("print('x' * 300)"), "Done."]
     await CaveAgent(ScriptedModel(script), runtime, max_exec_output=100).run("a")
@@ -247,7 +247,7 @@ async def test_several_runs_are_one_conversation() -> None:
 
 
 async def test_an_earlier_conversation_can_be_continued() -> None:
-    """`messages` of another agent, its system prompt left out."""
+    """It takes `messages` of another agent, without its system prompt."""
     model = ScriptedModel(["Yes."])
     messages = [Message.system("old"), Message.user("Is it?"), Message.assistant("Maybe.")]
     await CaveAgent(model, InProcessRuntime(), messages=messages).run("Well?")
@@ -255,7 +255,7 @@ async def test_an_earlier_conversation_can_be_continued() -> None:
 
 
 async def test_two_tasks_at_once_are_refused() -> None:
-    """One conversation can't be in two places; afterwards the agent is free again."""
+    """One conversation cannot run twice at once; afterwards the agent is free again."""
     agent = CaveAgent(Patient(), InProcessRuntime())
     events = agent.stream_events("first")
     await anext(events)
@@ -267,7 +267,7 @@ async def test_two_tasks_at_once_are_refused() -> None:
 
 
 async def test_closing_the_events_ends_the_model_call() -> None:
-    """No tokens are paid for that nobody reads."""
+    """No tokens are paid for that no reader receives."""
     model = Patient()
     events = CaveAgent(model, InProcessRuntime()).stream_events("Think")
     assert "Let me think. " == (await anext(events)).content
@@ -276,7 +276,7 @@ async def test_closing_the_events_ends_the_model_call() -> None:
 
 
 async def test_cancelling_ends_the_model_call() -> None:
-    """Also while the model is silent."""
+    """Also while the model sends nothing."""
     model = Patient()
     agent = CaveAgent(model, InProcessRuntime())
     task = asyncio.create_task(agent.run("Think"))
@@ -288,7 +288,7 @@ async def test_cancelling_ends_the_model_call() -> None:
 
 
 async def test_cancelling_ends_the_cell() -> None:
-    """The runtime hears of it; the conversation says that the block was interrupted."""
+    """The runtime is interrupted; the conversation says that the block was interrupted."""
     runtime = InProcessRuntime()
     agent = CaveAgent(ScriptedModel([block("import asyncio\nawait asyncio.sleep(60)")]), runtime)
     task = asyncio.create_task(agent.run("Sleep"))
@@ -302,14 +302,14 @@ async def test_cancelling_ends_the_cell() -> None:
 
 
 async def test_the_time_limit_goes_to_the_runtime() -> None:
-    """It is the runtime that can enforce it."""
+    """The runtime enforces it."""
     runtime = InProcessRuntime()
     await CaveAgent(ScriptedModel([block("1"), "ok"]), runtime, max_exec_timeout=2.5).run("x")
     assert [2.5] == runtime.timeouts
 
 
 async def test_rules_are_asked_before_the_code_runs() -> None:
-    """The model reads what it broke and goes on."""
+    """The model reads which rule it broke and continues."""
     runtime = InProcessRuntime(forbidden=["import os"])
     model = ScriptedModel([block("import os"), "I may not."])
     events = [event async for event in CaveAgent(model, runtime).stream_events("List files")]
@@ -318,7 +318,7 @@ async def test_rules_are_asked_before_the_code_runs() -> None:
 
 
 async def test_a_model_that_fails_is_the_callers_to_handle() -> None:
-    """The error is raised as it is, and the agent can be used again."""
+    """The error is raised unchanged, and the agent can be used again."""
     agent = CaveAgent(ScriptedModel([ModelUnavailableError("down"), "Up again."]), InProcessRuntime())
     with pytest.raises(ModelUnavailableError):
         await agent.run("first")
@@ -326,7 +326,7 @@ async def test_a_model_that_fails_is_the_callers_to_handle() -> None:
 
 
 async def test_a_model_without_an_end_is_an_error_that_names_it() -> None:
-    """A mistake in somebody's own Model class."""
+    """An error in a user's own Model class."""
     with pytest.raises(ModelResponseError, match=r"Careless\.stream ended without a ModelTurn"):
         await CaveAgent(Careless(), InProcessRuntime()).run("x")
 
@@ -341,19 +341,19 @@ async def test_a_model_without_an_end_is_an_error_that_names_it() -> None:
     ],
 )
 async def test_a_model_of_ones_own_is_told_what_it_has_wrong(model: Model, message: str) -> None:
-    """Classes that give something else than the port says."""
+    """Classes that return something other than the port requires."""
     with pytest.raises(CenoteError, match=message):
         await CaveAgent(model, InProcessRuntime()).run("x")
 
 
 def test_run_sync_works_in_a_script() -> None:
-    """Without an event loop, several times."""
+    """It works without an event loop, several times."""
     agent = CaveAgent(ScriptedModel(["One.", "Two."]), InProcessRuntime())
     assert ["One.", "Two."] == [agent.run_sync("a").content, agent.run_sync("b").content]
 
 
 def test_an_error_of_run_sync_has_no_error_of_ours_behind_it() -> None:
-    """A trace would show that first: it asks whether an event loop runs, and the answer is an exception."""
+    """A traceback would show that first: it checks whether an event loop runs, and the answer is an exception."""
     with pytest.raises(ScriptExhaustedError) as caught:
         CaveAgent(ScriptedModel([]), InProcessRuntime()).run_sync("a")
     assert caught.value.__context__ is None
@@ -378,20 +378,20 @@ async def test_run_sync_in_a_loop_says_what_to_write() -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(arguments: dict[str, object], message: str) -> None:
-    """At construction, with what to do."""
+    """At construction; the error says what to do."""
     with pytest.raises(UsageError, match=message):
         CaveAgent(**{"model": ScriptedModel([]), "runtime": InProcessRuntime(), **arguments})
 
 
 @pytest.mark.parametrize("task", ["", "  \n", None, 5])
 async def test_a_task_is_a_text(task: object) -> None:
-    """An empty one would make the model invent something."""
+    """With an empty task the model would invent one."""
     with pytest.raises(UsageError, match="a task is a text"):
         await CaveAgent(ScriptedModel([]), InProcessRuntime()).run(task)
 
 
 async def test_a_custom_block_identifier() -> None:
-    """It is asked for in the prompt, and only such blocks are code."""
+    """The prompt requests it, and only such blocks are code."""
     runtime = InProcessRuntime()
     model = ScriptedModel(["```python\nno\n```\n```tool\nx = 1\n```", "Done."])
     await CaveAgent(model, runtime, python_block_identifier="tool").run("x")
@@ -399,7 +399,7 @@ async def test_a_custom_block_identifier() -> None:
 
 
 async def test_custom_texts_are_honoured() -> None:
-    """Who the agent is, how it works, and the whole."""
+    """The agent's role, its instructions, and the whole prompt."""
     model = ScriptedModel(["ok"])
     await CaveAgent(
         model,
@@ -420,7 +420,7 @@ async def test_the_namespace_delta_is_a_setting() -> None:
 
 
 async def test_a_sub_agent_is_described() -> None:
-    """What it has and how to work with it; nothing is started for that."""
+    """Its data and how to work with it; no jail is started for that."""
     sub = CaveAgent(ScriptedModel([]), InProcessRuntime(Variable("data", [], "Input")))
     lazy = CaveAgent(ScriptedModel([]))
     model = ScriptedModel(["ok"])
@@ -434,7 +434,7 @@ async def test_a_sub_agent_is_described() -> None:
 
 
 def test_nothing_is_printed_or_logged_by_default(capfd: pytest.CaptureFixture[str]) -> None:
-    """A library is silent until its user sets up logging."""
+    """A library is silent until its user configures logging."""
     CaveAgent(ScriptedModel([block("1 / 0"), "Sorry."]), InProcessRuntime()).run_sync("x")
     assert ("", "") == capfd.readouterr()
 
@@ -450,7 +450,7 @@ def test_nothing_is_printed_or_logged_by_default(capfd: pytest.CaptureFixture[st
 def test_the_log_level_says_how_much_is_logged(
     level: LogLevel, expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failures; also answers; also every block."""
+    """Failures; failures and answers; every block."""
     with caplog.at_level(logging.DEBUG, "cenote.agent"):
         CaveAgent(ScriptedModel([block("1 / 0"), "Sorry."]), InProcessRuntime(), log_level=level).run_sync(
             "x"
@@ -459,7 +459,7 @@ def test_the_log_level_says_how_much_is_logged(
 
 
 async def test_events_are_also_heard_by_who_made_the_agent() -> None:
-    """Whoever sets the task: an orchestrator's code awaits only the answer."""
+    """The orchestrator's code awaits only the answer."""
     heard: list[str] = []
     model = ScriptedModel([block("1 + 1"), "Two."])
     agent = CaveAgent(model, InProcessRuntime(), on_event=lambda event: heard.append(event.type.value))
@@ -470,7 +470,7 @@ async def test_events_are_also_heard_by_who_made_the_agent() -> None:
 
 
 async def test_what_others_did_is_told_after_a_block() -> None:
-    """Each line of the news of a cell's result is a line of the observation."""
+    """Each line of a result's notices is a line of the observation."""
 
     class Noticing(InProcessRuntime):
         async def execute(self, code: str, **options: object) -> ExecutionResult:
@@ -483,7 +483,7 @@ async def test_what_others_did_is_told_after_a_block() -> None:
 
 
 def test_settings_of_the_wrong_kind_are_refused() -> None:
-    """Each is named when the agent is made, before a model is paid for an answer that nobody runs."""
+    """Each is reported when the agent is made, before a model is paid for an answer."""
     mistakes: dict[str, dict[str, object]] = {
         "max_steps must be at least 1, not 'x'": {"max_steps": "x"},
         "max_history must be at least 4": {"max_history": "x"},

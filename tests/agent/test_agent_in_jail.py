@@ -1,4 +1,4 @@
-"""CaveAgent over real, jailed runtimes: what a fake could get wrong."""
+"""CaveAgent over real, jailed runtimes: behaviour that a fake could get wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def block(code: str) -> str:
 
 
 def outputs(agent: CaveAgent) -> list[str]:
-    """What the model was shown of its blocks."""
+    """The outputs of its blocks as shown to the model."""
     return [message.content for message in agent.messages[2:] if message.role == "user"]
 
 
@@ -44,7 +44,7 @@ async def test_outputs_values_and_errors_of_a_jail() -> None:
 
 
 async def test_long_output_is_read_back_from_inside() -> None:
-    """The handle is a host function: the text itself never was in the jail a second time."""
+    """The handle is a host function: the text itself is not copied into the jail."""
     with PythonRuntime() as runtime:
         agent = await play(
             runtime,
@@ -65,7 +65,7 @@ async def test_reply_counts_only_if_the_cell_succeeds() -> None:
 
 
 async def test_the_loss_of_a_jail_is_told_with_what_is_left() -> None:
-    """Injected values are back, what blocks made is gone, helpers work again."""
+    """Injected values are restored, values made by blocks are lost, helpers work again."""
     codes = [
         "m = 6\nprint('x' * 300)",
         "import os\nos._exit(3)",
@@ -79,10 +79,10 @@ async def test_the_loss_of_a_jail_is_told_with_what_is_left() -> None:
 
 
 async def test_cancelling_a_task_interrupts_its_cell() -> None:
-    """The namespace goes on as it is; the next task is told of the interruption."""
+    """The namespace is unchanged; the next task mentions the interruption."""
     entered = asyncio.Event()
 
-    # On this loop: a plain function would set the event from a thread, which wakes nobody.
+    # On this loop: a plain function would set the event from a thread, which does not wake the loop.
     async def enter() -> None:
         entered.set()
 
@@ -102,9 +102,9 @@ async def test_cancelling_a_task_interrupts_its_cell() -> None:
 
 
 async def test_a_time_limit_ends_a_cell() -> None:
-    """The reason is told, and the state is kept."""
+    """The model gets the reason, and the state is kept."""
     with PythonRuntime() as runtime:
-        for limit in LIMITS:  # where the cell has not begun by then, with more time
+        for limit in LIMITS:  # with more time if the cell has not begun by then
             agent = await play(runtime, "n = 1\nprint('begun')\nwhile True: pass", max_exec_timeout=limit)
             (output,) = outputs(agent)
             if "begun" in output:
@@ -122,7 +122,7 @@ def skill_folder(home: Path, name: str, files: dict[str, bytes]) -> Skill:
 
 
 async def test_the_files_of_a_skill_lie_where_its_code_runs(tmp_path: Path) -> None:
-    """Scripts, packages and binary files by the paths that the instructions use; from the same block on."""
+    """Scripts, packages and binary files are at the paths that the instructions use, from the same block on."""
     files = {
         "scripts/add.py": b"import sys\nprint(sum(map(int, sys.argv[1:])))",
         "core/__init__.py": b"",
@@ -156,7 +156,7 @@ def run(*command, **more): return subprocess.run(command, capture_output=True, t
 
 
 async def test_the_files_of_a_skill_are_there_in_a_fork_and_after_a_rollback(tmp_path: Path) -> None:
-    """They are files of the working directory like any other."""
+    """They are ordinary files of the working directory."""
     skill = skill_folder(tmp_path, "sums", {"a.txt": b"a"})
     with PythonRuntime() as runtime:
         await play(runtime, "text = activate_skill('sums')", "open('a.txt', 'w').write('b')", skills=[skill])
@@ -183,7 +183,7 @@ async def test_a_skill_brings_its_code_into_the_jail() -> None:
 
 
 async def test_a_sub_agent_is_worked_with_by_code() -> None:
-    """Data goes from jail to jail; only its answer passes through a model's context."""
+    """Data goes from jail to jail; only the answer passes through a model's context."""
     with PythonRuntime(variables=[Variable("data", [], "Input")]) as inner, PythonRuntime() as outer:
         cleaner = CaveAgent(ScriptedModel([block("clean = [x for x in data if x]"), "Removed one."]), inner)
         await_code = (
@@ -197,7 +197,7 @@ async def test_a_sub_agent_is_worked_with_by_code() -> None:
 
 
 def test_run_sync_makes_its_own_runtime() -> None:
-    """Several tasks, each in an event loop of its own, over one namespace."""
+    """Several tasks, each in its own event loop, over one namespace."""
     agent = CaveAgent(ScriptedModel([block("n = 20"), "Set.", block("print(n + 1)"), "Told."]))
     with agent.runtime:
         assert ["Set.", "Told."] == [agent.run_sync("set").content, agent.run_sync("tell").content]
@@ -205,7 +205,7 @@ def test_run_sync_makes_its_own_runtime() -> None:
 
 
 async def test_the_rules_of_a_runtime_are_an_event() -> None:
-    """The exact place, and nothing ran."""
+    """The exact place is reported, and nothing ran."""
     from cenote.security import ImportRule, SecurityChecker
 
     with PythonRuntime(security_checker=SecurityChecker([ImportRule({"os"})])) as runtime:
@@ -218,7 +218,7 @@ async def test_the_rules_of_a_runtime_are_an_event() -> None:
 
 
 async def test_two_agents_in_one_runtime() -> None:
-    """The second sees what the first has made, and the first hears what the second has rebound."""
+    """The second sees the first one's variables, and the first gets a notice of what the second has rebound."""
     with PythonRuntime(variables=[Variable("rate", 1.5)]) as runtime:
         first = CaveAgent(
             ScriptedModel([block("prices = [1]"), "Done.", block("len(prices)"), "Done."]),
@@ -233,7 +233,7 @@ async def test_two_agents_in_one_runtime() -> None:
 
 
 async def test_an_agent_with_names_of_its_own() -> None:
-    """It is told of `shared`, and an agent's own functions do not take each other's names."""
+    """Its prompt mentions `shared`, and one agent's functions do not replace another's."""
     with PythonRuntime() as runtime:
         code = ("print('x' * 900)", "print(read_output(1)[:3])\nshared.result = 1")
         agents = [
@@ -246,9 +246,9 @@ async def test_an_agent_with_names_of_its_own() -> None:
 
 
 async def test_a_patch_changes_the_history_of_a_jail() -> None:
-    """The failing block says where its values came from; patching that runs again what depends on it, and no more.
+    """The failing block shows where its values came from; patching that reruns only its dependents.
 
-    Blame names the model call that wrote the patch for what it changed, and the first one for what was kept.
+    Blame names the model call that wrote the patch for changed steps, and the first one for kept steps.
     """
     answers = [
         block("rows = [{'mass': 3}, {'mass': 5}]\nlog = []"),
@@ -277,7 +277,7 @@ async def test_a_patch_changes_the_history_of_a_jail() -> None:
 
 @pytest.mark.slow
 async def test_a_patch_of_a_module_runs_the_tests_that_use_it() -> None:
-    """What was made with it is made again, and the model reads what is different: a file, a test with its line."""
+    """Its dependents are made again, and the model reads what differs: a file, a test with its line."""
     answers = [
         block("%%writefile shop.py\ndef tax(net):\n    return net * 0.2\ndef label(x):\n    return str(x)"),
         block("import shop\nwith open('report.md', 'w') as report: n = report.write(f'{shop.tax(100):.2f}')"),
@@ -310,7 +310,7 @@ async def test_a_patch_of_a_module_runs_the_tests_that_use_it() -> None:
 
 
 async def test_rules_hold_for_patches_of_a_jail() -> None:
-    """Whatever is to be run again is checked, by the runtime's own rules."""
+    """Code that is run again is checked, by the runtime's own rules."""
     answers = [block("x = 1"), "```patch\nstep 1\nimport os\nx = os.getcwd()\n```", "Done."]
     with PythonRuntime(security_checker=SecurityChecker([ImportRule({"os"})])) as runtime:
         agent = CaveAgent(ScriptedModel(answers), runtime, patches=True)

@@ -1,4 +1,4 @@
-"""Agents that change what has run: what a model writes, what runs again, and what it is shown."""
+"""Agents that patch code that has run: what a model writes, what runs again, and what it is shown."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from cenote_worker.history.events import RanTest
 
 
 class PatchableRuntime(InProcessRuntime):
-    """The laboratory of the harness, as an agent sees a runtime."""
+    """The laboratory of the harness, with the interface of a runtime for agents."""
 
     author = "ana"
 
     def __init__(self, *, forbidden: tuple[str, ...] = ()) -> None:
         super().__init__(forbidden=forbidden)
         self.laboratory = Laboratory(by_name=True)
-        self.laboratory.answers_only = True  # as runtimes are while a patch is applied
+        self.laboratory.answers_only = True  # as runtimes do while a patch is applied
         self.patches: list[Patch] = []
         self.built: BuildResult | None = None
 
@@ -72,7 +72,7 @@ def replaced(target: str, search: str, replacement: str) -> str:
 
 
 async def play(runtime: PatchableRuntime, *answers: str) -> tuple[CaveAgent, list[Event], list[str]]:
-    """The agent, its events, and what the model was shown after each answer."""
+    """The agent, its events, and the prompt text after each answer."""
     agent = CaveAgent(ScriptedModel([*answers, "Done."]), runtime, patches=True)
     events = [event async for event in agent.stream_events("the task")]
     return agent, events, [one.content for one in agent.messages[2:] if one.role == "user"]
@@ -87,12 +87,12 @@ STEPS = (
 
 
 async def test_a_patch_runs_again_what_depends_on_it() -> None:
-    """The model reads the new output of what ran again, and nothing of what was kept."""
+    """The model reads the new output of rerun steps, and nothing of kept ones."""
     runtime = PatchableRuntime()
     _, events, shown = await play(
         runtime, *STEPS, replaced("function total", "return len(xs)", "return xs[1]")
     )
-    # Steps get new numbers behind the change; a model goes on with those that it knows.
+    # Steps after the change get new numbers; a model continues to use the ones it knows.
     assert ["rows = [3, 1, 2]", "def total(xs):\n    return xs[1]"] == [
         record.code for record in runtime.laboratory.line()[:2]
     ]
@@ -101,7 +101,7 @@ async def test_a_patch_runs_again_what_depends_on_it() -> None:
 
 
 async def test_a_failing_step_is_patched_where_the_fault_is() -> None:
-    """It shows where its values came from; with the earlier step changed, it succeeds."""
+    """It shows where its values came from; after the earlier step is changed, it succeeds."""
     runtime = PatchableRuntime()
     _, _, shown = await play(
         runtime, block("rows = [3]"), block("show(rows[1])"), patch("step 1: too short\nrows = [3, 4]")
@@ -147,7 +147,7 @@ BROKEN = RanTest(
 async def test_what_an_artifact_concerns_is_brought_up_to_date(
     built: BuildResult | None, says: list[str]
 ) -> None:
-    """Behind the patch; the model reads what came of that below what is different."""
+    """It is built after the patch; the model reads the result below the differences."""
     runtime = PatchableRuntime()
     runtime.built = built
     _, _, shown = await play(runtime, *STEPS, replaced("artifact total", "return len(xs)", "return xs[1]"))
@@ -157,7 +157,7 @@ async def test_what_an_artifact_concerns_is_brought_up_to_date(
 
 
 async def test_a_patch_of_a_step_builds_nothing() -> None:
-    """Whoever names no artifact has not asked for that."""
+    """A patch that names no artifact builds none."""
     runtime = PatchableRuntime()
     runtime.built = BuildResult(status="built", head=7, rebuilt=("report.md",))
     _, _, shown = await play(runtime, *STEPS, replaced("function total", "return len(xs)", "return xs[1]"))
@@ -165,7 +165,7 @@ async def test_a_patch_of_a_step_builds_nothing() -> None:
 
 
 async def test_the_model_call_is_named_with_the_patch() -> None:
-    """As it is with the steps that blocks made; the response says what each of its calls is called."""
+    """As with the steps that blocks made; the response has the name of each of its calls."""
     runtime = PatchableRuntime()
     agent = CaveAgent(ScriptedModel([*STEPS[:1], patch("step 1\nrows = []"), "Done."]), runtime, patches=True)
     response = await agent.run("the task")
@@ -185,7 +185,7 @@ async def test_the_model_call_is_named_with_the_patch() -> None:
     ],
 )
 async def test_a_patch_that_cannot_be_applied_changes_nothing(text: str, says: str) -> None:
-    """The model reads why."""
+    """The model gets the reason."""
     runtime = PatchableRuntime()
     _, events, shown = await play(runtime, STEPS[0], text)
     assert says in shown[-1]
@@ -197,7 +197,7 @@ async def test_a_patch_that_cannot_be_applied_changes_nothing(text: str, says: s
 
 
 async def test_what_is_different_may_be_too_long_to_show() -> None:
-    """Head and tail are shown, and how to read the rest, as of a block."""
+    """Head and tail are shown, with the way to read the rest, as for a block."""
     runtime = PatchableRuntime()
     answers = [block("n = 1"), block("show('x' * n)"), patch("step 1\nn = 500"), "Done."]
     agent = CaveAgent(ScriptedModel(answers), runtime, patches=True, max_exec_output=200)
@@ -218,7 +218,7 @@ def test_a_patch_that_nobody_waits_for_is_told_of() -> None:
 
 
 async def test_the_rules_hold_for_patched_code() -> None:
-    """A step that may not be run may not be patched in."""
+    """A step that rules refuse may not be patched in."""
     runtime = PatchableRuntime(forbidden=("secret",))
     _, events, shown = await play(runtime, STEPS[0], patch("step 1\nrows = secret"))
     assert "Not run, against the rules:\n'secret' is blocked" == shown[-1]
@@ -227,7 +227,7 @@ async def test_the_rules_hold_for_patched_code() -> None:
 
 
 async def test_the_prompt_tells_of_patches_only_where_they_are_on() -> None:
-    """Nobody pays for what is not used."""
+    """Otherwise each prompt would cost more for an unused feature."""
     agents = [
         CaveAgent(ScriptedModel(["Done."]), PatchableRuntime(), patches=patches) for patches in (False, True)
     ]
@@ -237,6 +237,6 @@ async def test_the_prompt_tells_of_patches_only_where_they_are_on() -> None:
 
 
 async def test_patches_need_a_runtime_with_a_history() -> None:
-    """It is refused before anything runs."""
+    """The agent is refused before anything runs."""
     with pytest.raises(UsageError, match="InProcessRuntime cannot be patched"):
         await CaveAgent(ScriptedModel(["Done."]), InProcessRuntime(), patches=True).run("the task")

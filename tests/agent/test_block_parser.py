@@ -47,7 +47,7 @@ def parse(*pieces: str, language: str = "python", cut_off: bool = False) -> tupl
     ],
 )
 def test_the_first_block_is_the_code(code: str, answer: str) -> None:
-    """Fences of any length and kind, info strings, indentation, an open end: the first block counts."""
+    """Fences of any length and kind, info strings, indentation, an unclosed block: the first block counts."""
     assert code == parse(answer)[1]
 
 
@@ -68,7 +68,7 @@ def test_the_first_block_is_the_code(code: str, answer: str) -> None:
     ],
 )
 def test_anything_else_is_text(answer: str) -> None:
-    """Blocks in other languages, quoted blocks and inline code are text, and shown as it is."""
+    """Blocks in other languages, quoted blocks and inline code are text, shown unchanged."""
     assert (answer, None, False) == parse(answer)
 
 
@@ -79,7 +79,7 @@ def test_a_fence_inside_a_literal_is_part_of_the_code() -> None:
 
 
 def test_a_literal_that_never_ends_does_not_swallow_the_answer() -> None:
-    """When the answer ends inside a literal, the first fence within it was the end of the block after all."""
+    """When the answer ends inside a literal, the first fence within it ends the block."""
     parser = BlockParser()
     parser.feed('```python\nx = """oops\n```\nIt is done.\n```\n')
     parser.finish()
@@ -98,25 +98,25 @@ def test_a_comment_with_an_apostrophe_opens_no_literal() -> None:
 
 
 def test_the_text_around_the_block_is_shown_without_it() -> None:
-    """Text before is shown; the block and what follows it are not."""
+    """Text before the block is shown; the block and the text after it are not."""
     assert ("Look:\n", "x", True) == parse("Look:\n```python\nx\n```\nOutput: 5")
 
 
 def test_text_is_shown_at_once_when_it_cannot_open_a_block() -> None:
-    """Only what may still become a fence is held back."""
+    """Only text that may still become a fence is delayed."""
     parser = BlockParser()
     assert ["Hel", "lo ", "", "`a` ", "b"] == [parser.feed(p) for p in ("Hel", "lo ", "`", "a` ", "b")]
 
 
 def test_the_answer_ends_with_the_block() -> None:
-    """What follows a closed block is no part of the answer that is kept."""
+    """Text after a closed block is not part of the stored answer."""
     parser = BlockParser()
     parser.feed("So:\n```python\nx\n```\nOutput: 5")
     assert "So:\n```python\nx\n```" == parser.answer
 
 
 def test_overrun_tells_text_after_the_block_from_blanks() -> None:
-    """Blanks after the block are no reason to stop the model; a word is."""
+    """Blanks after the block do not stop the model; a word does."""
     parser = BlockParser()
     parser.feed("```python\nx\n```\n \n")
     assert (True, False) == (parser.closed, parser.overrun)
@@ -125,13 +125,13 @@ def test_overrun_tells_text_after_the_block_from_blanks() -> None:
 
 
 def test_another_language_can_be_asked_for() -> None:
-    """With an identifier of its own, only blocks that carry it are code."""
+    """With a custom identifier, only blocks that carry it are code."""
     assert "x" == parse("```python\ny\n```\n```tool\nx\n```", language="tool")[1]
     assert "x" == parse("```PY\nx\n```", language="Python")[1]
 
 
 def test_the_longest_info_string_opens_a_block_before_any_line_break() -> None:
-    """Held back with its carriage return, although that is one character more."""
+    """It is delayed with its carriage return, although that is one character more."""
     for end in ("\n", "\r\n"):
         answer = f"```python {'i' * 193}{end}x{end}```"
         assert ("", "x", True) == parse(*answer) == parse(answer)
@@ -156,6 +156,6 @@ def test_the_result_does_not_depend_on_the_chunking(answer: str, data: st.DataOb
 @settings(max_examples=200)
 @given(answer=_ANSWERS)
 def test_nothing_is_lost_without_a_block(answer: str) -> None:
-    """An answer without code is shown character by character as it was written."""
+    """An answer without code is shown character by character, unchanged."""
     shown, code, _ = parse(answer)
     assert code is not None or answer == shown

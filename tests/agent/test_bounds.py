@@ -26,7 +26,7 @@ from cenote_security.errors import UsageError
 
 
 class Endless(Model):
-    """Writes on and on."""
+    """Writes without end."""
 
     def __init__(self, piece: str, first: str = "") -> None:
         self.piece, self.first = piece, first
@@ -42,7 +42,7 @@ class Endless(Model):
 
 
 class Silent(Model):
-    """Never says a word."""
+    """Never yields anything."""
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         await asyncio.Event().wait()
@@ -54,7 +54,7 @@ def ended(response: AgentResponse) -> tuple[ExecutionStatus, StopReason]:
 
 
 async def test_the_time_of_a_run_ends_a_silent_model() -> None:
-    """In the middle of a call; the response and the last event say so."""
+    """It ends in the middle of a call; the response and the last event say so."""
     agent = CaveAgent(Silent(), InProcessRuntime(), max_run_time=0.05)
     *_, last = [event async for event in agent.stream_events("x")]
     assert isinstance(last, StoppedEvent)
@@ -65,8 +65,8 @@ async def test_the_time_of_a_run_ends_a_silent_model() -> None:
 
 @pytest.mark.slow
 async def test_the_time_of_a_run_ends_a_cell() -> None:
-    """The cell is given what is left, and what it came to stays in the conversation."""
-    for limit in LIMITS:  # with more time, where it was over before the cell began
+    """The cell gets the remaining time, and its output stays in the conversation."""
+    for limit in LIMITS:  # with more time if it was over before the cell began
         runtime = InProcessRuntime()
         model = ScriptedModel([block("import asyncio\nawait asyncio.sleep(600)"), "Never."])
         response = await CaveAgent(model, runtime, max_run_time=limit, max_exec_timeout=100).run("x")
@@ -78,7 +78,7 @@ async def test_the_time_of_a_run_ends_a_cell() -> None:
 
 
 async def test_an_answer_has_a_time() -> None:
-    """It is a failure of the model, which a caller may have as an end of the run."""
+    """It is a failure of the model, which a caller can choose to treat as an end of the run."""
     with pytest.raises(AnswerTimeoutError, match="max_answer_time"):
         await CaveAgent(Endless("a "), InProcessRuntime(), max_answer_time=0.05, max_answer_length=None).run(
             "x"
@@ -92,7 +92,7 @@ async def test_an_answer_has_a_time() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["", "```python\n", "<think>"])
 async def test_an_answer_has_a_length_by_default(first: str) -> None:
-    """In words, in a block, in reasoning: a small model that repeats itself does so without end."""
+    """In words, in a block, in reasoning: a small model can repeat itself without end."""
     model = Endless("x = 1\n" * 100, first)
     response = await CaveAgent(model, InProcessRuntime()).run("x")
     assert (ExecutionStatus.INCOMPLETE, StopReason.INCOMPLETE) == ended(response)
@@ -101,21 +101,21 @@ async def test_an_answer_has_a_length_by_default(first: str) -> None:
 
 
 def test_tokens_of_prompts_have_a_limit() -> None:
-    """No call is made that would go beyond it, by this side's count and by what the server has reported."""
+    """No call is made that would exceed the limit, by our own count and by the server's reports."""
     first = Playbook(["Done."])
     first.run(core())
     counted = sum(words(message.content) + 4 for message in first.prompts[0])
     world = Playbook([block("x"), "Done."], [printed("1")])
     response = world.run(
         core(bounds=Bounds(input_tokens=counted + 99))
-    )  # the first has taken 100, says the server
+    )  # the first one took 100, by the server's report
     assert (ExecutionStatus.INCOMPLETE, StopReason.BUDGET_EXHAUSTED) == ended(response)
     assert (1, 100, 2) == (len(world.prompts), response.token_usage.prompt, response.steps_taken)
 
 
 @pytest.mark.parametrize("limits", [Bounds(output_tokens=30), Bounds(total_tokens=600)])
 def test_tokens_of_an_answer_have_a_limit(limits: Bounds) -> None:
-    """It is not read on beyond it, nor run."""
+    """It is neither read beyond the limit nor run."""
     world = Playbook([Says("word " * 1000)])
     response = world.run(core(bounds=limits))
     assert (ExecutionStatus.INCOMPLETE, StopReason.BUDGET_EXHAUSTED) == ended(response)
@@ -126,7 +126,7 @@ def test_tokens_of_an_answer_have_a_limit(limits: Bounds) -> None:
 
 
 def test_a_prompt_that_is_beyond_the_limit_is_not_sent() -> None:
-    """Nothing is spent."""
+    """No tokens are spent."""
     world = Playbook(["Hello."])
     response = world.run(core(bounds=Bounds(total_tokens=1)))
     assert (StopReason.BUDGET_EXHAUSTED, [], 0) == (
@@ -137,14 +137,14 @@ def test_a_prompt_that_is_beyond_the_limit_is_not_sent() -> None:
 
 
 def test_within_its_limits_a_run_is_not_disturbed() -> None:
-    """At the limit is not beyond it."""
+    """A run exactly at the limit continues."""
     world = Playbook([block("x"), "Done."], [printed("1")])
     bounds = Bounds(total_tokens=10_000, input_tokens=10_000, output_tokens=10_000)
     assert (ExecutionStatus.SUCCESS, StopReason.COMPLETED) == ended(world.run(core(bounds=bounds)))
 
 
 def test_the_same_block_with_the_same_output_three_times_is_a_loop() -> None:
-    """The model is warned the second time."""
+    """The model gets a warning the second time."""
     world = Playbook([block("look()")] * 5, [printed("1")] * 5)
     response = world.run(core())
     assert (ExecutionStatus.INCOMPLETE, StopReason.LOOPING) == ended(response)
@@ -154,7 +154,7 @@ def test_the_same_block_with_the_same_output_three_times_is_a_loop() -> None:
 
 
 def test_refused_blocks_are_a_loop_too() -> None:
-    """Nothing of them has run."""
+    """None of them has run."""
     world = Playbook([block("import os")] * 5, violations={"import os": ("os is blocked",)})
     assert StopReason.LOOPING is world.run(core()).stop_reason
 
@@ -165,7 +165,7 @@ def test_refused_blocks_are_a_loop_too() -> None:
     ids=["another block between", "another output", "in turns"],
 )
 def test_what_changes_is_no_loop(codes: str, outputs: str) -> None:
-    """Neither a block that waits for something, nor one that is repeated later."""
+    """Neither a block that waits for something nor one that is repeated later."""
     world = Playbook([*map(block, codes), "Done."], [*map(printed, outputs)])
     assert StopReason.COMPLETED is world.run(core()).stop_reason
 
@@ -210,6 +210,6 @@ async def test_an_error_of_a_users_own_model_can_be_an_end_too() -> None:
     ],
 )
 def test_limits_that_make_no_sense_are_refused(setting: dict[str, object]) -> None:
-    """By their names."""
+    """The error names them."""
     with pytest.raises(UsageError, match=next(iter(setting))):
         CaveAgent(ScriptedModel([]), InProcessRuntime(), **setting)  # type: ignore[arg-type]

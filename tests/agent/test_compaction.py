@@ -1,4 +1,4 @@
-"""Compaction: three tiers, a circuit breaker, and what is left of a conversation afterwards."""
+"""Compaction: three tiers, a circuit breaker, and what remains of a conversation afterwards."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cenote.agent.prompt.system_prompt import PromptParts
 from cenote.models.errors import ModelUnavailableError
 
 WINDOW = 1000
-"""Words; room is made above 800, down to 500. The system prompt takes about 200."""
+"""Words; compaction starts above 800 and goes down to 500. The system prompt takes about 200."""
 
 FULL = PromptParts(prompt="full")
 
 
 def long_conversation(world: Playbook, **settings: object) -> Playbook:
-    """Play a world whose cells print much, in a small window."""
+    """Plays cells with long output, in a small window."""
     world.run(core(context_window=WINDOW, prompt=FULL, max_exec_output=100_000, max_steps=20, **settings))
     return world
 
@@ -38,7 +38,7 @@ def test_short_conversations_are_left_alone() -> None:
 
 
 def test_first_old_outputs_are_put_away() -> None:
-    """They stay readable from the namespace; the code and the last two outputs stay word for word."""
+    """They stay readable from the namespace; the code and the last two outputs stay verbatim."""
     outputs = [printed("first " * 450), printed("second " * 70), printed("third " * 70), printed("4 " * 40)]
     world = long_conversation(Playbook([*steps(4), "Done."], outputs))
     text = sent(world)
@@ -50,7 +50,7 @@ def test_first_old_outputs_are_put_away() -> None:
 
 
 def test_then_steps_become_lines() -> None:
-    """Many short steps: what each was for and how it ended stays, as one line."""
+    """Many short steps: the purpose and the end of each stay, as one line."""
     code = [block(f"# look at order {i}\n" + "x = 1\n" * 30) for i in range(6)]
     world = long_conversation(Playbook([*code, "Done."], [printed(f"order {i} is open") for i in range(6)]))
     text = sent(world)
@@ -61,7 +61,7 @@ def test_then_steps_become_lines() -> None:
 
 
 def test_then_the_model_summarises() -> None:
-    """The summary replaces what is old; it names the variables that exist, and costs tokens that are counted."""
+    """The summary replaces old parts; it names existing variables, and its tokens are counted."""
     says = ["Hm. " * 150 + "\nA.", "Well. " * 150 + "\nB.", "Oh. " * 300 + "\nC."]
     agent = core(context_window=WINDOW, prompt=FULL)
     for text in says:
@@ -105,7 +105,7 @@ def test_without_a_summary_the_oldest_is_dropped() -> None:
 
 
 def test_after_three_failures_no_summary_is_asked_for() -> None:
-    """The circuit breaker: each vain attempt would be paid for."""
+    """The circuit breaker: each failed attempt would be paid for."""
     agent = core(context_window=WINDOW, prompt=FULL)
     Playbook(["blah " * 700]).run(agent, "first")
     for _ in range(MAX_FAILURES):
@@ -118,14 +118,14 @@ def test_after_three_failures_no_summary_is_asked_for() -> None:
 
 
 def test_the_current_task_survives_everything() -> None:
-    """Even when a single output is larger than what may stay."""
+    """Even when a single output is larger than the limit."""
     world = long_conversation(Playbook(["", *steps(1), "sum", "Done."], [printed("word " * 5000)]))
     assert "the task" in sent(world)
     assert "read_output(1)" in sent(world) or "dropped" in sent(world)
 
 
 def test_what_can_not_be_shortened_is_tried_once() -> None:
-    """A task that fills the window is no reason to announce compaction at each step."""
+    """A task that fills the window does not announce compaction at each step."""
     world = Playbook([*steps(3), "Done."])
     world.run(core(context_window=WINDOW, max_steps=20), "word " * 900)
     assert 1 == len(world.of("compacting"))
@@ -133,7 +133,7 @@ def test_what_can_not_be_shortened_is_tried_once() -> None:
 
 
 def test_events_have_figures() -> None:
-    """How full it was, and what came of it."""
+    """How full it was, and the result."""
     world = long_conversation(
         Playbook([*steps(4), "Done."], [printed("word " * 450), *[printed("word " * 90)] * 3])
     )

@@ -1,4 +1,4 @@
-"""What a model is told of where the values of a failing step came from."""
+"""What a model is shown about the origin of a failing step's values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ b: removed by step 3"""
 
 
 def test_of_what_no_step_makes_only_what_is_missed_is_told() -> None:
-    """`print` is made by no step either, and a name that the failing step was to make is not missed."""
+    """`print` is not made by a step either, and the name that the failing step was to make is not reported."""
     origins = [Origin(name=name, step=0, missing=True) for name in ("dff", "print", "total")]
     assert "What step 4 is made from:\ndff: no step makes it" == told(
         "name 'dff' is not defined", *origins, source=""

@@ -72,14 +72,14 @@ def bad(a=BadRepr()): ...  # noqa: B008
 
 
 def test_a_function_is_one_line() -> None:
-    """Name, typed parameters, return type, the first sentence of what it is for."""
+    """Name, typed parameters, return type, the first sentence of the description."""
     assert "documented(a: int, b: str = 'x') -> list[str]  # Do a thing" == function_stub(
         Function(documented)
     )
 
 
 def test_a_description_takes_the_place_of_the_docstring() -> None:
-    """It was written for the model; the docstring for people. Line breaks don't survive."""
+    """It is written for the model, the docstring for people. Line breaks are removed."""
     stub = function_stub(Function(documented, "Say\n  this"))
     assert stub.endswith("  # Say this")
     assert "#" not in function_stub(Function(documented, include_doc=False))
@@ -103,12 +103,12 @@ def test_what_can_not_be_evaluated_is_shown_as_written() -> None:
      "k: Colour.RED = Colour.RED", "-> None"],
 )  # fmt: skip
 def test_each_kind_of_annotation(part: str) -> None:
-    """As one would write it today."""
+    """In the current notation."""
     assert part in function_stub(Function(typed))
 
 
 def test_defaults_that_say_nothing_are_dots() -> None:
-    """Long ones, and reprs that fail."""
+    """Long defaults, and failing reprs."""
     assert "b=..., c=nan, d='line\\nbreak'" in function_stub(Function(defaults))
     assert "bad(a=...)" == function_stub(Function(bad))
 
@@ -125,7 +125,7 @@ def test_callables_of_all_kinds() -> None:
 
 
 def test_long_descriptions_end_with_a_whole_sentence_or_word() -> None:
-    """At 1,000 characters; what is longer belongs into a skill."""
+    """At 1,000 characters; a longer text belongs in a skill."""
     assert "# " + "x" * 1000 == function_stub(Function(fetch, "x" * 1000)).partition("  ")[2]
     assert function_stub(Function(fetch, "word " * 250)).endswith("word word ...")
     assert function_stub(Function(fetch, "One sentence. " * 80)).endswith("One sentence. ...")
@@ -153,7 +153,7 @@ Args:
     ],
 )
 def test_a_docstring_gives_its_first_sentence_whole(doc: str, sentence: str) -> None:
-    """However it is laid out. The full prompt has all of it."""
+    """Regardless of its layout. The full prompt has all of it."""
 
     def target() -> None: ...
 
@@ -164,7 +164,7 @@ def test_a_docstring_gives_its_first_sentence_whole(doc: str, sentence: str) -> 
 
 
 def test_defaults_with_the_name_of_a_secret_are_dots() -> None:
-    """A key is often a default; a model has no use for it."""
+    """A key is often a default, and a model does not need it."""
 
     def ask(
         question: str, api_key: str = "sk-1234", token="t", keyboard: str = "us", key: str = ""

@@ -24,7 +24,7 @@ ENTRIES = st.lists(KINDS, max_size=12).map(
 
 
 def test_neighbours_of_one_role_become_one_message() -> None:
-    """Providers that insist on alternating roles get them."""
+    """Some providers require alternating roles."""
     entries = [
         ConversationEntry(kind=Kind.OUTPUT, text="a"),
         ConversationEntry(kind=Kind.TASK, text="b"),
@@ -34,14 +34,14 @@ def test_neighbours_of_one_role_become_one_message() -> None:
 
 
 def test_system_messages_of_an_earlier_conversation_are_left_out() -> None:
-    """`agent.messages` of one agent can be handed to another."""
+    """`agent.messages` of one agent can be passed to another."""
     messages = [Message.system("old"), Message.user("q"), Message.assistant("a")]
     assert [(Kind.TASK, "q"), (Kind.ANSWER, "a")] == [(e.kind, e.text) for e in from_messages(messages)]
 
 
 @given(ENTRIES, st.integers(3, 12))
 def test_trimming_keeps_the_end_and_the_task(entries: tuple[ConversationEntry, ...], count: int) -> None:
-    """At most `count` entries, in order, the last one and the current task among them, no output without code."""
+    """At most `count` entries, in order, with the last one and the current task, and no output without its code."""
     kept = keep_last(entries, count)
     assert len(kept) <= count
     assert [e for e in entries if e in kept] == list(kept)
@@ -53,6 +53,6 @@ def test_trimming_keeps_the_end_and_the_task(entries: tuple[ConversationEntry, .
 
 @given(ENTRIES)
 def test_roles_alternate(entries: tuple[ConversationEntry, ...]) -> None:
-    """Whatever the parts are."""
+    """For any parts."""
     roles = [message.role for message in to_messages("system", entries)]
     assert all(a != b for a, b in pairwise(roles))

@@ -1,4 +1,4 @@
-"""InlineReasoning: what a model wrote to itself in front of its answer."""
+"""InlineReasoning: reasoning text that a model writes before its answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def split(*pieces: str) -> tuple[str, str]:
     ],
 )
 def test_an_answer_is_what_follows_the_reasoning(answer: str, reasoning: str, text: str) -> None:
-    """Tags that the answer begins with, closed or not; any other text stays as it is."""
+    """Tags at the beginning of the answer, closed or not; any other text is unchanged."""
     assert (answer, reasoning) == split(text)
 
 
@@ -45,14 +45,14 @@ def test_an_answer_is_what_follows_the_reasoning(answer: str, reasoning: str, te
     )
 )
 def test_cutting_changes_nothing(pieces: list[str]) -> None:
-    """The result is the same for every way of cutting."""
+    """The result is the same for every chunking."""
     text = "".join(pieces)
     answer, reasoning = split(text)
     assert (answer, reasoning) == split(*pieces) == split(*text)
 
 
 def test_code_in_the_reasoning_is_none_of_the_answer() -> None:
-    """The first block behind the reasoning is the code."""
+    """The first block after the reasoning is the code."""
     parser = BlockParser()
     shown = parser.feed(
         "<think>\n```python\nos.remove(f)\n```\nNo.\n</think>\nLook:\n```python\nx = 1\n```\n"

@@ -1,4 +1,4 @@
-"""What wants to run, in a form that is not the one asked for, is never a final answer."""
+"""Code in a form other than the requested one is never a final answer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ RUN = [
 
 @pytest.mark.parametrize("answer", RUN)
 def test_code_in_another_form_runs(answer: str) -> None:
-    """The code as it stands, and nothing else."""
+    """The code unchanged, and nothing else."""
     world = Playbook([answer, "It is set."])
     response = world.run(core())
     assert (["x = 42"], "It is set.") == (
@@ -83,7 +83,7 @@ ASKED_AGAIN = [
 
 @pytest.mark.parametrize("answer", ASKED_AGAIN)
 def test_a_call_of_a_tool_is_asked_for_again_as_code(answer: str) -> None:
-    """The model is told how; how it was pieced together is not kept."""
+    """The model gets instructions; the partial pieces are not stored."""
     world = Playbook([answer, block("get_order(7)"), "Done."])
     response = world.run(core())
     assert (["get_order(7)"], ExecutionStatus.SUCCESS) == (world.executed, response.status)
@@ -92,7 +92,7 @@ def test_a_call_of_a_tool_is_asked_for_again_as_code(answer: str) -> None:
 
 
 def test_calls_of_tools_again_and_again_are_no_answer() -> None:
-    """Of a model that knows nothing else."""
+    """For a model that only writes tool calls."""
     response = Playbook([ASKED_AGAIN[0]] * 3).run(core())
     assert (ExecutionStatus.INCOMPLETE, StopReason.INCOMPLETE) == (response.status, response.stop_reason)
 
@@ -119,7 +119,7 @@ WORDS = [
 
 @pytest.mark.parametrize("answer", WORDS)
 def test_words_are_an_answer(answer: str) -> None:
-    """Also those that happen to be Python, or JSON."""
+    """Also words that happen to be valid Python or JSON."""
     assert intent_of(answer) is None
     response = Playbook([answer]).run(core())
     assert (ExecutionStatus.SUCCESS, answer) == (response.status, response.content)
@@ -149,7 +149,7 @@ REASONING = [
 @pytest.mark.parametrize("answer", REASONING)
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_reasoning_is_never_run(answer: str, size: int) -> None:
-    """With or without its opening tag, however it arrives."""
+    """With or without its opening tag, for every chunking."""
     world = Playbook([Says(answer, size=size)])
     response = world.run(core())
     assert ([], "Four.") == (world.executed, response.content)
@@ -166,7 +166,7 @@ def test_a_tag_that_is_spoken_of_ends_nothing() -> None:
 
 
 def test_a_language_of_the_users_own_takes_no_other_form() -> None:
-    """Code in Python is not what its blocks are."""
+    """Python code is not the requested block language."""
     assert Intent(code="x = 42") == intent_of("x = 42")
     world = Playbook(["x = 42", "```sql\nSELECT 1\n```", "Done."])
     world.run(core(prompt=PromptParts(python_block_identifier="sql")))

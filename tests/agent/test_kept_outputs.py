@@ -1,4 +1,4 @@
-"""Full outputs, kept for model-written code to read."""
+"""Full outputs, stored for model-written code to read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cenote.agent.act.namespace_functions import KeptOutputs
 
 
 def test_the_first_text_of_a_cell_stays() -> None:
-    """What is put away later is a shorter form of it."""
+    """A later text is a shortened form of the first."""
     kept = KeptOutputs()
     kept.keep(1, "whole")
     kept.keep(1, "short")
@@ -17,7 +17,7 @@ def test_the_first_text_of_a_cell_stays() -> None:
 
 @pytest.mark.parametrize("number", [2, "1", None, [1]])
 def test_what_is_not_there_is_an_error_that_says_what_is(number: object) -> None:
-    """For a model to read."""
+    """The message is for a model."""
     kept = KeptOutputs()
     kept.keep(1, "x")
     with pytest.raises(LookupError, match="there are 1"):
@@ -25,7 +25,7 @@ def test_what_is_not_there_is_an_error_that_says_what_is(number: object) -> None
 
 
 def test_the_oldest_go_beyond_the_limit() -> None:
-    """At the limit all stay; one character more, and the oldest is gone. The last one always stays."""
+    """At the limit all stay; one character more removes the oldest. The last one always stays."""
     kept = KeptOutputs(limit=10)
     kept.keep(1, "x" * 5)
     kept.keep(2, "y" * 5)

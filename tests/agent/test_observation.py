@@ -29,7 +29,7 @@ def test_nothing_is_nothing() -> None:
 
 
 def test_leading_blanks_of_output_stay() -> None:
-    """A table's first line may begin with blanks that align it."""
+    """The first line of a table may begin with blanks for alignment."""
     assert "   a  b\n0  1  2" == seen(stdout="   a  b\n0  1  2\n")
 
 
@@ -48,7 +48,7 @@ BAR = "".join(f"\r{i:>3}%|{'#' * (i // 10)}" for i in range(101))
         ("one\r\ntwo\r\n", "one\ntwo"),
         ("12%\b\b\b34%", "34%"),
         ("\b\bx", "x"),
-        ("a: 0%\nb: 0%\x1b[A\ra: 9%\n\rb: 9%\n", "a: 9%\nb: 9%"),  # two bars, one over the other
+        ("a: 0%\nb: 0%\x1b[A\ra: 9%\n\rb: 9%\n", "a: 9%\nb: 9%"),  # two bars, one above the other
         ("top\x1b[9A\rT", "Top"),
         ("\x1b[1;31mred\x1b[0m \x1b[?25lx\x1b[?25h", "red x"),
         ("\x1b]0;title\x07\0 \u202e", "\\x1b]0;title\\x07\\x00 \\u202e"),
@@ -56,7 +56,7 @@ BAR = "".join(f"\r{i:>3}%|{'#' * (i // 10)}" for i in range(101))
     ],
 )
 def test_a_model_reads_what_a_terminal_would_show(printed: str, expected: str) -> None:
-    """Lines that overwrite themselves as they end up; what would act is escaped; colours are left out."""
+    """Lines that overwrite themselves appear in final form; active sequences are escaped; colours are removed."""
     assert expected == seen(stdout=printed)
     assert expected == seen(value=printed)
     assert f"stderr: {expected.strip()}" == seen(stderr=printed)
@@ -65,14 +65,14 @@ def test_a_model_reads_what_a_terminal_would_show(printed: str, expected: str) -
 
 @given(st.text(st.sampled_from("ab\n\r\b\x1b[AK12m"), max_size=60))
 def test_any_movements(printed: str) -> None:
-    """Nothing that moves the cursor is left, and what has none of it stays as it is."""
+    """No cursor movement remains, and text without any is unchanged."""
     assert set() == set(shown(printed)) & set("\r\b\x1b")
     plain = printed.translate(dict.fromkeys(map(ord, "\r\b\x1b")))
     assert plain == shown(plain)
 
 
 def test_a_line_that_overwrites_itself_without_end_costs_no_more_than_it_is_long() -> None:
-    """Each step back over a long line would otherwise copy it."""
+    """Otherwise each step back over a long line would copy it."""
     assert "a" * 199_999 + "b" == shown("a" * 200_000 + "\bb" * 200_000)
 
 
@@ -82,13 +82,13 @@ def test_an_error_cannot_act_either() -> None:
 
 
 def test_images_are_noted_with_their_size() -> None:
-    """No model can read a PNG as text."""
+    """A model cannot read a PNG as text."""
     assert "[image/png 14 kB]" == seen(outputs=({"text/plain": "<Figure>", "image/png": b"x" * 14_200},))
     assert "[image/svg+xml 5 B]" == seen(outputs=({"image/svg+xml": "<svg>"},))
 
 
 def test_text_is_preferred_to_markup() -> None:
-    """HTML only where there is nothing else, and then as a note."""
+    """HTML only if there is nothing else, and then as a note."""
     assert "a b" == seen(outputs=({"text/html": "<table>", "text/plain": "a b"},))
     assert "[text/html 7 B]" == seen(outputs=({"text/html": "<table>"},))
     assert "# hi" == seen(outputs=({"text/markdown": "# hi"},))
@@ -102,12 +102,12 @@ def test_the_value_is_not_shown_twice() -> None:
 
 
 def test_output_that_the_runtime_cut_says_so() -> None:
-    """What was never kept can't be read later."""
+    """Output that was never stored cannot be read later."""
     assert "x\n(the middle was dropped: more than the runtime keeps)" == seen(stdout="x", truncated=True)
 
 
 def test_an_error_is_one_line_with_the_failing_line() -> None:
-    """The message in one line, and where."""
+    """The message in one line, and the place."""
     error = ErrorInfo(
         type="ValidationError",
         message="1 error\n  field\n    required",
@@ -119,13 +119,13 @@ def test_an_error_is_one_line_with_the_failing_line() -> None:
 
 
 def test_the_type_is_not_said_twice() -> None:
-    """Some messages begin with it, some errors have no message."""
+    """Some messages begin with the type, some errors have no message."""
     assert "KeyError: 'a'" == error_line(ErrorInfo(type="KeyError", message="KeyError: 'a'"), "")
     assert "KeyboardInterrupt" == error_line(ErrorInfo(type="KeyboardInterrupt", message=""), "")
 
 
 def test_a_span_outside_of_the_code_is_no_line() -> None:
-    """A runtime's figures are not trusted to fit."""
+    """A runtime's figures are not trusted to be in range."""
     error = ErrorInfo(type="E", message="m", span=Span(line=9, column=0, end_line=9, end_column=1))
     assert "E: m" == error_line(error, "x")
 
@@ -137,14 +137,14 @@ def test_long_errors_keep_both_ends() -> None:
 
 
 def test_the_cut_falls_between_lines() -> None:
-    """Rows are shown whole where that costs little."""
+    """Rows are shown whole if that costs little."""
     text = "\n".join(f"row {i:04}" for i in range(1000))
     shown = cut(text, 200, "read_output(1)")
     assert all(re.fullmatch(r"row \d{4}|\[\.\.\. .*\]", line) for line in shown.split("\n"))
 
 
 def test_the_cut_falls_between_records() -> None:
-    """Lines that are indented belong to the one before."""
+    """Indented lines belong to the previous line."""
     text = "\n".join(f"record {i}\n  a: {i}\n  b: {i}" for i in range(100))
     head, _, tail = re.split(r"\n(\[\.\.\. .*\])\n", cut(text, 300, "read_output(1)"))
     assert re.fullmatch(r"  b: \d+", head.split("\n")[-1])
@@ -153,7 +153,7 @@ def test_the_cut_falls_between_records() -> None:
 
 @given(st.text(alphabet="ab\n", min_size=201, max_size=2000))
 def test_head_gap_and_tail_are_the_whole(text: str) -> None:
-    """The expression in the gap gives exactly what is left out."""
+    """The expression in the gap gives exactly the omitted part."""
     shown = cut(text, 200, "H")
     match = re.search(r"\n\[\.\.\. (\d+) characters left out; H\[(\d+):(\d+)\] reads them\]\n", shown)
     assert match is not None
@@ -164,7 +164,7 @@ def test_head_gap_and_tail_are_the_whole(text: str) -> None:
 
 
 def test_both_streams_are_shown_in_the_order_in_which_they_were_written() -> None:
-    """As on a terminal; a warning stands at what it is about."""
+    """As on a terminal, so that a warning is next to its cause."""
     mixed = {"stdout": "one\ntwo\nthree\n", "stderr": "careful\nagain\n", "value": "7"}
     assert "one\nstderr: careful\ntwo\nthree\nstderr: again\n7" == seen(
         **mixed, printed_in_turns=(4, 8, 10, 6)
@@ -174,7 +174,7 @@ def test_both_streams_are_shown_in_the_order_in_which_they_were_written() -> Non
 
 
 def test_an_order_that_does_not_fit_what_was_printed_is_none() -> None:
-    """Nothing is lost, nor said twice."""
+    """Nothing is lost or repeated."""
     result = ExecutionResult(success=True, stdout="one\n", stderr="careful\n", printed_in_turns=(4, 5, 6))
     assert (("stdout", "one\n"), ("stderr", "careful\n")) == result.printed
 

@@ -1,4 +1,4 @@
-"""The language of patch blocks: what models write, and what is wrong with what cannot be read."""
+"""The language of patch blocks: what models write, and the errors for blocks that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_step_is_named_by_its_number(header: str) -> None:
     "header", ["function Row.clean", "method `Row.clean`()", "class Row.clean: a reason"]
 )
 def test_a_definition_is_named_by_its_path(header: str) -> None:
-    """Whatever kind of definition it is called."""
+    """Any kind of definition."""
     assert "Row.clean" == read_patch(f"{header}\ndef clean(self): ...").target
 
 
@@ -51,14 +51,14 @@ def test_a_definition_is_named_by_its_path(header: str) -> None:
     ],
 )
 def test_an_artifact_is_named_by_its_file(header: str, name: str, reason: str) -> None:
-    """Or by its name; a dash that belongs to it begins no reason."""
+    """Or by its name; a dash that is part of it does not begin a reason."""
     found = read_patch(f"{header}\n{EDIT}")
     assert (name, True, reason, 1) == (found.target, found.artifact, found.reason, len(found.edits))
     assert not read_patch(f"function shop\n{EDIT}").artifact
 
 
 def test_without_markers_the_rest_is_the_whole_code() -> None:
-    """Blank lines around it do not count, what is inside does."""
+    """Blank lines around it are ignored, those inside are not."""
     assert PatchBlock(target=2, source="x = 1\n\ny = '='") == read_patch("\nstep 2\n\nx = 1\n\ny = '='\n\n")
 
 
@@ -83,14 +83,14 @@ def test_edits_follow_each_other() -> None:
     ],
 )
 def test_what_cannot_be_read_says_what_is_missing(text: str, says: str) -> None:
-    """The model reads that, and writes it better."""
+    """The model reads the error and corrects the block."""
     with pytest.raises(MalformedPatchError) as caught:
         read_patch(text)
     assert says in str(caught.value)
 
 
 def test_a_patch_block_is_found_like_code() -> None:
-    """Whatever comes first; a quote that is not closed in a search part opens no string there."""
+    """Whichever block comes first; an unclosed quote in a search part does not open a string."""
     answer = f"So:\n```patch\nstep 1\n{EDIT.replace('a = 1', 'it = 5  # it')}\n'''\n```\nand more"
     parser = BlockParser("python", "patch")
     assert "So:\n" == parser.feed(answer)
@@ -99,7 +99,7 @@ def test_a_patch_block_is_found_like_code() -> None:
 
 
 def test_without_patches_such_a_block_is_text() -> None:
-    """Nothing changes for agents that do not know of them."""
+    """Nothing changes for agents without patches."""
     parser = BlockParser("python")
     assert "```patch\nstep 1\n```\n" == parser.feed("```patch\nstep 1\n```\n") + parser.finish()
     assert (None, "") == (parser.code, parser.other)

@@ -1,4 +1,4 @@
-"""What a model reads of a patch: steps by their first numbers, and of their outputs what is different."""
+"""What a model reads of a patch: steps by their first numbers, and the differences of their outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def told(before: list[StepRecord], after: list[StepRecord], *changed: str) -> st
 
 
 def test_numbers_in_a_row_are_told_as_one() -> None:
-    """By the first numbers; outputs that are as before are not told."""
+    """By the first numbers; unchanged outputs are not shown."""
     before = [step(number, "x") for number in (1, 2, 3, 4, 6)]
     after = [step(number + 10, "x", number) for number in (1, 2, 3, 6)]
     assert "Patched; ran again: 1-3, 6.\nNothing else is different." == told(before, after)
@@ -43,13 +43,13 @@ def test_numbers_in_a_row_are_told_as_one() -> None:
     ],
 )
 def test_of_long_outputs_the_lines_are_told_that_are_different(now: str, shown: str) -> None:
-    """Four lines in a row that are as before, or more, are one; fewer stand as they are."""
+    """Four or more unchanged lines in a row become one; fewer are shown."""
     before = step(1, "\n".join("abcdefgh"))
     assert f"Patched; ran again: 1.\nStep 1:\n{shown}" == told([before], [step(2, "\n".join(now), 1)])
 
 
 def test_first_numbers_hold_behind_any_number_of_patches() -> None:
-    """Also in what a failing step is made from. A step that stands for no other keeps its own."""
+    """Also in the origins of a failing step. A step that replaces no other keeps its own number."""
     numbers = FirstNumbers()
     for line in ([step(4, origin=1), step(5, origin=2)], [step(7, origin=4), step(8, origin=5)], [step(9)]):
         numbers.learn(line)

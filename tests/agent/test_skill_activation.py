@@ -47,7 +47,7 @@ def last(model: ScriptedModel, number: int) -> str:
 
 
 async def test_the_prompt_has_only_the_metadata() -> None:
-    """One line for each skill; what it brings is neither told nor there."""
+    """One line per skill; its contents are neither shown nor injected."""
     model = await play(["ok"])
     system = model.prompts[0][0].content
     assert "data-processor: Statistics. Use for data." in system
@@ -59,7 +59,7 @@ async def test_the_prompt_has_only_the_metadata() -> None:
 
 
 async def test_activation_gives_instructions_and_what_comes_with_them() -> None:
-    """The text, and the stubs of what can be used from the next block on; and then it can."""
+    """The text, and the stubs of the functions usable from the next block on, which then work."""
     runtime = InProcessRuntime()
     model = await play([ACTIVATE, block("print(analyze([1, 2]), CONFIG['a'])"), "ok"], runtime=runtime)
     assert (
@@ -71,7 +71,7 @@ async def test_activation_gives_instructions_and_what_comes_with_them() -> None:
 
 
 async def test_a_second_activation_injects_nothing() -> None:
-    """It gives the instructions again, in case the model has lost them to compaction."""
+    """It returns the instructions again, in case compaction removed them."""
     runtime = InProcessRuntime()
     model = await play([ACTIVATE, ACTIVATE, "ok"], runtime=runtime)
     assert "Output:\n# How\nCall analyze." == last(model, 2)
@@ -79,20 +79,20 @@ async def test_a_second_activation_injects_nothing() -> None:
 
 
 async def test_activating_twice_in_one_block_injects_once() -> None:
-    """Loops happen."""
+    """A block may activate in a loop."""
     runtime = InProcessRuntime()
     await play([block("for _ in 'ab': activate_skill('data-processor')"), "ok"], runtime=runtime)
     assert 3 == len(runtime.items)
 
 
 async def test_an_unknown_skill_is_an_error_that_names_those_there_are() -> None:
-    """For the model to read."""
+    """The error is for the model."""
     model = await play([block("activate_skill('pdf')"), "ok"])
     assert "LookupError: no skill is named 'pdf'; there are data-processor" in last(model, 1)
 
 
 async def test_a_name_that_is_injected_already_is_a_clear_error() -> None:
-    """At activation, where the model can see it; nothing is overwritten."""
+    """At activation, where the model sees it; nothing is overwritten."""
     runtime = InProcessRuntime(Variable("CONFIG", 5))
     model = await play([ACTIVATE, "ok"], runtime=runtime)
     assert "NameExistsError: the name 'CONFIG' exists already" in last(model, 1)
@@ -100,7 +100,7 @@ async def test_a_name_that_is_injected_already_is_a_clear_error() -> None:
 
 
 async def test_a_name_that_code_has_made_is_a_clear_error_too() -> None:
-    """It turns up at the injection; the activation can be repeated when the name is free."""
+    """The error occurs at the injection; activation can be repeated when the name is free."""
     runtime = InProcessRuntime()
     code = "CONFIG = 7\nprint(activate_skill('data-processor'))"
     model = await play(
@@ -115,7 +115,7 @@ def _taken(name: str) -> str:
 
 
 async def test_files_of_a_skill_are_read_on_demand(tmp_path: Path) -> None:
-    """`read_skill_file` is there, and told of, only if there is something to read."""
+    """`read_skill_file` exists and is described only if there is a file to read."""
     (tmp_path / "forms.md").write_text("# Forms")
     with_files = Skill("pdf", "PDFs", "See forms.md", directory=tmp_path)
     model = await play([block("print(read_skill_file('pdf', 'forms.md'))"), "ok"], with_files)
@@ -133,7 +133,7 @@ async def test_a_file_that_is_no_text_is_read_as_bytes(tmp_path: Path) -> None:
 
 
 async def test_skills_of_several_directories_that_share_a_name(tmp_path: Path) -> None:
-    """The first is taken, and the other costs nothing else."""
+    """The first is used, and other skills of the second directory still load."""
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "SKILL.md").write_text(f"---\nname: one\ndescription: Of {folder}.\n---\n")
@@ -146,7 +146,7 @@ async def test_skills_of_several_directories_that_share_a_name(tmp_path: Path) -
 
 
 async def test_skills_of_a_directory(tmp_path: Path) -> None:
-    """`skills_dir` takes one folder or several, beside `skills`."""
+    """`skills_dir` takes one folder or several, in addition to `skills`."""
     with pytest.raises(UsageError, match="skills_dir is a path"):
         CaveAgent(ScriptedModel([]), skills_dir=b"skills")  # type: ignore[arg-type]
     for name in ("a", "b"):
@@ -160,13 +160,13 @@ async def test_skills_of_a_directory(tmp_path: Path) -> None:
 
 
 def test_two_skills_of_one_name_are_refused() -> None:
-    """The model could not tell them apart."""
+    """The model could not distinguish them."""
     with pytest.raises(UsageError, match="two skills are named 'data-processor'"):
         CaveAgent(ScriptedModel([]), InProcessRuntime(), skills=[skill(), skill()])
 
 
 async def test_agents_that_share_a_runtime_have_their_own_skills() -> None:
-    """Each one's prompt names the function that knows its skills."""
+    """Each one's prompt names the function for its skills."""
     runtime = InProcessRuntime()
     await play(["ok"], runtime=runtime)
     other = Skill("pdf", "PDFs", "Read.")

@@ -1,4 +1,4 @@
-"""Skills: reading SKILL.md, running injection.py, and what is wrong with either."""
+"""Skills: reading SKILL.md, running injection.py, and the errors of both."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write(folder: Path, skill: str | bytes = SKILL, injection: str | None = None
 
 
 def problem(path: Path) -> str:
-    """What is wrong with a skill, without its path."""
+    """The problem of a skill, without its path."""
     with pytest.raises(SkillError) as caught:
         SkillDiscovery.from_file(path)
     return "\n".join(text.removeprefix(f"{path}: ") for text in caught.value.problems)
@@ -101,7 +101,7 @@ def test_a_skill_is_read_with_all_its_fields(tmp_path: Path) -> None:
     ],
 )
 def test_files_of_all_systems_are_read(tmp_path: Path, data: bytes) -> None:
-    """A byte order mark, carriage returns, blanks behind the hyphens, a rule in the body."""
+    """A byte order mark, carriage returns, blanks after the hyphens, a rule in the body."""
     skill = SkillDiscovery.from_file(write(tmp_path, data))
     assert skill.body_content.startswith("# Instructions\n\nDo this.")
 
@@ -128,7 +128,7 @@ def test_files_of_all_systems_are_read(tmp_path: Path, data: bytes) -> None:
     ],
 )  # fmt: skip
 def test_malformed_files_are_refused(tmp_path: Path, expected: str, text: str) -> None:
-    """With the line or the field that is wrong, all fields at once."""
+    """The error names the line or the field, and all fields at once."""
     assert expected == problem(write(tmp_path, text))
 
 
@@ -164,7 +164,7 @@ def test_files_that_are_too_large_or_no_text_are_refused(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_hostile_yaml_builds_nothing(tmp_path: Path) -> None:
-    """Tags that would make objects are refused, deep nesting is no crash."""
+    """Tags that would make objects are refused; deep nesting does not crash."""
     tagged = front("name: !!python/object/apply:os.system ['true']\ndescription: d")
     assert "not valid YAML" in problem(write(tmp_path, tagged))
     assert "not valid YAML" in problem(write(tmp_path, front("a: " + "[" * 5000)))
@@ -172,7 +172,7 @@ def test_hostile_yaml_builds_nothing(tmp_path: Path) -> None:
 
 @given(st.text(max_size=80))
 def test_any_text_is_a_skill_or_an_error(text: str) -> None:
-    """Nothing else is ever raised."""
+    """No other exception is raised."""
     with contextlib.suppress(SkillError):
         parse("---\n" + text + "\n---\n")
 
@@ -229,7 +229,7 @@ def test_one_unreadable_skill_costs_no_other(tmp_path: Path) -> None:
 
 
 def test_where_no_skill_is_left_all_problems_are_an_error(tmp_path: Path) -> None:
-    """At once, so that they can be mended in one go."""
+    """All at once, so that they can be fixed together."""
     write(tmp_path / "bad", front("name: Bad"))
     write(tmp_path / "worse", "nothing")
     with pytest.raises(SkillError) as caught:
@@ -239,7 +239,7 @@ def test_where_no_skill_is_left_all_problems_are_an_error(tmp_path: Path) -> Non
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """Not an empty list: somebody mistyped it."""
+    """Not an empty list, since the path is probably mistyped."""
     with pytest.raises(SkillDiscovery.Error, match="no such folder"):
         SkillDiscovery.from_directory(tmp_path / "skils")
 
@@ -282,14 +282,14 @@ def test_what_is_wrong_with_an_injection_is_said(tmp_path: Path, expected: str, 
 
 
 def test_a_syntax_error_in_an_injection_names_its_line(tmp_path: Path) -> None:
-    """As the interpreter does."""
+    """As the interpreter reports it."""
     path = write(tmp_path / "s", SKILL, "x = 1\ndef (:")
     with pytest.raises(SkillError, match=r"injection\.py: line 2: SyntaxError"):
         SkillDiscovery.from_file(path)
 
 
 def test_skills_of_equal_names_in_two_places_do_not_meet(tmp_path: Path) -> None:
-    """Each file is a module of its own."""
+    """Each file is a separate module."""
     skills = [
         SkillDiscovery.from_file(write(tmp_path / place, SKILL, INJECTION.replace("0.5", place)))
         for place in "12"
@@ -298,7 +298,7 @@ def test_skills_of_equal_names_in_two_places_do_not_meet(tmp_path: Path) -> None
 
 
 def test_exports_come_types_first() -> None:
-    """The rest may be made of them."""
+    """The other exports may be instances of them."""
     skill = Skill("s", "d", variables=[Variable("v", 1)], functions=[Function(len)], types=[Type(Path)])
     assert ["Path", "len", "v"] == [item.name for item in skill.exports]
 
@@ -331,7 +331,7 @@ def test_files_of_a_skill_can_be_read(skill_with_files: Skill) -> None:
     ["../secret.txt", "/etc/passwd", "link.txt", "parent/secret.txt", "references/../../secret.txt", "~/x"],
 )
 def test_nothing_outside_of_the_directory_is_read(skill_with_files: Skill, path: str) -> None:
-    """Neither by dots, nor by an absolute path, nor through a symbolic link."""
+    """Neither through `..`, nor by an absolute path, nor through a symbolic link."""
     with pytest.raises(SkillError, match=r"outside of the skill's directory|has no file"):
         skill_with_files.read_file(path)
 
@@ -355,7 +355,7 @@ def test_what_can_not_be_read_is_said(skill_with_files: Skill, path: str, messag
 
 
 def test_files_that_go_along_are_all_but_what_leads_out(skill_with_files: Skill) -> None:
-    """Binary ones, those that a package needs, and which of them can be run."""
+    """Binary files, files that a package needs, and the executable bits."""
     assert skill_with_files.directory is not None
     folder = skill_with_files.directory
     for name in ("core/__init__.py", "core/__pycache__/x.pyc", ".git/config", "run.sh", ".rc"):
@@ -369,14 +369,14 @@ def test_files_that_go_along_are_all_but_what_leads_out(skill_with_files: Skill)
 
 
 def test_too_many_files_do_not_go_along(skill_with_files: Skill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of data beside a skill is a mistake."""
+    """A data folder next to a skill is a mistake."""
     monkeypatch.setattr(skill_files, "MAX_FILES", 2)
     with pytest.raises(SkillError, match="has more than 2 files"):
         skill_with_files.files_along()
 
 
 def test_a_skill_without_further_files_has_none(tmp_path: Path) -> None:
-    """Its two own files and caches don't count."""
+    """Its two own files and caches do not count."""
     path = write(tmp_path / "s", SKILL, INJECTION)
     skill = SkillDiscovery.from_file(path)
     (path.parent / "__pycache__").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What an agent keeps of its conversation and outputs, how it is stored, and when it is made shorter."""
+"""What an agent stores of its conversation and outputs, how it is stored, and when it is shortened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def block(code: str) -> str:
 
 
 async def test_kinds_survive_storing_and_resuming() -> None:
-    """As JSON; what the models are sent is the same, and so is what the parts are for."""
+    """As JSON; the prompts stay the same, and so do the kinds of the parts."""
     with PythonRuntime() as runtime:
         agent = CaveAgent(ScriptedModel([block("# count\nprint(1)"), "One."]), runtime)
         await agent.run("Count.")
@@ -34,7 +34,7 @@ async def test_kinds_survive_storing_and_resuming() -> None:
 
 
 async def test_resumed_outputs_are_put_away_each_under_its_own_number() -> None:
-    """Two long outputs of an earlier conversation: neither takes the other's place."""
+    """Two long outputs of an earlier conversation do not replace each other."""
     said = [Message("user", "Go.")]
     for text in ("first", "second", "third", "fourth"):
         code, output = Message("assistant", block(f"print({text!r})"), "code"), f"Output:\n{text} " * 60
@@ -49,7 +49,7 @@ async def test_resumed_outputs_are_put_away_each_under_its_own_number() -> None:
 
 
 async def test_messages_are_added_between_tasks() -> None:
-    """What the user said elsewhere, and what stands for the model's answer."""
+    """A user's message from elsewhere, and a text that stands for the model's answer."""
     model = ScriptedModel(["one", "two"])
     with PythonRuntime() as runtime:
         agent = CaveAgent(model, runtime)
@@ -64,7 +64,7 @@ async def test_messages_are_added_between_tasks() -> None:
 
 
 def test_a_kind_is_one_that_there_is() -> None:
-    """It makes no difference between messages, and one that its role cannot be is not believed."""
+    """It makes no difference between messages, and a kind that its role cannot have is rejected."""
     assert Message("user", "x", "note") == Message("user", "x")
     with pytest.raises(UsageError, match="one of task, answer"):
         Message("user", "x", "thought")  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def test_a_kind_is_one_that_there_is() -> None:
 
 
 async def test_another_model_summarises() -> None:
-    """And only that; tokens are counted as the policy says."""
+    """It does only that; tokens are counted by the policy."""
     counted: list[str] = []
 
     def count(text: str) -> int:
@@ -102,7 +102,7 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> No
 
 
 async def test_long_outputs_are_variables_where_that_is_asked_for() -> None:
-    """The next number that is free, one for each output; a prefix that makes no name is refused."""
+    """The next free number, one for each output; a prefix that is not a name is refused."""
     code = [block("_out_1 = 0"), block("print('x' * 500)"), block("print('y' * 500)"), block("print(_out_3)")]
     with PythonRuntime() as runtime:
         agent = CaveAgent(
@@ -117,7 +117,7 @@ async def test_long_outputs_are_variables_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize("indent", ["   ", "     ", "\t"])
 @pytest.mark.parametrize("first", [False, True])
 async def test_a_block_that_is_indented_as_a_whole_runs(indent: str, first: bool) -> None:
-    """As models write them inside of a list; first: with its opening fence."""
+    """As models write them inside a list; first: with its opening fence."""
     code = f"{indent * first}```python\n{indent}for i in [1]:\n{indent}    print(i + 41)\n{indent}```"
     with PythonRuntime() as runtime:
         agent = CaveAgent(ScriptedModel([f"1. Do:\n{code}", "done"]), runtime)

@@ -1,4 +1,4 @@
-"""Traces of agents and cells: one tree, with OpenTelemetry's names, contents only where they are asked for."""
+"""Traces of agents and cells: one tree, with OpenTelemetry's names, contents only on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture(scope="module", autouse=True)
 def provider() -> Iterator[TracerProvider]:
-    """A process has one for good: other tests of this process only have their spans in it too."""
+    """A process has one provider for its lifetime; other tests of this process only add their spans to it."""
     current = trace.get_tracer_provider()
     if not isinstance(current, TracerProvider):
         current = TracerProvider()
@@ -55,7 +55,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def tree() -> list[str]:
-    """Names, indented below their parents, in the order in which they began."""
+    """Names, indented below their parents, in starting order."""
     found = sorted(EXPORTER.get_finished_spans(), key=lambda span: span.start_time or 0)
     ids = {span.context.span_id: span for span in found if span.context is not None}
 
@@ -159,7 +159,7 @@ def test_a_value_that_is_handed_over(runtime: PythonRuntime) -> None:
 def test_words_of_the_code_are_there_where_they_are_asked_for(
     runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
-    """Names of variables, and of classes of exceptions, which a cell makes of any text."""
+    """Names of variables, and of exception classes, which a cell can make from any text."""
     monkeypatch.setenv(tracing.CONTENT_VARIABLE, str(asked).lower())
     runtime.execute("secret_plan = 1")
     runtime.share("secret_plan").release()
@@ -188,10 +188,10 @@ async def test_a_run_that_fails_says_of_what() -> None:
 
 
 def test_a_span_may_end_while_another_thread_uses_it() -> None:
-    """A cell is over before the thread that began it has described it."""
+    """A cell may end before the thread that began it has described it."""
 
     class Racing(TraceSpan):
-        """Ends right after it was looked at."""
+        """Ends right after it was inspected."""
 
         @property
         def _span(self) -> object:
@@ -262,7 +262,7 @@ async def test_a_trace_goes_through_mcp() -> None:
 
     async with Client(mcp_server(all_of_them)) as client:
         await client.call_tool("open", {"runtime": "traced"})
-        # The server's task is older than this span, and has it from the request alone.
+        # The server's task is older than this span, and gets it from the request alone.
         with trace.get_tracer("client").start_as_current_span("client") as begun:
             await client.call_tool("run", {"runtime": "traced", "code": "x = 1"})
     await runtimes.close()

@@ -99,7 +99,7 @@ def uses(order: Order, row: Row | None, when: date, counts: Counter[Size]) -> di
 
 
 def test_a_record_is_one_line() -> None:
-    """Fields with types and defaults; private ones are nobody's business."""
+    """Fields with types and defaults; private ones are omitted."""
     assert [
         "Item(id: str, price: float = 0.0, tags: list[str] = [], size: Size = Size.M)  # One line of an order",
         "  total(count: int = 1) -> float  # Price of several",
@@ -126,7 +126,7 @@ def test_enums_and_typed_dicts() -> None:
 
 
 def test_a_class_shows_constructor_properties_and_methods() -> None:
-    """Signatures of what is public, with `await` where it is needed."""
+    """Signatures of public methods, with `await` where it is needed."""
     assert [
         "Light(name: str, brightness: int = 100)  # A smart light",
         "  brightness: int",
@@ -161,7 +161,7 @@ def test_generated_docstrings_say_nothing() -> None:
 
 
 def test_records_are_found_through_each_other() -> None:
-    """In the order in which they are met; classes that any model knows are left out; cycles end."""
+    """In the order in which they are found; classes that any model knows are left out; cycles end."""
     assert [Order, Item, Size, Row, Point] == list(records_in(uses))
     assert [Node] == list(records_in(Node))
     assert [Size] == list(records_in(Shelf))

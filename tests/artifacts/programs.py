@@ -1,4 +1,4 @@
-"""Histories that can be worked out without running anything: what each step writes follows from what it reads."""
+"""Histories that can be predicted without running: what each step writes follows from what it reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.history.step import StepRecord
 
 @dataclass(frozen=True)
 class Write:
-    """A file gets this text."""
+    """Writes this text to a file."""
 
     path: str
     text: str
@@ -23,7 +23,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Edit:
-    """A text is added to a file, and what a variable holds, if one is named."""
+    """Appends a text to a file, and the value of a variable, if one is named."""
 
     path: str
     text: str
@@ -32,7 +32,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Derive:
-    """A variable, or a file, is made from others."""
+    """Makes a variable or a file from others."""
 
     target: str
     sources: tuple[str, ...]
@@ -47,7 +47,7 @@ def place(key: str) -> Location:
 
 
 def operation_of(code: str) -> Operation:
-    """Of a step's code: one of the above as it is written, or the cell that writes a file."""
+    """The operation of a step's code: one of the above as it is written, or the cell that writes a file."""
     first, _, rest = code.partition("\n")
     if first.startswith("%%writefile "):
         return Write(first.removeprefix("%%writefile "), rest)
@@ -66,7 +66,7 @@ def code_of(operation: Operation) -> str:
 
 
 def run(codes: Sequence[str], origins: Sequence[int] = ()) -> tuple[list[StepRecord], Store]:
-    """The records of a full run, and what there is at its end. origins: of the steps, if they stand for others."""
+    """The records of a full run, and the state at its end. origins: of the steps, if they stand for others."""
     store: Store = {}
     records = []
     for number, code in enumerate(codes, 1):

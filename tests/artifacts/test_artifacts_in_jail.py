@@ -1,4 +1,4 @@
-"""Artifacts of real runtimes: built in the jail, sparing what nothing concerns."""
+"""Artifacts of real runtimes: built in the jail, skipping what is not affected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_security.policy import SandboxPolicy
 
 SMALL = SandboxPolicy(preload=())
 COLUMN = 4 if sys.version_info[:2] == (3, 12) else 11
-"""Where a failed assertion begins: 3.12 says that the statement fails, others that what is asserted does."""
+"""Where a failed assertion begins: 3.12 reports the statement, other versions the asserted expression."""
 
 SHOP = "def net(x):\n    return x * 2\n\ndef label(x):\n    return f'<{x}>'\n"
 TESTS = (
@@ -63,7 +63,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def test_a_patch_of_one_function_runs_the_tests_that_use_it(runtime: PythonRuntime) -> None:
-    """The plan has remade the document already; what nobody touched was not remade."""
+    """The plan has remade the document already; unaffected artifacts were not remade."""
     state = runtime.state
     notes = state.artifact("notes.md").versions
     patch = Patch.replace_artifact("shop.py", SHOP.replace("x * 2", "x * 3"))
@@ -79,7 +79,7 @@ def test_a_patch_of_one_function_runs_the_tests_that_use_it(runtime: PythonRunti
 
 @pytest.mark.slow
 def test_a_step_that_edits_a_file_in_use(runtime: PythonRuntime) -> None:
-    """The build loads the module anew, and remakes what was computed with the old one; then nothing is left to do."""
+    """The build loads the module again and remakes its dependents; then nothing is out of date."""
     run(runtime, "text = open('shop.py').read()\nopen('shop.py', 'w').write(text.replace('x * 2', 'x * 5'))")
     state = runtime.state
     assert ("step 3 has loaded it as it was before step 6",) == state.artifact("shop.py").stale
@@ -105,7 +105,7 @@ def test_what_a_client_uploads_counts_as_well(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_a_module_and_its_tests_uploaded_again_and_again() -> None:
-    """Before the first cell and behind it, with cells between, and data that is no text."""
+    """Before and after the first cell, with cells in between, and with data that is not text."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         state = runtime.state
         state.declare(SHOP_PY, TEST_PY, Artifact("rates.bin", "dataset"))
@@ -128,14 +128,14 @@ def test_a_module_and_its_tests_uploaded_again_and_again() -> None:
 
 
 def test_data_that_a_test_reads(runtime: PythonRuntime) -> None:
-    """Files count by their content, and only for who opened them."""
+    """Files count by content, and only for tests that opened them."""
     write(runtime, "data.txt", "another")
     assert {"test_shop.py::test_data": "file:data.txt"} == dict(runtime.state.build().ran)
 
 
 @pytest.mark.slow
 def test_a_test_that_fails_leaves_all_as_it_was(runtime: PythonRuntime) -> None:
-    """With the exact span; what was remade is put back. On request it stays."""
+    """With the exact span; remade artifacts are restored. On request they stay."""
     run(runtime, "text = open('shop.py').read()")
     run(runtime, "open('shop.py', 'w').write(text.replace('x * 2', 'x * 0'))")
     state, head = runtime.state, runtime.state.head
@@ -156,7 +156,7 @@ def test_a_test_that_fails_leaves_all_as_it_was(runtime: PythonRuntime) -> None:
 
 
 def test_a_document_by_declaration() -> None:
-    """Its step has not read the module; it runs again when that is different, since its author says so."""
+    """Its step has not read the module; it runs again when the module changes, because its author declared it."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         run(runtime, f"%%writefile shop.py\n{SHOP}")
         run(runtime, "open('notes.md', 'w').write('by hand')")
@@ -174,7 +174,7 @@ def test_a_document_by_declaration() -> None:
 
 @pytest.mark.slow
 def test_tests_do_nothing_to_the_state(runtime: PythonRuntime) -> None:
-    """Neither to variables nor to files, and one that kills its process takes no other along."""
+    """They change neither variables nor files, and one that kills its process does not affect the others."""
     harm = (
         "import os, shop\ndef test_harm():\n    shop.net = None\n    open('data.txt', 'w').write('gone')\n"
         "def test_end():\n    os._exit(0)\ndef test_fault():\n    import ctypes\n    ctypes.string_at(0)\n"
@@ -193,7 +193,7 @@ def test_tests_do_nothing_to_the_state(runtime: PythonRuntime) -> None:
 
 
 def test_functions_of_the_namespace_are_tests_too() -> None:
-    """By a pattern of names; a function artifact is redefined, and what was made with the old one is made again."""
+    """By a pattern of names; a function artifact is redefined, and its dependents are made again."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         run(runtime, "def double(x):\n    return 2 * x")
         run(runtime, "def test_double():\n    assert double(1) >= 2\ndef test_other():\n    assert True")
@@ -213,7 +213,7 @@ def test_functions_of_the_namespace_are_tests_too() -> None:
 
 
 def test_an_effect_outside_is_not_repeated_by_a_build() -> None:
-    """The build stops before the call, and everything is as before."""
+    """The build stops before the call, and the state is unchanged."""
     sent: list[str] = []
     send = Function(sent.append, name="send", host=True, effect="external")
     with PythonRuntime(sandbox=SMALL, functions=[send]) as runtime:
@@ -227,7 +227,7 @@ def test_an_effect_outside_is_not_repeated_by_a_build() -> None:
 
 
 def test_declarations_and_results_survive_with_the_record(tmp_path: Path) -> None:
-    """In the history's file, for whoever opens it next."""
+    """They are in the history's file, for the next process that opens it."""
     place = tmp_path / "steps.sqlite"
     with PythonRuntime(sandbox=SMALL, history=place, name="work") as runtime:
         run(runtime, "%%writefile test_a.py\ndef test_a():\n    pass")
@@ -240,7 +240,7 @@ def test_declarations_and_results_survive_with_the_record(tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_done_is_refused(runtime: PythonRuntime) -> None:
-    """With names, before anything runs."""
+    """The error has names, and comes before anything runs."""
     state = runtime.state
     with pytest.raises(UnknownArtifactError, match=r"nearest names are report.md"):
         state.artifact("report.mdx")
@@ -256,7 +256,7 @@ def test_what_cannot_be_done_is_refused(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_a_build_is_taken_back(runtime: PythonRuntime) -> None:
-    """As a patch is, by the id of its patch: what it had moved is back in its place, and what came later stays."""
+    """Like a patch, by the id of its patch: moved steps are back in place, and later ones stay."""
     run(runtime, f"%%writefile shop.py\n{SHOP.replace('x * 2', 'x * 5')}")
     state = runtime.state
     built = state.build()

@@ -1,4 +1,4 @@
-"""What can be declared, and what is refused with which words."""
+"""Which artifacts can be declared, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def test_the_name_says_where_the_content_is() -> None:
     [("", "module"), ("x", "thing"), ("/etc/a.py", "module"), ("../a.py", "module"), ("shop", "module")],
 )
 def test_what_is_no_artifact_is_refused(name: str, kind: str) -> None:
-    """Names that lead out of the working directory among them."""
+    """Including names that lead out of the working directory."""
     with pytest.raises(UsageError):
         Artifact(name, kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["shop.py", 5])
 def test_dependencies_are_a_list(given: Any) -> None:
-    """A text would be one of its letters."""
+    """A text would be read as its letters."""
     with pytest.raises(UsageError, match="depends_on is a list"):
         Artifact("report.md", "document", depends_on=given)
 
 
 def test_an_unknown_dependency_is_answered_with_the_nearest() -> None:
-    """One that is declared in the same breath is known."""
+    """A dependency declared in the same call is known."""
     shop, text = Artifact("shop.py", "module"), Artifact("a.md", "document", ("shop.py",))
     assert {"shop.py": shop, "a.md": text} == with_declared({}, [text, shop])
     with pytest.raises(UnknownArtifactError, match=r"no artifact 'shpo.py' .* nearest names are shop.py"):
@@ -52,14 +52,14 @@ def test_an_unknown_dependency_is_answered_with_the_nearest() -> None:
 
 
 def test_nothing_depends_on_itself() -> None:
-    """The error shows the way round; declaring anew can close a circle too."""
+    """The error shows the cycle; a second declaration can close one too."""
     known = {"a": Artifact("a", "document"), "b": Artifact("b", "document", ("a",))}
     with pytest.raises(ArtifactCycleError, match="a -> b -> a"):
         with_declared(known, [Artifact("a", "document", ("b",))])
 
 
 def test_many_ways_to_one_dependency_are_one() -> None:
-    """Each layer depends on both of the layer before: a look along every way would take 2^100 steps."""
+    """Each layer depends on both of the layer before: following every path would take 2^100 steps."""
     layers = [
         Artifact(f"{side}{n}", "document", (f"a{n - 1}", f"b{n - 1}") if n else ())
         for n in range(100)
@@ -79,7 +79,7 @@ def unit(name: str, *depends_on: str, dropped: bool = False) -> ArtifactDeclared
 
 
 def test_the_same_once_more_is_no_news() -> None:
-    """So a client that repeats what nobody answered changes nothing; another step or author is no difference."""
+    """A client that repeats an unanswered call changes nothing; a different step or author is not a change."""
     known = {"a": ArtifactDeclared(name="a", kind="document", author="ann", step=7), "b": unit("b", "a")}
     assert () == news(known, [unit("a"), unit("b", "a"), unit("gone", dropped=True)])
     changed = (unit("b"), unit("a", dropped=True), unit("c", "b"))
@@ -87,7 +87,7 @@ def test_the_same_once_more_is_no_news() -> None:
 
 
 def test_what_does_not_hold_together_is_no_news_either() -> None:
-    """Whoever keeps the history says so: its client may know an older one."""
+    """The owner of the history refuses it, since a client may know an older history."""
     known = {"a": unit("a"), "b": unit("b", "a")}
     for asked, words in [
         (unit("a", dropped=True), "b depends on a; drop that first"),
@@ -109,7 +109,7 @@ def test_how_many_there_may_be() -> None:
 
 
 def test_a_kind_of_a_later_version_is_left_out() -> None:
-    """A history may have been written by one."""
+    """A later version may have written the history."""
     units = {"a": ArtifactDeclared(name="a", kind="hologram"), "b": unit("b", "a")}
     assert {"b": Artifact("b", "document")} == declared(units)
     assert 1 == len(news(units, [unit("c", "b")]))
@@ -121,7 +121,7 @@ def cell(number: int, code: str, *files: str) -> StepRecord:
 
 
 def test_a_cell_that_writes_a_file_gets_the_new_source() -> None:
-    """Behind any other step that writes it, one that does nothing else follows."""
+    """After any other step that writes it, a step that only writes the source is added."""
     pure = [cell(1, "%%writefile a.py\nx = 1\n", "a.py"), cell(2, "import a")]
     other = [cell(1, "open('a.py', 'w').write(make())", "a.py"), cell(2, "import a")]
     patch = Patch.replace_artifact("a.py", "x = 2\n")
@@ -131,14 +131,14 @@ def test_a_cell_that_writes_a_file_gets_the_new_source() -> None:
 
 
 def test_a_function_is_replaced_where_it_was_defined_last() -> None:
-    """Where a plain patch of the function would not know which is meant."""
+    """Where a plain patch of the function would be ambiguous."""
     line = [cell(1, "def f():\n    return 1"), cell(2, "y = 1\ndef f():\n    return 2")]
     codes = [step.code for step in Patch.replace_artifact("f", "def f():\n    return 3").applied(line)]
     assert [line[0].code, "y = 1\ndef f():\n    return 3"] == codes
 
 
 def test_lines_of_an_artifact_are_edited_where_its_text_is() -> None:
-    """Of a file in the cell that writes it, of a function in its last definition; nowhere else."""
+    """In the cell that writes a file, in the last definition of a function; nowhere else."""
     edit = [TextEdit(search="x = 1", replacement="x = 2")]
     pure = [cell(1, "%%writefile a.py\nx = 1\n", "a.py"), cell(2, "x = 1")]
     assert ["%%writefile a.py\nx = 2\n", "x = 1"] == [
@@ -153,7 +153,7 @@ def test_lines_of_an_artifact_are_edited_where_its_text_is() -> None:
 
 
 def test_what_nobody_has_made_cannot_be_replaced() -> None:
-    """There is no place for it."""
+    """No step has a place for it."""
     with pytest.raises(
         PatchConflictError, match=r"no step has written a file `shpo.py` .* files are shop.py"
     ):

@@ -1,4 +1,4 @@
-"""Which tests run again: what functions say, and what a jail may claim."""
+"""Which tests run again: what functions report, and what a jail may claim."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def changed(tmp_path: Path, old: str, new: str) -> set[str]:
     ],
 )
 def test_a_function_differs_by_what_it_says(tmp_path: Path, old: str, new: str, names: set[str]) -> None:
-    """Not by where it stands; and what is run on import is apart from what is only defined then."""
+    """Its position does not matter; code that runs on import is separate from code that is only defined then."""
     found = changed(tmp_path, old, new)
     assert names == found or (names == {"f.<locals>.<listcomp>"} and found == {"f"})  # inlined from 3.12 on
 
 
 @pytest.mark.parametrize("source", [b"def f(:", b"\xff\xfe", b"\0"])
 def test_a_file_that_is_no_python_has_no_functions(tmp_path: Path, source: bytes) -> None:
-    """Nor has one that is not there."""
+    """The same holds for a missing file."""
     (tmp_path / "a.py").write_bytes(source)
     assert ({}, {}) == (digests_of(str(tmp_path / "a.py")), digests_of(str(tmp_path / "b.py")))
 
 
 def test_a_test_is_spared_while_all_it_used_is_the_same() -> None:
-    """Unless it did not pass, or may come out different anyway."""
+    """Unless it did not pass, or its result may vary anyway."""
     now = {"code:a.py:f": "1", "file:a.csv": "2"}.get
     good: dict[str, object] = {"outcome": "passed", "used": {"code:a.py:f": "1"}, "unsteady": ""}
     formers = [
@@ -89,13 +89,13 @@ def test_a_test_is_spared_while_all_it_used_is_the_same() -> None:
     ],
 )
 def test_what_is_no_test_result_is_refused(answer: object) -> None:
-    """It is the word of hostile code."""
+    """The result is made by hostile code."""
     with pytest.raises(MalformedValueError):
         read(answer, [SUITE], {}, 1)
 
 
 def test_results_are_read_within_bounds() -> None:
-    """Texts are cut and escaped, spans are four numbers, and who used too much is run each time."""
+    """Texts are cut and escaped, spans are four numbers, and a test that used too many values runs each time."""
     error = {"type": "E\x1b[2J", "message": "m" * 10**6, "span": [1, 2, 3, -4], "traceback": "a\nb"}
     used = {f"name:{number}": "v" for number in range(MAX_USED + 1)}
     one = {"name": "t", "because": "new", "outcome": "failed", "error": error, "used": used, "seconds": 1e99}

@@ -1,4 +1,4 @@
-"""What is out of date, and the history in which nothing is: without running anything."""
+"""Which artifacts are out of date, and the history in which none is: without running anything."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def surveyed(*program: Operation, **more: Artifact) -> Survey:
 
 
 def arranged(program: list[Operation]) -> tuple[list[str], list[StepRecord]]:
-    """The codes of the history that is up to date, and the records of its full run."""
+    """The codes of the arranged history, and the records of its full run."""
     records, store = run([code_of(each) for each in program])
     survey = Survey(records, MODULES)
     needed = arrangement(survey)
@@ -65,7 +65,7 @@ def arranged(program: list[Operation]) -> tuple[list[str], list[StepRecord]]:
 @example([Write("a.py", "1"), Derive("x", ("a.py",)), Derive("y", ("a.py",)), Write("a.py", "2")])
 @example([Derive("x", ("a.py", "b.py")), Derive("b.py", ("a.py",)), Write("a.py", "1")])
 def test_the_arranged_history_has_nothing_out_of_date(program: list[Operation]) -> None:
-    """Whatever was changed after it had been used, and in whatever order."""
+    """For any change after a use, in any order."""
     _, records = arranged(program)
     survey = Survey(records, MODULES)
     assert ({}, True) == (survey.outdated, arrangement(survey).empty)
@@ -74,7 +74,7 @@ def test_the_arranged_history_has_nothing_out_of_date(program: list[Operation]) 
 @settings(max_examples=60, deadline=None)
 @given(programs)
 def test_the_sources_stay_what_they_are(program: list[Operation]) -> None:
-    """Arranging changes when a file has its newest text, never that text, unless it is made from others."""
+    """Arranging changes when a file has its newest text, never the text itself, unless it is made from others."""
     _, before = run([code_of(each) for each in program])
     codes, _ = arranged(program)
     _, after = run(codes)
@@ -87,7 +87,7 @@ def test_the_sources_stay_what_they_are(program: list[Operation]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(programs)
 def test_what_is_not_out_of_date_comes_out_the_same(program: list[Operation]) -> None:
-    """Nothing that is affected is missed: every step that is said to be current writes there what it wrote."""
+    """No affected step is missed: every step reported as current writes there what it wrote."""
     records, _ = run([code_of(each) for each in program])
     survey = Survey(records, MODULES)
     codes, again = arranged(program)
@@ -101,7 +101,7 @@ def test_what_is_not_out_of_date_comes_out_the_same(program: list[Operation]) ->
 
 
 def test_the_reason_names_who_used_what_too_early() -> None:
-    """Directly, and through a step between."""
+    """Directly, and through an intermediate step."""
     survey = surveyed(
         Write("a.py", "1"), Derive("x", ("a.py",)), Derive("report.md", ("x",)), Write("a.py", "2"), r=REPORT
     )
@@ -118,7 +118,7 @@ def test_the_same_text_again_is_no_change() -> None:
 
 
 def test_the_next_state_of_data_is_no_new_version_of_it() -> None:
-    """A table that gets a column; made anew, it is another one."""
+    """A table gets a column in place; made again, it is a new version."""
     data = Artifact("data.csv", "dataset")
     grown = surveyed(Write("data.csv", "1"), Derive("x", ("data.csv",)), Edit("data.csv", "2"), d=data)
     other = surveyed(Write("data.csv", "1"), Derive("x", ("data.csv",)), Write("data.csv", "2"), d=data)
@@ -126,7 +126,7 @@ def test_the_next_state_of_data_is_no_new_version_of_it() -> None:
 
 
 def test_a_declared_dependency_has_its_artifact_made_again() -> None:
-    """A text about a module has not read it: its step runs again, though nothing it read is different."""
+    """A text about a module has not read it: its step runs again, though nothing it read has changed."""
     text = Artifact("report.md", "document", ("a.py",))
     survey = surveyed(Write("a.py", "1"), Derive("report.md", ()), Write("a.py", "2"), r=text)
     needed = arrangement(survey)
@@ -151,21 +151,21 @@ def test_a_change_that_needs_what_came_between_stays() -> None:
 
 
 def test_an_edit_in_two_steps_is_one() -> None:
-    """A step that only reads the text for the one that writes it is no user of it, and moves along."""
+    """A step that reads the text only for the step that writes it is not a user of it, and moves with it."""
     survey = surveyed(
         Write("a.py", "1"), Derive("y", ("a.py",)), Derive("x", ("a.py",)), Derive("a.py", ("x",))
     )
     assert {1: {"a.py": 4}} == survey.late
     assert [(3, 2), (4, 2)] == [each[:2] for each in arrangement(survey).moved]
     more = surveyed(Write("a.py", "1"), Derive("x", ("a.py",)), Derive("y", ("x",)), Derive("a.py", ("x",)))
-    assert [1, 2, 3] == list(more.outdated)  # others take what was read, too
+    assert [1, 2, 3] == list(more.outdated)  # others may use the read value, too
 
 
 @pytest.mark.parametrize(
     ("code", "ahead"), [("def f():\n    return 2\ny = x", "def f():\n    return 2"), ("f = g\ny = x", "")]
 )
 def test_a_function_that_cannot_move(code: str, ahead: str) -> None:
-    """Its definition is written before the first use; what is no definition is refused."""
+    """Its definition is written before the first use; code that is not a definition is refused."""
     f, x, y = (name(each) for each in "fxy")
     steps: list[tuple[str, dict[Location, Version], dict[Location, Version]]] = [
         ("def f():\n    return 1", {}, {f: Version("1")}),
@@ -193,20 +193,20 @@ def uploaded(content: str) -> tuple[list[StepRecord], Arrangement]:
 
 
 def test_an_upload_comes_before_the_first_use() -> None:
-    """As any step that only writes the file."""
+    """Like any step that only writes the file."""
     records, needed = uploaded("digest")
     assert [1, 3, 2] == [step.number for step in needed.change({}).on(recorded_line(records))]
 
 
 def test_an_upload_whose_content_is_not_kept_cannot_be_moved() -> None:
-    """What a client has put there is written by a step, and the upload is not in that history."""
+    """A file that a client uploaded is written by a step, and the upload is not in that history."""
     records, needed = uploaded("")
     codes = codes_of(needed.change({"a.py": "new"}).on(recorded_line(records)))
     assert [records[0].code, "%%writefile a.py\nnew", records[1].code] == codes
 
 
 def test_what_was_removed_cannot_be_brought_up_to_date() -> None:
-    """The step that needs it is named."""
+    """The error names the step that needs it."""
     records, _ = run([code_of(Write("a.py", "1")), code_of(Derive("x", ("a.py",)))])
     trace = StepTrace(writes={file("a.py"): ABSENT})
     records.append(StepRecord(number=3, parent=2, kind="removal", names=("a.py",), trace=trace))

@@ -1,4 +1,4 @@
-"""What is run beside the state of a real runtime: what it may give, and that nothing is left of it."""
+"""Code that runs beside the state of a real runtime: what it may return, and that it leaves nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.runtime.runtime import HostedRuntime
 
 ROOM = 4096
-"""Bytes that are left for how the value is described."""
+"""Bytes available for the value besides its description."""
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def bench() -> Iterator[RuntimeBuildSandbox]:
 
 
 def test_an_answer_has_a_size(bench: RuntimeBuildSandbox) -> None:
-    """A jail's code writes it, and the process that reads it may serve others: too large a one is not read."""
+    """A jail's code writes the answer, and its reader may serve others: one that is too large is not read."""
     assert MAX_ANSWER - ROOM == len(bench.beside(f"x, answer = 2, bytes({MAX_ANSWER - ROOM})", "answer"))  # type: ignore[arg-type]
     with pytest.raises(MalformedValueError, match="16777216 bytes of results"):
         bench.beside(f"x, answer = 2, bytes({MAX_ANSWER + 1})", "answer")
 
 
 def test_code_that_fails_leaves_nothing_either(bench: RuntimeBuildSandbox) -> None:
-    """Nor does code that does not make what it was asked for."""
+    """The same holds for code that does not make the requested value."""
     with pytest.raises(UnavailableError, match="did not come to its end"):
         bench.beside("x = 2\n1 / 0", "answer")
     with pytest.raises(Exception, match="answer"):

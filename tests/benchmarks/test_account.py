@@ -15,7 +15,7 @@ def words(text: str) -> int:
 
 
 def test_each_call_pays_for_its_whole_prompt() -> None:
-    """A message that stays is paid on every call, and all that was sent before is cacheable."""
+    """A message that stays is paid for on every call, and everything sent before is cacheable."""
     calls = [
         ModelCall(prompt=("a b", "c"), completion="d e f"),
         ModelCall(prompt=("a b", "c", "d e f", "g"), completion="h"),
@@ -25,7 +25,7 @@ def test_each_call_pays_for_its_whole_prompt() -> None:
 
 
 def test_a_changed_message_ends_the_cacheable_prefix() -> None:
-    """A cache reuses a prefix: what follows the first difference is new, equal or not."""
+    """A cache reuses a prefix: everything after the first difference is new, even if equal."""
     calls = [
         ModelCall(prompt=("system at 10:00", "question"), completion=""),
         ModelCall(prompt=("system at 10:01", "question"), completion=""),
@@ -34,7 +34,7 @@ def test_a_changed_message_ends_the_cacheable_prefix() -> None:
 
 
 def test_what_was_sent_before_is_cached() -> None:
-    """A conversation may begin in the middle of another: its first prompt goes on from the last one there."""
+    """A conversation may begin in the middle of another: its first prompt continues the last one there."""
     before = ModelCall(prompt=("a b", "c"), completion="d")
     after = [ModelCall(prompt=("a b", "c", "d", "e"), completion="f")]
     assert 3 + 2 * PER_PART == add_up(after, words, after=before).cacheable

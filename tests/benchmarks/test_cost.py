@@ -1,4 +1,4 @@
-"""What walls cost, and whether that is within the goals."""
+"""The cost of isolation, and whether it is within the goals."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def drifting(contender: str, seconds: float, rounds: range = range(3)) -> list[S
 
 
 def test_a_ratio_and_a_difference_are_taken_within_rounds() -> None:
-    """A round that was slow for both moves neither the ratio, nor the middle one of the differences."""
+    """A round that was slow for both changes neither the ratio nor the median difference."""
     found = cost([*drifting("walled", 1.5), *drifting("bare", 1.0)], "m", "wall", "walled", "bare")
     assert found is not None
     assert (3.0, 1.5, 1.0, 1.5) == (found.median, found.least, found.added, found.ratio)
 
 
 def test_rounds_that_only_one_took_part_in_are_not_compared() -> None:
-    """A slow rival stays away from most rounds; its ratio is to those rounds that it shared."""
+    """A slow rival skips most rounds; its ratio is relative to the rounds that it shared."""
     found = cost([*drifting("walled", 3.0, range(1)), *drifting("bare", 1.0)], "m", "wall", "walled", "bare")
     assert found is not None
     assert 3.0 == found.ratio
 
 
 def test_alone_there_is_nothing_to_compare_with() -> None:
-    """The time is kept; whoever did not run has no cost at all."""
+    """The time is kept; a sandbox that did not run has no cost."""
     alone = cost(drifting("walled", 1.0), "m", "wall", "walled", "bare")
     assert alone is not None
     assert (2.0, None, None) == (alone.median, alone.added, alone.ratio)
@@ -56,6 +56,6 @@ def goal(figure: str = "wall", **bound: float) -> Goal:
     ],
 )
 def test_a_goal_is_reached_missed_or_open(verdict: str, goal: Goal) -> None:
-    """Bounds are inclusive, and what was not measured is open, never reached."""
+    """Bounds are inclusive; a goal that was not measured is open, not reached."""
     samples = [sample(0, "walled", wall=1.5, CPU=2.0), sample(0, "bare", wall=1.0, CPU=1.0)]
     assert verdict == goal.verdict(samples)

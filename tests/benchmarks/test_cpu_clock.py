@@ -25,14 +25,14 @@ os.read(ready, 1)
 
 
 def test_the_clock_of_a_process_is_the_one_that_it_reads_itself() -> None:
-    """The number is made as the C library makes it."""
+    """The number is computed as the C library does it."""
     before = time.process_time()
     taken = time.clock_gettime(clock_of(os.getpid()))
     assert before <= taken <= time.process_time()
 
 
 def test_what_a_sandbox_burns_is_counted_to_it() -> None:
-    """With what its client in this process takes; other sandboxes are not its crew."""
+    """Including its client's time in this process; other sandboxes are not part of its crew."""
     with closing(NoSandbox("/dev/shm")) as other, closing(NoSandbox("/dev/shm")) as sandbox:
         other.execute("pass")
         crew = Crew(live_descendants(os.getpid()) - {_pid_of(sandbox)})
@@ -47,7 +47,7 @@ def _pid_of(sandbox: NoSandbox) -> int:
 
 
 def test_a_process_that_is_born_meanwhile_counts_from_its_birth() -> None:
-    """A sandbox may start its helpers with the first call that needs one."""
+    """A sandbox may start helper processes with the first call that needs one."""
     before = live_descendants(os.getpid())
     with closing(NoSandbox("/dev/shm")) as sandbox:
         sandbox.execute("pass")

@@ -1,4 +1,4 @@
-"""The Python at the far end of a sandbox's pipes."""
+"""The Python at the other end of a sandbox's pipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Broken(Piped):
-    """A sandbox that ends at once, and says why."""
+    """A sandbox that ends at once, with a reason."""
 
     def command(self) -> list[str]:
         return ["sh", "-c", "echo no namespaces here >&2"]
@@ -48,7 +48,7 @@ before = len(live_descendants(os.getpid()))
 sandbox.close()
 print(before, len(live_descendants(os.getpid())))
 """
-"""A wrapper that knows when its child has ended and does not wait for it, as some sandboxes do."""
+"""A wrapper that notices the end of its child without waiting for it, as some sandboxes do."""
 
 
 def test_cells_share_a_namespace_and_give_what_they_print() -> None:
@@ -59,7 +59,7 @@ def test_cells_share_a_namespace_and_give_what_they_print() -> None:
 
 
 def test_a_cell_that_fails_is_no_figure() -> None:
-    """Its error says which; the sandbox goes on."""
+    """The error names it; the sandbox continues."""
     with closing(NoSandbox("/dev/shm")) as sandbox:
         with pytest.raises(CellFailedError, match="ZeroDivisionError"):
             sandbox.execute("1 / 0")
@@ -67,7 +67,7 @@ def test_a_cell_that_fails_is_no_figure() -> None:
 
 
 def test_a_sandbox_that_ends_tells_why() -> None:
-    """What it said on stderr is the reason in the report."""
+    """Its stderr output is the reason in the report."""
     with (
         closing(Broken("/dev/shm")) as sandbox,
         pytest.raises(DoesNotRunHereError, match="no namespaces here"),
@@ -76,13 +76,13 @@ def test_a_sandbox_that_ends_tells_why() -> None:
 
 
 def test_a_sandbox_that_is_not_installed_is_named() -> None:
-    """The benchmark goes on without it."""
+    """The benchmark continues without it."""
     with pytest.raises(DoesNotRunHereError, match="no-such-sandbox is not installed"):
         Missing("/dev/shm")
 
 
 def test_nobody_is_left_unburied() -> None:
-    """Where orphans are adopted, those that a sandbox left are waited for at its end."""
+    """If orphans are adopted, those of a sandbox are waited for at its end."""
     done = subprocess.run(
         [sys.executable, "-c", LEAVES_ITS_CHILD],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The benchmark of patches: how outcomes are judged, what models are scripted to write, how rivals are asked."""
+"""The benchmark of patches: judging outcomes, scripted models, and driving rivals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ANSWER = {
 def test_ipyflow_runs_what_depends_on_a_cell_and_what_that_needs(
     closure: set[str], change: dict[str, object]
 ) -> None:
-    """Parents only when they are due, when they are stale, or when something that will run spoils what they made."""
+    """Parents run only when they are due, when they are stale, or when a cell that will run changes their results."""
     schedule = Schedule({**ANSWER, **change}, dirty=["b"])
     assert closure == schedule.closure(["b"])
     assert {"d"} == schedule.new
@@ -106,7 +106,7 @@ serve(lambda cells, look: full([cell for cell in cells if "=" in cell], look), p
 
 
 def test_a_far_end_tells_apart_how_cases_end() -> None:
-    """Each in an empty folder and a process of its own, so that one that breaks spoils no other."""
+    """Each runs in an empty folder and a separate process, so that a failing case does not affect others."""
     reading, writing = os.pipe()
     asked = [
         *(("x = 2", "x"), ("x = 3", "x"), ("refuse", "0"), ("os._exit(1)", "0"), ("x = 2", "y")),
@@ -138,7 +138,7 @@ def test_a_far_end_tells_apart_how_cases_end() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_patch_that_a_model_is_scripted_to_write_makes_the_change(name: str) -> None:
-    """Its quotation has one place in the step, and what comes out is the edited cell."""
+    """Its quotation occurs once in the step, and the result is the edited cell."""
     notebook = load(name)
     for edit in notebook.edits:
         old, new = notebook.cells[edit.step - 1], notebook.edited(edit)[edit.step - 1]
@@ -157,7 +157,7 @@ def test_random_histories_are_those_of_full_runs() -> None:
 
 
 def test_what_was_stopped_or_not_applied_does_not_count_as_sound() -> None:
-    """Nor as run again."""
+    """It does not count as rerun either."""
     figures = of_programs([Case(behind=4, rerun=2, affected=2), Case(stopped=True, sound=False)])
     assert (1.0, 1.0, 0.5) == tuple(figures.values())
     common = {"notebook": "n", "reason": "", "steps": 4, "behind": 2, "affected": 1, "full_cpu": 1.0}
@@ -181,7 +181,7 @@ def mended(way: Way, written: int) -> Mended:
 
 
 def test_every_goal_is_about_a_figure_that_is_measured() -> None:
-    """Otherwise it would stay open for ever."""
+    """Otherwise the goal would always be open."""
     right = Outcome(trap="t", verdict="right")
     applied = Patched(
         notebook="n", reason="", steps=1, behind=1, rerun=1, affected=1, seconds=1.0, saved=0.0,
@@ -198,13 +198,13 @@ def test_every_goal_is_about_a_figure_that_is_measured() -> None:
 
 @pytest.mark.parametrize(("verdict", "found"), [("reached", 1.3), ("missed", 1.31), ("open", None)])
 def test_a_goal_holds_at_its_bound_and_not_past_it(verdict: str, found: float | None) -> None:
-    """Open while nothing was measured."""
+    """It is open while nothing was measured."""
     figures = {} if found is None else {"ratio": found}
     assert verdict == Goal(text="", figure="ratio", at_most=1.3).verdict(figures)
 
 
 def test_what_a_change_costs_an_agent_is_held_against_writing_anew() -> None:
-    """In tokens, and in prices with and without a cache; a change that failed is named."""
+    """In tokens, and in prices with and without a cache; a failed change is named."""
     changes = [mended(way, written) for way, written in zip(WAYS, (50, 200, 1000), strict=True)]
     figures = of_mending(changes)
     assert (0.875, 0.37) == pytest.approx([figures["mending tokens"], figures["mending price"]], abs=0.01)

@@ -30,7 +30,7 @@ def run_quick(data: Path, *sandboxes: str) -> tuple[str, dict[str, object]]:
 
 @pytest.mark.slow
 def test_every_measure_gives_figures(tmp_path: Path) -> None:
-    """In the table as in the data: what strict walls cost is judged, other levels are open."""
+    """In the table and in the data: the cost of strict isolation is judged, other levels are open."""
     names = ["no sandbox", "cenote none", "cenote strict"]
     table, data = run_quick(tmp_path / "data.json", *names)
     samples = data["samples"]
@@ -43,7 +43,7 @@ def test_every_measure_gives_figures(tmp_path: Path) -> None:
 
 
 def is_figure(name: str, value: float) -> bool:
-    """What so little work takes of a processor may be less than an empty cell happens to take, which is left out."""
+    """The CPU time of so little work may be below that of an empty cell; then it is left out."""
     return math.isfinite(value) and (value > 0 or name == "CPU")
 
 

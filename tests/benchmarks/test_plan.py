@@ -20,15 +20,15 @@ def order(measures: list[Measure], contenders: str, rounds: int) -> list[str]:
 
 
 def test_contenders_alternate_within_a_measure_and_the_first_one_changes() -> None:
-    """Drift of the machine meets all contenders alike: A B C, then B C A."""
+    """Drift of the machine affects all contenders alike: A B C, then B C A."""
     assert ["0mA", "0mB", "0mC", "1mB", "1mC", "1mA"] == order([measure("m")], "ABC", 2)
 
 
 def test_a_measure_has_no_more_rounds_than_it_asks_for() -> None:
-    """An expensive measure stops early; the others go on."""
+    """An expensive measure stops early; the others continue."""
     assert ["0mA", "0nA", "1nA"] == order([measure("m", rounds=1), measure("n")], "A", 2)
 
 
 def test_a_measure_can_be_for_some_contenders_only() -> None:
-    """Contenders outside `only` get no turn, and a measure with none of those asked for is left out."""
+    """Contenders outside `only` get no turn, and a measure without any of the requested ones is left out."""
     assert ["0nB"] == order([measure("m", only=("C",)), measure("n", only=("B",))], "AB", 1)

@@ -1,4 +1,4 @@
-"""The benchmark of the platform runs, from its command to its table and data; Ray, which takes long, by hand only."""
+"""The benchmark of the platform runs, from its command to its table and data; Ray runs on request only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_quick(data: Path, service: str, *measures: str) -> tuple[str, list[dict[
 
 @pytest.mark.slow
 def test_measures_give_figures(tmp_path: Path) -> None:
-    """In the table as in the data."""
+    """In the table and in the data."""
     names = ["assign", "create", "array-small", "clients-few", "idle"]
     table, samples = run_quick(tmp_path / "data.json", "cloudpickle over gRPC", *names)
     assert [(name, "measured", "") for name in names] == [
@@ -55,7 +55,7 @@ def test_measures_give_figures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_a_service_has_no_way_for_is_said(tmp_path: Path) -> None:
-    """JSON has no frames: that is no failure."""
+    """JSON has no frames; that is not a failure."""
     _, samples = run_quick(tmp_path / "data.json", "json over gRPC", "frame-large")
     assert ["not offered"] == [s["outcome"] for s in samples]
 
@@ -63,21 +63,21 @@ def test_what_a_service_has_no_way_for_is_said(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("kernel_gateway") is not None, reason="the rival is installed here")
 def test_a_library_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
-    """The benchmark runs without the rivals; their lines say why they are empty."""
+    """The benchmark runs without the rivals; their lines give the reason."""
     _, samples = run_quick(tmp_path / "data.json", "kernel gateway", "assign")
     assert ["not installed"] == [s["outcome"] for s in samples]
 
 
 @pytest.mark.long
 def test_actors_are_placed_where_machines_are(tmp_path: Path) -> None:
-    """Not on the second machine of a measure that is over, which Ray took to be there still."""
+    """Not on the second machine of a finished measure, which Ray still considered alive."""
     _, samples = run_quick(tmp_path / "data.json", "ray actors", "far-array-small", "clients-few")
     assert [("measured", ""), ("measured", "")] == [(s["outcome"], s["reason"]) for s in samples]
 
 
 @pytest.mark.slow
 def test_nothing_is_left_of_a_driver_that_takes_too_long() -> None:
-    """Neither itself nor the servers that it has started."""
+    """Neither the driver nor the servers that it started remain."""
     before = live_descendants(os.getpid())
     with Driven("cloudpickle over gRPC", replace(QUICK, creations=(0, 10_000))) as driven:
         assert "no answer within 2 s" == driven.ask("create", limit=2.0).reason
@@ -85,7 +85,7 @@ def test_nothing_is_left_of_a_driver_that_takes_too_long() -> None:
 
 
 def test_every_goal_is_about_a_figure_that_is_measured() -> None:
-    """Otherwise it would stay open for ever."""
+    """Otherwise the goal would always be open."""
     figures = {(measure.name, figure) for measure in MEASURES for figure in measure.figures}
     assert set() == {(goal.measure, goal.figure) for goal in GOALS} - figures
     assert set() == {(goal.measure, goal.rival_figure) for goal in GOALS if goal.rival_figure} - figures
@@ -93,7 +93,7 @@ def test_every_goal_is_about_a_figure_that_is_measured() -> None:
 
 @pytest.mark.parametrize(("verdict", "theirs"), [("reached", 0.1), ("missed", 0.099), ("open", None)])
 def test_a_goal_may_compare_two_figures(verdict: str, theirs: float | None) -> None:
-    """Ours a hundred times better than another one of the rival's, or not; open while one of them is missing."""
+    """Cenote's figure is a hundred times better than another one of the rival's, or not; open if one is missing."""
     summaries = {("m", "further", "cenote"): summary(0.001)}
     if theirs is not None:
         summaries["m", "first", "r"] = summary(theirs)
@@ -106,7 +106,7 @@ def summary(median: float) -> Summary:
 
 @pytest.mark.slow
 def test_json_takes_arrays_up_to_a_size() -> None:
-    """At the limit it is written, one number past it that is refused."""
+    """A value at the limit is written, one number more is refused."""
     values = np.zeros(JSON_LIMIT // 8, dtype="float64")
     assert values.size == len(np.asarray(Json().decode(Json().encode(values))))
     with pytest.raises(NotOfferedError):

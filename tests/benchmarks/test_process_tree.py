@@ -1,4 +1,4 @@
-"""Which processes belong to a tree, and what they weigh."""
+"""Which processes belong to a tree, and how much memory they use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How figures are written."""
+"""Formatting of figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_value_has_three_digits_and_a_readable_unit(text: str, value: float, u
 
 
 def test_ratios_say_no_more_than_is_known() -> None:
-    """Three digits at most, none behind the point for hundreds, and nothing below a hundredth."""
+    """At most three digits, no decimals for hundreds, and nothing below a hundredth."""
     assert ["1.27x", "15x", "381x", "0.01x", "<0.01x"] == [
         format_ratio(r) for r in (1.27, 15.0, 380.6, 0.01, 0.0099)
     ]

@@ -43,7 +43,7 @@ def offered(contender: str) -> list[Measure]:
 def test_every_measure_gives_figures(
     measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With tiny sizes, as the process that takes a sample does it."""
+    """With tiny sizes, in the way the process that takes a sample does it."""
     monkeypatch.setenv("BENCH_SCRATCH", str(tmp_path))
     answer = take_sample(lambda: measure.run(load_contender(PLAIN), QUICK))
     assert ("measured", "") == (answer.outcome, answer.reason)
@@ -58,7 +58,7 @@ def test_every_measure_gives_figures(
     ],
 )
 def test_the_command_takes_samples(contender: str, names: list[str], tmp_path: Path) -> None:
-    """Each measure ends with figures, in the table as in the data."""
+    """Each measure gives figures, in the table and in the data."""
     table, samples = run_quick(tmp_path / "data.json", contender, *names)
     assert [(name, "measured", "") for name in names] == [
         (s["measure"], s["outcome"], s["reason"]) for s in samples
@@ -68,6 +68,6 @@ def test_the_command_takes_samples(contender: str, names: list[str], tmp_path: P
 
 @pytest.mark.skipif(find_spec(RIVALS_LIBRARY) is not None, reason="the rival is installed here")
 def test_a_library_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
-    """The benchmark runs without the rivals; their lines say why they are empty."""
+    """The benchmark runs without the rivals; their lines give the reason."""
     _, samples = run_quick(tmp_path / "data.json", RIVAL, "assign")
     assert ["not installed"] == [s["outcome"] for s in samples]

@@ -1,4 +1,4 @@
-"""The benchmark of kept states: its states, its clock, its goals, and a run of it from the command to the table."""
+"""The benchmark of saved states: its states, its clock, its goals, and a run from the command to the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def told(namespace: dict[str, object], *cells: str) -> str:
-    """What the last one of some cells prints."""
+    """The output of the last of some cells."""
     for cell in cells:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(cell, namespace)
@@ -30,7 +30,7 @@ def told(namespace: dict[str, object], *cells: str) -> str:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_change_of_the_state_shows_in_a_look(named: bool) -> None:
-    """And making it anew gives the same again: that is how a state that was not kept is found out."""
+    """Making it again gives the same look, so that a state that was not preserved is detected."""
     state, namespace = State(size=80_000, columns=100, named=named), {}
     made = told(namespace, state.making, state.look)
     changed = told(namespace, state.changing(1, seed=2), state.look)
@@ -39,7 +39,7 @@ def test_a_change_of_the_state_shows_in_a_look(named: bool) -> None:
 
 
 def test_a_hundredth_of_the_columns_is_one_of_a_hundred() -> None:
-    """The others keep their numbers."""
+    """The other columns keep their numbers."""
     state, namespace = State(size=80_000, columns=100, named=True), {}
     told(namespace, state.making)
     before = {name: float(namespace[name].sum()) for name in (f"c{n}" for n in range(100))}
@@ -48,7 +48,7 @@ def test_a_hundredth_of_the_columns_is_one_of_a_hundred() -> None:
 
 
 def test_cpu_of_children_that_have_ended_counts() -> None:
-    """And time that nobody computes in does not."""
+    """Time without computing does not count."""
     spin = "import time\nwhile time.process_time() < 0.3: pass"
     _, _, busy = timed(lambda: subprocess.run([sys.executable, "-c", spin], check=True))
     _, _, idle = timed(lambda: time.monotonic())
@@ -57,7 +57,7 @@ def test_cpu_of_children_that_have_ended_counts() -> None:
 
 
 def test_every_goal_is_about_a_figure_that_is_measured() -> None:
-    """Of a measure that its rival takes part in; otherwise it would stay open for ever."""
+    """The goal refers to a measure that its rival takes part in; otherwise it would always be open."""
     figures = {(measure.name, figure) for measure in MEASURES for figure in measure.figures}
     taking = {measure.name: measure.only or tuple(KEEPERS) for measure in MEASURES}
     assert set() == {(goal.measure, goal.figure) for goal in GOALS} - figures
@@ -87,7 +87,7 @@ def test_measures_give_figures(tmp_path: Path) -> None:
 
 
 def test_what_a_child_has_used_before_is_no_part_of_what_it_ends_with() -> None:
-    """Its parent gets all of it; of a child that nobody has waited for nothing is taken off."""
+    """Its parent is charged all of it; for a child that no process waited for nothing is subtracted."""
     before = {1: Used(own=1.0), 2: Used(parent=1, own=5.0, ended=1.0)}
     assert pytest.approx(0.5) == used_between(before, {1: Used(own=1.2, ended=6.3)})
     assert 0.25 == used_between(before, {1: Used(own=1.25)})

@@ -13,7 +13,7 @@ def sample(number: int, contender: str, value: float) -> Sample:
 
 
 def test_a_ratio_is_taken_within_each_round() -> None:
-    """A round that was slow for all does not move the ratio: 3x in each of three rounds is 3x."""
+    """A round that was slow for all does not change the ratio: 3x in each of three rounds is 3x."""
     samples = [
         sample(n, who, speed * drift)
         for n, drift in enumerate((1, 9, 2))
@@ -49,6 +49,6 @@ def test_without_a_reference_there_is_no_ratio() -> None:
     ],
 )
 def test_a_goal_is_reached_missed_or_open(verdict: str, goal: Goal) -> None:
-    """Bounds are inclusive, and what was not measured is open, never reached."""
+    """Bounds are inclusive; a goal that was not measured is open, not reached."""
     summaries = summarise([sample(0, "cenote", 2.0), sample(0, "b", 10.0)], "cenote")
     assert verdict == goal.verdict(summaries)

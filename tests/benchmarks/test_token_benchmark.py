@@ -1,4 +1,4 @@
-"""The token benchmark: scripts hold in every style, and the command prints them."""
+"""The token benchmark: scripts work in every style, and the command prints the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_all_styles_make_the_same_tool_calls(conversation: Conversation) -> None
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda c: c.name)
 def test_no_tool_refuses_a_scripted_call(conversation: Conversation) -> None:
-    """The scripts are those of a model that knows what it does: a refusal would be a mistake in the script."""
+    """The scripts are those of a competent model: a refusal would be a mistake in the script."""
     results = JSON_STYLES[0].play(conversation).model_calls[-1].prompt
     assert [] == [result for result in results if result.startswith('tool\n{"error"')]
 
@@ -48,7 +48,7 @@ def test_parallel_calls_save_turns_and_lean_ones_save_tokens() -> None:
 
 
 def test_there_are_twenty_conversations_over_two_domains() -> None:
-    """Twelve with a shop, eight with tables, each under a name of its own."""
+    """Twelve with a shop, eight with tables, each with a unique name."""
     assert 20 == len({conversation.name for conversation in CONVERSATIONS})
     assert Counter({16: 12, 4: 8}) == Counter(len(one.toolkit().tools) for one in CONVERSATIONS)
 
@@ -64,7 +64,7 @@ NOTED = Conversation(
 
 
 def note(number: str) -> dict[str, object]:
-    """What is noted of a number."""
+    """Returns the note on a number."""
     return {"number": number, "price": 1234.5, "paid": True, "parts": [{"name": "Desk Lamp", "size": "S"}]}
 
 
@@ -92,13 +92,13 @@ def note(number: str) -> dict[str, object]:
 def test_facts_are_what_tools_returned(
     prompt: str, completion: str, stated: int, missing: tuple[str, ...]
 ) -> None:
-    """A model that states what its prompt does not hold has guessed it; numbers and words count, not their looks."""
+    """A model that states a fact missing from its prompt has guessed it; the format of values is ignored."""
     found = facts_of(NOTED, [ModelCall(prompt=("system", prompt), completion=completion)])
     assert Facts(stated=stated, missing=missing) == found
 
 
 def test_what_the_user_says_later_is_no_fact_either() -> None:
-    """What a tool has returned before, and no user has said yet, is one."""
+    """A value that a tool returned before, and that no user has stated yet, is a fact."""
     at = [
         facts_of(NOTED, [ModelCall(prompt=(), completion="Desk Lamp, #W200", exchange=place)])
         for place in (0, 1)
@@ -108,7 +108,7 @@ def test_what_the_user_says_later_is_no_fact_either() -> None:
 
 @pytest.mark.parametrize("name", ["address book", "order history"])
 def test_no_fact_is_missing_until_outputs_are_hidden(name: str) -> None:
-    """Long tables and nested records among them. Of what a model is not shown, it states what it cannot know."""
+    """Including long tables and nested records. Of hidden outputs the model states facts that it cannot know."""
     (conversation,) = (one for one in CONVERSATIONS if one.name == name)
     calls = CENOTE_STYLES[0].play(conversation).model_calls
     assert () == facts_of(conversation, calls).missing
@@ -119,7 +119,7 @@ def test_no_fact_is_missing_until_outputs_are_hidden(name: str) -> None:
 
 
 def test_goals_are_judged_by_totals_and_facts() -> None:
-    """At the bound a goal is missed."""
+    """A goal is missed at the bound."""
     comparison = Comparison(
         conversations=["c"],
         styles=[],
@@ -140,7 +140,7 @@ def test_prices_weigh_completions_and_what_a_cache_holds() -> None:
 
 
 def test_different_tool_calls_are_noticed() -> None:
-    """Order does not matter, another argument does."""
+    """Order does not matter, a different argument does."""
     same = Transcript(model_calls=[], tool_calls=["a 1", "b 2"])
     check_same_calls("c", {"x": same, "y": Transcript(model_calls=[], tool_calls=["b 2", "a 1"])})
     with pytest.raises(ScriptBrokenError, match="b 3"):

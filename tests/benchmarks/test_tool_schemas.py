@@ -51,14 +51,14 @@ def test_a_full_schema_has_all_that_the_docstring_says() -> None:
 
 
 def test_a_trimmed_schema_has_one_line_and_bare_parameters() -> None:
-    """Types stay, words go."""
+    """Types stay, descriptions are removed."""
     [schema] = json.loads(tool_schemas([cancel], trimmed=True))
     assert "Cancel it." == schema["function"]["description"]
     assert {"type": "string"} == schema["function"]["parameters"]["properties"]["order_id"]
 
 
 def test_every_parameter_of_the_retail_tools_is_described() -> None:
-    """The full schemas are those of a careful author: sixteen tools, no parameter without a description."""
+    """The full schemas are complete: sixteen tools, no parameter without a description."""
     schemas = json.loads(tool_schemas(make_retail_desk().tools, trimmed=False))
     parameters = [p for s in schemas for p in s["function"]["parameters"]["properties"].values()]
     assert 16 == len(schemas)
@@ -66,13 +66,13 @@ def test_every_parameter_of_the_retail_tools_is_described() -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    """A schema that says nothing would make JSON calling look cheaper than it is."""
+    """An empty schema would make JSON calling look cheaper than it is."""
     with pytest.raises(TypeError, match="bytes"):
         value_schema(bytes)
 
 
 def test_compact_results_leave_out_what_is_empty() -> None:
-    """None and empty lists go at any depth; zero, False and empty text stay."""
+    """None and empty lists are removed at any depth; zero, False and empty text stay."""
     assert {"a": 0, "b": False, "c": "", "d": [{"e": 1}]} == without_empty(
         {"a": 0, "b": False, "c": "", "d": [{"e": 1, "f": None}], "g": [], "h": None}
     )

@@ -1,4 +1,4 @@
-"""A runtime whose state can be taken apart."""
+"""A runtime for tests that carry parts of a state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from cenote_security.policy import SandboxPolicy
 
 @pytest.fixture
 def runtime() -> Iterator[PythonRuntime]:
-    """Its zygote, one for all of a process, imports numpy only."""
+    """Its zygote, shared within a process, imports numpy only."""
     with PythonRuntime(sandbox=SandboxPolicy(preload=("numpy",))) as made:
         yield made

@@ -1,4 +1,4 @@
-"""The calls about parts of a state, as functions that wait for their answer."""
+"""The calls about parts of a state, as functions that wait for the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.supervisor.requests import Outcome
 
 
 def ran(runtime: PythonRuntime, code: str) -> StepTrace:
-    """The trace of a cell that succeeds."""
+    """The trace of a cell, which must succeed."""
     result = runtime.execute(code)
     assert result.success, result.error
     assert result.trace is not None
@@ -29,7 +29,7 @@ def _answer(call: Callable[..., None], *arguments: Any) -> Outcome:
 
 
 def carry(runtime: PythonRuntime, step: int, *locations: Location) -> str:
-    """The reason for which nothing was carried; empty when it was."""
+    """The reason why nothing was carried; empty on success."""
     outcome = _answer(runtime.core.backend.rerunning().carry, step, locations)
     if isinstance(outcome, RefusedReply):
         return outcome.message

@@ -1,4 +1,4 @@
-"""Files of the working directory, brought over from a former state."""
+"""Files of the working directory, carried over from a former state."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def shared() -> Iterator[PythonRuntime]:
 
 @pytest.fixture
 def runtime(shared: PythonRuntime) -> PythonRuntime:
-    """Its first step imports what the others use."""
+    """Its first step imports modules that the others use."""
     shared.reset()
     ran(shared, f"import mmap, os, shutil\n{TOLD}")
     return shared
 
 
 def kept(runtime: PythonRuntime, code: str) -> int:
-    """The step that runs this, of whose state there is a copy."""
+    """The step that runs this code; a copy of its state is kept."""
     ran(runtime, code)
     return runtime.snapshot().step
 
 
 def test_files_are_what_they_were_and_others_stay(runtime: PythonRuntime) -> None:
-    """Content, mode and time; links and folders; those that were not there go."""
+    """Content, mode and time; links and folders; files that did not exist are removed."""
     made = "os.makedirs('d/e'); open('d/e/f', 'w').write('old'); os.chmod('d/e/f', 0o640); os.symlink('x', 'link')"
     step = kept(runtime, f"{made}; open('p', 'w').write('p'); open('other', 'w').write('1')")
     paths = ("p", "d", "d/e", "d/e/f", "link", "new")
@@ -78,7 +78,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_may_be_noticed_or_is_not_there_is_refused(runtime: PythonRuntime, reason: str) -> None:
-    """With the reason; and nothing changes."""
+    """With the reason; nothing changes."""
     made, changed = REFUSED[reason]
     step = kept(runtime, f"open('other', 'w').write('1'); {made}")
     ran(runtime, f"{changed}; open('other', 'w').write('2')")
@@ -88,7 +88,7 @@ def test_what_may_be_noticed_or_is_not_there_is_refused(runtime: PythonRuntime, 
 
 
 def test_a_file_that_is_mapped_is_refused(runtime: PythonRuntime) -> None:
-    """Under whatever name: who has it goes on with that very file."""
+    """Under any name: code that maps it continues with that very file."""
     step = kept(runtime, "open('p', 'w').write('p')")
     opened = "with open('p', 'r+b') as opened: seen = mmap.mmap(opened.fileno(), 1, access=mmap.ACCESS_READ)"
     ran(runtime, f"{opened}\nos.rename('p', 'q')")
@@ -114,7 +114,7 @@ def test_files_elsewhere_and_all_files_at_once_are_refused(runtime: PythonRuntim
 
 
 def test_a_version_that_is_gone_is_told(runtime: PythonRuntime) -> None:
-    """The store is in the hands of cells."""
+    """Cells can write to the store."""
     step = kept(runtime, "open('p', 'w').close()")
     ran(runtime, "open('p', 'a').write('x'); import glob")
     ran(runtime, "for each in glob.glob('/tmp/.cenote-versions/versions/*'): os.unlink(each)")

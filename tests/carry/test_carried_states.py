@@ -1,4 +1,4 @@
-"""State that no name leads to, brought over from a former state."""
+"""State without a name, carried over from a former state."""
 
 from __future__ import annotations
 

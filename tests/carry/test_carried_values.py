@@ -1,4 +1,4 @@
-"""Names of a former state, brought into the live one."""
+"""Names of a former state, carried into the live one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_carried_has_the_version_that_it_had(runtime: PythonRuntime, pro
 
 
 def test_what_is_carried_can_be_used_and_goes_on_as_its_own(runtime: PythonRuntime) -> None:
-    """Closures share their cells again, views their memory, instances their class; the copy keeps what it had."""
+    """Closures share their cells again, views their memory, instances their class; the copy is unchanged."""
     ran(runtime, PROGRAMS["closure"])
     ran(runtime, "import numpy as np\na = np.zeros(50_000)\nb = a[:5]")
     ran(runtime, "class C:\n    def __init__(self, n):\n        self.n = n\nmade = [C(1), C(2)]")
@@ -126,7 +126,7 @@ REFUSED = {
 def test_what_cannot_be_carried_is_refused_with_the_reason(
     runtime: PythonRuntime, program: str, reason: str
 ) -> None:
-    """And then nothing has changed, of other names of the group neither."""
+    """Then nothing changes, including the group's other names."""
     ran(runtime, f"y = 1\n{program}")
     ran(runtime, "y = 2\nx = 'live'")
     assert reason in carry(runtime, 1, name("x"), name("y"))
@@ -147,7 +147,7 @@ def test_a_step_that_is_not_kept_is_refused(runtime: PythonRuntime) -> None:
 
 
 def test_a_state_of_another_line_can_be_carried_from(runtime: PythonRuntime) -> None:
-    """A patch goes back, runs a step anew, and takes what that did not change from the former line."""
+    """A patch rolls back, runs a step again, and takes unaffected values from the former line."""
     ran(runtime, "base = 1")
     ran(runtime, "kept = list(range(5))")
     runtime.rollback(1)

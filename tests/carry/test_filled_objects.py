@@ -1,4 +1,4 @@
-"""Objects of classes whose own code must not run while they are rebuilt: a patch brings them over."""
+"""Objects of classes whose own code must not run while they are rebuilt: a patch carries them over."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def runtime() -> Iterator[PythonRuntime]:
 @pytest.mark.sweep
 @pytest.mark.parametrize("what", MADE)
 def test_it_comes_over_as_it_was(what: str, runtime: PythonRuntime) -> None:
-    """The step that has made it is not run again."""
+    """The step that made it is not run again."""
     source, look = MADE[what]
     runtime.reset()
     first, made = runtime.execute("k = 1").step, runtime.execute(source).step

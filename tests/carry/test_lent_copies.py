@@ -20,7 +20,7 @@ def test_whoever_asks_for_a_copy_that_is_not_there_hears_the_end_at_once() -> No
 
 
 def test_a_copy_that_is_lent_stays_what_it_was(runtime: PythonRuntime) -> None:
-    """What a class does while it is pickled, it does to a fork of the copy."""
+    """Code that a class runs while it is pickled runs in a fork of the copy."""
     code = "seen = []\nclass C:\n    def __reduce__(self):\n        seen.append(1)\n"
     code += "        return make, (list(seen),)\n"
     ran(runtime, f"{code}def make(state):\n    c = C()\n    c.state = state\n    return c\nx = C()")
@@ -39,7 +39,7 @@ def test_nothing_is_carried_where_no_states_are_kept() -> None:
 
 
 def test_a_host_call_makes_no_later_step_see_everything(runtime: PythonRuntime) -> None:
-    """The thread that waits for answers is none that could change a variable."""
+    """The thread that waits for answers cannot change variables."""
 
     def double(n: int) -> int:
         return 2 * n
@@ -51,10 +51,10 @@ def test_a_host_call_makes_no_later_step_see_everything(runtime: PythonRuntime) 
 
 
 def test_a_function_that_the_client_has_sent_is_the_live_one_or_none(runtime: PythonRuntime) -> None:
-    """It is of a module that is not there: a list of it would come with another function."""
+    """Its module is not in the jail: a list that holds it would come with a different function."""
     runtime.inject(Function(lambda n: n + 1, name="more"))
     ran(runtime, "tools = [more]")
-    runtime.snapshot()  # else nobody has kept that state, if the next request is quick
+    runtime.snapshot()  # otherwise no copy of that state exists, if the next request is quick
     assert "it holds `more`, which does not come along" == carry(runtime, 1, name("tools"))
     assert "" == carry(runtime, 1, name("tools"), name("more"))
 

@@ -1,4 +1,4 @@
-"""Sets that are put together again lie in memory as they did, whatever was done to them; or there is no recipe."""
+"""Rebuilt sets have the same memory layout, for any history; otherwise there is no recipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_worker.process.memory_unsafe import IS_READABLE, head_of, table_of
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 19, 20, 60, 77, 78, 307, 400, 1300, 5000)
 COME_OVER = 0.95
-"""Of those that a pickle changes. The others are small ones in which members stand in each other's way."""
+"""Number of sets that a pickle changes. The others are small ones with colliding members."""
 
 chance = Random(7)
 
@@ -46,7 +46,7 @@ def worked_off(keys: list[Any]) -> set[Any]:
 
 
 def worked_on(keys: list[Any]) -> set[Any]:
-    """Where more has come after some has gone."""
+    """Members were removed and more were added later."""
     found = worked_off(keys[::2])
     found.update(keys[1::2])
     return found
@@ -72,7 +72,7 @@ def lies(value: set[Any]) -> tuple[object, ...]:
 
 
 def unpickled(value: set[Any]) -> set[Any]:
-    """As a pickle gives it back, but with the same members."""
+    """The set as a pickle returns it, with the same members."""
     found = set[Any]()
     found.update(list(value))
     return found
@@ -81,7 +81,7 @@ def unpickled(value: set[Any]) -> set[Any]:
 @pytest.mark.sweep
 @pytest.mark.parametrize("way", WAYS)
 def test_sets_come_to_lie_as_they_did(way: str) -> None:
-    """So all that is done to them later goes the same way, which is tried."""
+    """So later operations behave the same, which is tested."""
     changed = come = 0
     for size in SIZES:
         for _ in range(max(1, 400 // size)):
@@ -108,7 +108,7 @@ def test_sets_come_to_lie_as_they_did(way: str) -> None:
 
 
 class Counted:
-    """Has code of its own run where it is put into a set."""
+    """Its own code runs when it is put into a set."""
 
     calls = 0
 

@@ -67,5 +67,5 @@ def store(writer: CheckpointWriter, label: str = "", **variables: bytes) -> Mani
 
 
 def writer_of(where: str | Path, name: str = "r") -> CheckpointWriter:
-    """A writer of its own, as another process would have."""
+    """A separate writer, as another process would have."""
     return CheckpointWriter(CheckpointStore(where), name, None)

@@ -1,6 +1,6 @@
 """A process that forks clients of a durable runtime, one per line of its input, to be killed at any moment.
 
-Each restores the runtime, or begins it, prints what it found and then a line for every acknowledged cell.
+Each restores the runtime, or begins it, prints the state that it found and then a line for every acknowledged cell.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FOUND = "x, len(alias), log is alias, len(open('file').readlines()) if x else 0"
 
 
 def client(store: str) -> None:
-    """Until it is killed."""
+    """Runs until it is killed."""
     if CheckpointStore(store).checkpoints("r"):
         runtime = PythonRuntime.restore(store, "r", durable=True, sandbox=SANDBOX)
-        assert runtime.execute(TURN).value == "True"  # a generator, which no checkpoint has
+        assert runtime.execute(TURN).value == "True"  # a generator, which no checkpoint contains
         say("found", runtime.execute(FOUND).value)
     else:
         runtime = PythonRuntime(store=store, name="r", durable=True, sandbox=SANDBOX)

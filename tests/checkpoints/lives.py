@@ -1,4 +1,4 @@
-"""One life after the other: a child for each line of the input, to be killed at any moment."""
+"""Successive children, one for each line of the input, to be killed at any moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def live(life: Callable[[str], None]) -> None:
-    """Says the pid of each child, and when it is over. life: gets the line; it should not end by itself."""
+    """Prints the pid of each child, and when it has ended. life: gets the line; it should not end by itself."""
     for line in sys.stdin:
         child = os.fork()
         if not child:
@@ -24,5 +24,5 @@ def live(life: Callable[[str], None]) -> None:
 
 
 def say(*words: object) -> None:
-    """A line for whoever watches. In one piece: a child may be killed within `print`, with half a line written."""
+    """Prints a line in one write: a child may be killed within `print`, with half a line written."""
     os.write(sys.stdout.fileno(), f"{' '.join(map(str, words))}\n".encode())

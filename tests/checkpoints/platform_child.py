@@ -1,6 +1,6 @@
 """A process that forks platforms on one state folder, one per line of its input, to be killed at any moment.
 
-A line says at which port. Each prints its pid, and where it listens.
+A line gives the port. Each prints its pid, and its address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cenote.gateway.store.state_folder import StateFolder
 
 
 class Told:
-    """An Announcer to whoever reads the output."""
+    """An Announcer to the reader of the output."""
 
     def ready(self, running: Running) -> None:
         say("listens", running.address)
@@ -35,13 +35,13 @@ class Told:
 
 
 def platform(state: Path, port: int) -> None:
-    """Until it is killed."""
+    """Runs until it is killed."""
     os.setpgid(0, 0)
     options = PlatformOptions(state=StateFolder(path=state), port=port, without_ray=True, no_http=True)
     serve(options, Told())
 
 
 if __name__ == "__main__":
-    # Half of what a platform takes to come up: numpy and pandas, which no runtime here asks for.
+    # Half of a platform's start-up time: numpy and pandas, which no runtime here needs.
     local_nodes._warm = lambda: None
     live(lambda line: platform(Path(sys.argv[1]), int(line)))

@@ -1,4 +1,4 @@
-"""Runtimes in real jails: what is stored of them, what comes back, and what is said of what does not."""
+"""Runtimes in real jails: what is stored of them, what is restored, and what is reported of the rest."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def restored(make_runtime: Make, folder: Path, *args: object, **arguments: objec
 
 
 def kill(runtime: PythonRuntime) -> None:
-    """Ends the whole jail, as somebody outside may."""
+    """Ends the whole jail, as another process may."""
     backend = runtime.core.backend
     assert isinstance(backend, HostedRuntime)
     assert backend.supervisor is not None
@@ -68,7 +68,7 @@ def value(runtime: PythonRuntime, expression: str) -> str | None:
     return result.value
 
 
-# -- what comes back --------------------------------------------------------------------------------------
+# -- what is restored -------------------------------------------------------------------------------------
 
 
 def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_a_jail_only_shows_among_its_temporary_files_is_not_stored(
 
 
 def test_versions_of_large_arrays_come_back(make_runtime: Make, folder: Path) -> None:
-    """What was restored has the version that it had, however that is known, and another once it is written to."""
+    """A restored value has its former version, in whichever way that is known, and another once it is written to."""
     runtime = make_runtime(store=folder, name="r")
     value(
         runtime, "import numpy as np; a = np.arange(300_000.); f = np.ones((500, 400), order='F'); v = a[1:]"
@@ -148,7 +148,7 @@ def test_versions_of_large_arrays_come_back(make_runtime: Make, folder: Path) ->
 
 
 def test_names_are_those_that_were_there(make_runtime: Make, folder: Path) -> None:
-    """In their order, none more: not what was injected and deleted since."""
+    """In their order, no others: not the injected name that was deleted since."""
     runtime = make_runtime(store=folder, name="r", variables=[Variable("data", 1), Variable("kept", 2)])
     value(runtime, "z = 1; a = 2\ndel data")
     runtime.hibernate()
@@ -156,7 +156,7 @@ def test_names_are_those_that_were_there(make_runtime: Make, folder: Path) -> No
 
 
 def test_what_the_client_has_is_given_again(make_runtime: Make, folder: Path) -> None:
-    """Host functions are called where they are now; a restore without them does not begin."""
+    """Calls reach the present host functions; a restore without them does not begin."""
     runtime = make_runtime(store=folder, name="r", functions=[Function(len, host=True)])
     value(runtime, "use = {'f': len}\ndef g(): return len([1])")
     runtime.checkpoint()
@@ -185,7 +185,7 @@ def test_types_are_known_again(make_runtime: Make, folder: Path) -> None:
 
 
 def test_what_is_given_newly_is_there_too(make_runtime: Make, folder: Path) -> None:
-    """Beside what was stored, until the next checkpoint has both; a stored name is as it was stored."""
+    """In addition to the stored values, until the next checkpoint has both; a stored name has its stored value."""
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "a = 1")
     runtime.checkpoint()
@@ -197,7 +197,7 @@ def test_what_is_given_newly_is_there_too(make_runtime: Make, folder: Path) -> N
 
 
 def test_an_older_state_can_be_had(make_runtime: Make, folder: Path) -> None:
-    """By number or label; what is stored then follows what there was."""
+    """By number or label; later checkpoints continue the numbers."""
     runtime = make_runtime(store=folder, name="r")
     for number in (1, 2, 3):
         value(runtime, f"x = {number}")
@@ -211,11 +211,11 @@ def test_an_older_state_can_be_had(make_runtime: Make, folder: Path) -> None:
     assert "2" == value(restored(make_runtime, folder, 2), "x")
 
 
-# -- what does not ----------------------------------------------------------------------------------------
+# -- what is not restored ---------------------------------------------------------------------------------
 
 
 def test_what_will_be_missing_is_said_before(make_runtime: Make, folder: Path) -> None:
-    """Each thing with the reason and the step that made it. A partial restore begins without, on request."""
+    """Each with the reason and the step that made it. A partial restore begins without them, on request."""
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "a = 1")
     value(runtime, "import time; g = (time.time() for i in range(3))")
@@ -233,7 +233,7 @@ def test_what_will_be_missing_is_said_before(make_runtime: Make, folder: Path) -
 
 
 def test_a_runtime_that_cannot_be_stored_whole_does_not_sleep(make_runtime: Make, folder: Path) -> None:
-    """Hibernation would lose something: the jail goes on instead, with everything."""
+    """Hibernation would lose something: the jail continues instead, with everything."""
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "import threading, time; lock = threading.Lock(); now = time.time()")
     with pytest.raises(IncompleteRestoreError, match="lock"):
@@ -242,7 +242,7 @@ def test_a_runtime_that_cannot_be_stored_whole_does_not_sleep(make_runtime: Make
 
 
 def test_a_damaged_checkpoint_is_refused_before_anything_starts(make_runtime: Make, folder: Path) -> None:
-    """With what else can be restored; that one works."""
+    """With another checkpoint that can be restored; that one works."""
     runtime = make_runtime(store=folder, name="r")
     for content in "ab":
         value(runtime, f"x = '{content}' * 100_000")
@@ -258,7 +258,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_starts(make_runtime: Ma
 
 
 def test_wrong_uses_are_refused(make_runtime: Make, folder: Path) -> None:
-    """Each in words, before a jail starts."""
+    """Each with a message, before a jail starts."""
     with pytest.raises(UsageError, match="name"):
         make_runtime(store=folder)
     with pytest.raises(UsageError, match="store"):
@@ -277,7 +277,7 @@ def test_wrong_uses_are_refused(make_runtime: Make, folder: Path) -> None:
 
 
 def test_a_script_that_is_started_again_goes_on(make_runtime: Make, folder: Path) -> None:
-    """One line opens the runtime of a name, or makes it; state that is damaged is an error, not a new beginning."""
+    """One line opens the runtime of a name, or makes it; damaged state is an error, and not replaced."""
     answers = []
 
     def start() -> PythonRuntime:
@@ -297,7 +297,7 @@ def test_a_script_that_is_started_again_goes_on(make_runtime: Make, folder: Path
 
 
 async def test_opening_while_others_work(folder: Path) -> None:
-    """As above, awaited, and storing when asked to only."""
+    """As above, awaited, and storing on request only."""
     for expected in ("1", "2", "2"):
         async with await AsyncPythonRuntime.open(folder, "r", durable=False) as runtime:
             assert expected == (await runtime.execute("n = globals().get('n', 0) + 1; n")).value
@@ -323,7 +323,7 @@ def test_a_changed_column_of_a_wide_frame_writes_that(make_runtime: Make, folder
 
 
 def test_nothing_is_written_again_that_did_not_change(make_runtime: Make, folder: Path) -> None:
-    """Variables that share objects, classes and files too: what is left is the description."""
+    """Variables that share objects, classes and files too: only the description is written."""
     runtime = make_runtime(store=folder, name="r")
     value(
         runtime,
@@ -335,7 +335,7 @@ def test_nothing_is_written_again_that_did_not_change(make_runtime: Make, folder
 
 
 def test_the_next_cell_sees_nothing_of_it(make_runtime: Make, folder: Path) -> None:
-    """Storing runs user code in a copy: what that does to objects, the runtime never sees."""
+    """Storing runs user code in a copy: its changes of objects are invisible to the runtime."""
     runtime = make_runtime(store=folder, name="r")
     value(
         runtime,
@@ -359,7 +359,7 @@ def test_a_jail_that_cannot_copy_itself_goes_on(make_runtime: Make, folder: Path
 def test_a_library_whose_threads_do_not_survive_a_fork_is_stored_in_place(
     make_runtime: Make, folder: Path
 ) -> None:
-    """A copy would hang in it: the runtime waits instead."""
+    """A copy would hang there: the runtime waits instead."""
     pytest.importorskip("polars")
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "import polars as pl; df = pl.DataFrame({'a': range(1000)}); n = df['a'].sum()")
@@ -371,7 +371,7 @@ def test_a_library_whose_threads_do_not_survive_a_fork_is_stored_in_place(
 
 
 def test_a_hibernating_runtime_has_no_jail(make_runtime: Make, folder: Path) -> None:
-    """Until it is called: then it goes on where it was, more than once."""
+    """Until it is called: then it continues from its state, more than once."""
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "x = 1\ndef f(): return x")
     for expected in "12":
@@ -382,7 +382,7 @@ def test_a_hibernating_runtime_has_no_jail(make_runtime: Make, folder: Path) -> 
 
 
 def test_a_lost_jail_goes_back_to_the_checkpoint(make_runtime: Make, folder: Path) -> None:
-    """And the result says to which; after a reset there is none to go back to."""
+    """And the result names it; after a reset there is none."""
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "x = 1")
     runtime.checkpoint()
@@ -396,7 +396,7 @@ def test_a_lost_jail_goes_back_to_the_checkpoint(make_runtime: Make, folder: Pat
 
 
 async def test_awaiting_code_has_the_same(folder: Path) -> None:
-    """The other face: checkpoint, hibernate, restore, durable."""
+    """The async API: checkpoint, hibernate, restore, durable."""
     async with AsyncPythonRuntime(store=folder, name="r", durable=True) as runtime:
         await runtime.execute("x = 1")
         await runtime.inject(Variable("y", 2))
@@ -415,7 +415,7 @@ async def test_awaiting_code_has_the_same(folder: Path) -> None:
 def test_a_value_that_never_ends_is_not_waited_for(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cell that made it ran, which is said at once; what can be stored is stored again when it is gone."""
+    """The cell that made it ran, and the error says so at once; states are stored again once it is gone."""
     monkeypatch.setattr(transfer, "STALL_SECONDS", 0.1)
     policy = SandboxPolicy(preload=("numpy",), call_timeout=0.1)
     runtime = make_runtime(store=folder, name="r", durable=True, sandbox=policy)
@@ -428,7 +428,7 @@ def test_a_value_that_never_ends_is_not_waited_for(
 
 
 def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> None:
-    """Each cell, injection, update, deletion, file and rollback, at the moment when its call returns."""
+    """Each cell, injection, update, deletion, file and rollback, when its call returns."""
 
     def stored(expression: str) -> str | None:
         copy = folder.parent / os.urandom(4).hex()
@@ -452,7 +452,7 @@ def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> No
 def test_the_record_of_what_was_acknowledged_is_written(
     make_runtime: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long records may wait for each other otherwise: whoever is killed then can be asked, and patched."""
+    """Records may otherwise wait for each other for long: after a kill the history can be queried, and patched."""
     monkeypatch.setattr(store_writer, "_LINGER", 600.0)
     file = tmp_path / "steps.sqlite"
     runtime = make_runtime(store=folder, name="r", durable=True, history=str(file))
@@ -462,7 +462,7 @@ def test_the_record_of_what_was_acknowledged_is_written(
 
 
 def test_nobody_loses_anything_with_a_durable_runtimes_jail(make_runtime: Make, folder: Path) -> None:
-    """The cell that it dies in is rolled back; after a death between cells the next runs as if nothing had been."""
+    """The cell in which it dies is rolled back; after a death between cells the next runs as usual."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     value(runtime, "x = [1]")
     code = "x.append(2); print('begun', flush=True)\nwhile True: pass"
@@ -476,7 +476,7 @@ def test_nobody_loses_anything_with_a_durable_runtimes_jail(make_runtime: Make, 
 def test_a_durable_runtime_goes_on_from_no_older_state_than_what_was_acknowledged(
     make_runtime: Make, folder: Path
 ) -> None:
-    """A crash behind steps of which no snapshot is kept finds an older snapshot, and a checkpoint with all."""
+    """A crash after steps without snapshots finds an older snapshot, and a checkpoint with everything."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     value(runtime, "x = [1]")
     value(runtime, "import threading\nthread = threading.Thread(target=threading.Event().wait, daemon=True)")
@@ -489,14 +489,14 @@ def test_a_durable_runtime_goes_on_from_no_older_state_than_what_was_acknowledge
 
 
 def test_a_step_whose_jail_is_gone_is_not_acknowledged(make_runtime: Make, folder: Path) -> None:
-    """Another jail that was filled meanwhile does not have what it did: storing that would call it safe."""
+    """Another jail that was started since lacks its effects: storing that one must not acknowledge it."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     value(runtime, "x = 1")
     checkpoints = runtime.core.checkpoints
     begin = checkpoints._writer.begin
 
     def late() -> object:
-        """The jail ends between the end of the cell and its checkpoint, and somebody's call starts another."""
+        """The jail ends between the end of the cell and its checkpoint, and another call starts a new one."""
         checkpoints._writer.begin = begin  # type: ignore[method-assign]
         kill(runtime)
         return begin()
@@ -513,7 +513,7 @@ def full(*_: object) -> None:
 
 
 def test_a_reset_is_durable(make_runtime: Make, folder: Path) -> None:
-    """What was forgotten does not come back."""
+    """The reset state does not come back."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     value(runtime, "x = 1")
     runtime.reset()
@@ -524,7 +524,7 @@ def test_a_reset_is_durable(make_runtime: Make, folder: Path) -> None:
 def test_a_reset_that_cannot_be_stored_was_done(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its caller hears that; the rules know no more than the namespace, and what comes next is durable."""
+    """Its caller gets the error; the rules match the empty namespace, and the next change is durable."""
     runtime = make_runtime(
         store=folder, name="r", durable=True, security_checker=SecurityChecker(default_rules())
     )
@@ -542,7 +542,7 @@ def test_a_reset_that_cannot_be_stored_was_done(
 def test_the_rules_learn_from_a_cell_that_is_not_durable(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ran: what a name was before it, that name is no more."""
+    """It ran: the former meaning of its name is gone."""
     runtime = make_runtime(
         store=folder, name="r", durable=True, security_checker=SecurityChecker(default_rules())
     )
@@ -555,7 +555,7 @@ def test_the_rules_learn_from_a_cell_that_is_not_durable(
 
 
 def test_what_is_not_durable_is_said_once(make_runtime: Make, folder: Path) -> None:
-    """In the result of the cell that made it, as a line that a model reads."""
+    """In the result of the cell that made it, as a line for the model."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     assert [] == list(runtime.execute("a = 1").news)
     (line,) = runtime.execute("import time; g = (time.time() for i in ())").news
@@ -566,7 +566,7 @@ def test_what_is_not_durable_is_said_once(make_runtime: Make, folder: Path) -> N
 def test_a_full_disk_is_no_acknowledgement(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call raises with what the cell gave; once there is room the next one is durable again, with both."""
+    """The call raises with the cell's result; once there is room the next one is durable again, with both."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     value(runtime, "x = 1")
 
@@ -598,7 +598,7 @@ def test_a_durable_runtime_does_not_fill_its_store(make_runtime: Make, folder: P
 
 
 def test_keys_that_are_no_names_are_harmless(make_runtime: Make, folder: Path) -> None:
-    """Their own code is not run by whoever looks at the namespace; they are said not to be stored."""
+    """Inspecting the namespace does not run their code; they are reported as not stored."""
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "class K:\n  def __hash__(self): return 1\n  def __eq__(self, other): raise SystemError\n")
     value(runtime, "globals()[K()] = 1; globals()[5] = 2; a = 1")

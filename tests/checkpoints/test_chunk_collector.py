@@ -46,7 +46,7 @@ def collected(
     given_up: Callable[[], str] = str,
     stalled: Callable[[float], str] = "".format,
 ) -> object:
-    """What the collector makes of a jail that does this at the other end."""
+    """What the receiver returns for a jail that does this at the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         acting = threading.Thread(target=jail, args=(theirs,))
@@ -62,7 +62,7 @@ def send(sock: socket.socket, packet: Packet, descriptors: list[int] | None = No
 
 
 def chunks_of(*contents: bytes, **lies: object) -> Packet:
-    """A well-formed packet of chunks, but for the lies."""
+    """A well-formed packet of chunks, except for the lies."""
     packet = Packet()
     packet.chunks.digests = b"".join(map(digest, contents))
     packet.chunks.lengths.extend(map(len, contents))
@@ -86,14 +86,14 @@ def state_of(message: checkpoint_pb2.State) -> Packet:
 
 
 def group(**part: object) -> checkpoint_pb2.State:
-    """A state of one variable, whose part is as given."""
+    """A state of one variable, with the given part."""
     message = checkpoint_pb2.State(names=["a"])
     message.groups.add(names=["a"], parts=[checkpoint_pb2.StoredPart(**part)])  # type: ignore[arg-type]
     return message
 
 
 def test_what_a_copy_ships_arrives(draft: CheckpointDraft) -> None:
-    """Chunks in batches, each once, then a state made of them."""
+    """Chunks in batches, each once, then a state that consists of them."""
     content = os.urandom(20 * CHUNK + 7)
 
     def jail(sock: socket.socket) -> None:
@@ -125,7 +125,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_ends_the_checkpoint(lie: str, draft: CheckpointDraft) -> None:
-    """Each is refused as such; nobody trusts a count, a length or a digest of a jail's."""
+    """Each is refused as such; no count, length or digest of a jail is trusted."""
     with pytest.raises(CheckpointRefusedError, match="broke the protocol"):
         collected(draft, lambda sock: send(sock, LIES[lie]))
 
@@ -141,7 +141,7 @@ def test_bytes_that_are_no_packet_end_it(data: bytes, draft: CheckpointDraft) ->
 
 @pytest.mark.slow
 def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: CheckpointDraft) -> None:
-    """Two bytes are a file on the wire, and 80 here; a state may have 128 megabytes."""
+    """Two bytes are a file on the wire, and 80 in memory; a state may have 128 megabytes."""
     files = b"\x2a\0" * (MAX_FIELDS + 1)
 
     def jail(sock: socket.socket) -> None:
@@ -156,7 +156,7 @@ def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: CheckpointDraft
 
 
 def test_memory_that_can_still_be_changed_is_refused(draft: CheckpointDraft) -> None:
-    """A digest of it would be true for a moment."""
+    """A digest of it would be valid for a moment only."""
 
     def jail(sock: socket.socket) -> None:
         unsealed = os.memfd_create("x")
@@ -174,7 +174,7 @@ def test_memory_that_can_still_be_changed_is_refused(draft: CheckpointDraft) -> 
 
 
 def test_descriptors_that_nothing_names_are_closed(draft: CheckpointDraft) -> None:
-    """However many come, none stays open here."""
+    """However many come, all are closed."""
 
     def jail(sock: socket.socket) -> None:
         with SealedMemory.create([b"x"]) as memory:
@@ -185,7 +185,7 @@ def test_descriptors_that_nothing_names_are_closed(draft: CheckpointDraft) -> No
 
 
 def test_more_than_the_runtime_may_have_is_refused(draft: CheckpointDraft) -> None:
-    """A copy that goes on sending fills the store up to its limit, not the disk."""
+    """A copy that keeps sending fills the store up to its limit, not the disk."""
     sent = 0
 
     def jail(sock: socket.socket) -> None:
@@ -204,14 +204,14 @@ def test_more_than_the_runtime_may_have_is_refused(draft: CheckpointDraft) -> No
 
 
 def test_a_state_has_so_many_names_and_no_more() -> None:
-    """At the limit, and one past it; before anything is made of them."""
+    """At the limit, and one past it; before objects are made of them."""
     parse_state(checkpoint_pb2.State(names=[""] * MAX_THINGS), LIMIT)
     with pytest.raises(ProtocolViolation):
         parse_state(checkpoint_pb2.State(names=[""] * (MAX_THINGS + 1)), LIMIT)
 
 
 def test_a_state_has_so_many_bytes_and_no_more() -> None:
-    """Claimed ones count: two parts may name the same chunks."""
+    """Claimed bytes count: two parts may name the same chunks."""
     part = {"size": LIMIT // 2, "digests": digest(b"a") * (LIMIT // 2 // CHUNK)}
     message = checkpoint_pb2.State()
     for _ in range(2):
@@ -223,7 +223,7 @@ def test_a_state_has_so_many_bytes_and_no_more() -> None:
 
 @pytest.mark.slow
 def test_a_silent_copy_is_given_up(draft: CheckpointDraft) -> None:
-    """When whoever asked says that it is late."""
+    """When the caller reports that it is late."""
     over = threading.Event()
     with pytest.raises(CheckpointRefusedError, match="too late"):
         collected(draft, lambda _: None, lambda: over.set() or "it is too late")  # type: ignore[func-returns-value]
@@ -232,13 +232,13 @@ def test_a_silent_copy_is_given_up(draft: CheckpointDraft) -> None:
 
 @pytest.mark.slow
 def test_a_copy_that_stalls_is_given_up(draft: CheckpointDraft) -> None:
-    """When one of its parts takes too long, however much time there is for all of it."""
+    """When one of its parts takes too long, however much time the whole has."""
     with pytest.raises(CheckpointRefusedError, match="for seconds"):
         collected(draft, lambda _: None, stalled=lambda seconds: "silent for seconds" if seconds else "")
 
 
 def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: CheckpointDraft) -> None:
-    """Packets without a chunk come to no limit of bytes: it is the time that ends them."""
+    """Packets without a chunk reach no limit of bytes: the time limit ends them."""
     over = threading.Event()
 
     def jail(sock: socket.socket) -> None:
@@ -254,7 +254,7 @@ def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: CheckpointDra
 
 
 def test_what_failed_is_not_stored(folder: Path) -> None:
-    """A checkpoint that broke off leaves the one before, and its chunks are not relied on."""
+    """A failed checkpoint leaves the one before, and its chunks are not used."""
     writer = writer_of(folder)
     store(writer, a=b"a")
     draft = writer.begin()
@@ -280,7 +280,7 @@ def test_each_batch_waits_for_the_one_before(draft: CheckpointDraft) -> None:
 
 
 def test_what_will_be_missing_is_told_in_lines_of_its_own() -> None:
-    """Of names, reasons and versions that a jail has made up; and nothing is looked up that is no module."""
+    """Of names, reasons and versions that a jail has invented; and only modules are looked up."""
     state = checkpoint_pb2.State(python="3.11\x1b[2J", machine="x\ny")
     state.unkept.add(name="a\nb", reason="\x1b[31mred")
     for name in ("", "../../etc", "pip"):
@@ -291,7 +291,7 @@ def test_what_will_be_missing_is_told_in_lines_of_its_own() -> None:
 
 
 def test_so_many_versions_are_compared_and_no_more() -> None:
-    """Each is looked up where the packages of this process are."""
+    """Each is looked up among the packages of this process."""
     state = checkpoint_pb2.State()
     for module in [*["nowhere"] * (MAX_MODULES - 1), "pytest", "numpy"]:
         state.modules.add(name=module, version="0")
@@ -300,7 +300,7 @@ def test_so_many_versions_are_compared_and_no_more() -> None:
 
 
 def versions(state: checkpoint_pb2.State) -> tuple[str, ...]:
-    """What is noted of a checkpoint of this state."""
+    """The notes on a checkpoint of this state."""
     manifest = Manifest(
         number=1, parent=0, fence=0, label="", made=0.0, state=parse_state(state, LIMIT), chunks={}
     )

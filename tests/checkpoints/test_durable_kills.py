@@ -1,4 +1,4 @@
-"""Kill -9 of a durable runtime's client at random moments: the next finds what that was told, or one step more."""
+"""Kill -9 of a durable runtime's client at random moments: the next finds the acknowledged state or one step more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clients:
         self.found: list[str] = []
 
     def kill_one(self, steps: int, delay: float) -> None:
-        """Lets a client take some steps, kills it so many seconds later, and reads all that it was told."""
+        """Lets a client take some steps, kills it after that delay, and reads all of its acknowledgements."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
@@ -46,7 +46,7 @@ class Clients:
                 threading.Timer(delay, os.kill, (pid, signal.SIGKILL)).start()
 
     def _hear(self, kind: str, rest: str) -> None:
-        """Whoever comes finds a whole state, no older than what was acknowledged and at most one step newer."""
+        """Each client finds a complete state, no older than the acknowledged one and at most one step newer."""
         if kind == "did":
             self.acknowledged = int(rest)
         elif kind == "found":
@@ -79,7 +79,7 @@ def kill(clients: Clients, times: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # each client starts a zygote of its own: a second of CPU
 def test_no_acknowledged_step_is_lost(clients: Clients) -> None:
-    """Ten times in a row, each going on from what was left."""
+    """Ten times in a row, each from the state that the last one left."""
     kill(clients, 10)
 
 

@@ -1,4 +1,4 @@
-"""Type aliases and type parameters of Python 3.12 and later: as they were, and worked out no earlier than before."""
+"""Type aliases and type parameters of Python 3.12 and later: unchanged, and evaluated no earlier than before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LATE = [
 
 @pytest.mark.parametrize(("before", "after", "question"), LATE)
 def test_it_comes_back_as_it_was(before: str, after: str, question: str) -> None:
-    """Twice: what came back is stored again."""
+    """Twice: the restored value is stored again."""
     namespace = refilled(refilled(ran(before)))
     exec(after, namespace)
     assert eval(question, namespace)
@@ -65,7 +65,7 @@ def test_branches_have_aliases_and_named_tuples() -> None:
 
 
 def test_functions_of_a_client_may_speak_of_its_aliases() -> None:
-    """A jail has no module of the client's to look for them."""
+    """A jail has no module of the client in which to look them up."""
     own = ran("type Amount = int\ndef double(amount: Amount) -> Amount: return 2 * amount")
     with PythonRuntime(functions=[Function(own["double"])]) as runtime:
         found = runtime.execute("double(4), double.__annotations__['amount'].__value__")
@@ -73,7 +73,7 @@ def test_functions_of_a_client_may_speak_of_its_aliases() -> None:
 
 
 def test_names_of_a_class_body_are_found_in_the_class_that_is_made() -> None:
-    """From a client to a jail and on to others, and behind that in a branch: what is set there later counts."""
+    """From a client to a jail and on to others, and then in a branch: later changes of the class count."""
     own = ran("class C:\n  type X = list[n]\n  n = int")
     with PythonRuntime(variables=[Variable("C", own["C"])]) as first, PythonRuntime() as second:
         second.inject(Variable("C", first.share("C")))

@@ -26,7 +26,7 @@ _DESCRIPTORS = (
 
 
 class Spy:
-    """Becomes a list of what the process has open when it is unpickled."""
+    """Unpickles as a list of the files that the process has open."""
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         return eval, (_DESCRIPTORS,)
@@ -48,13 +48,13 @@ def ready(folder: Path) -> Iterator[Callable[[], Restoration]]:
 
 
 def lent(restoration: Restoration) -> int:
-    """How many parts are."""
+    """How many parts are lent."""
     return sum(len(piece.lent) for piece in restoration.pieces)
 
 
 def test_a_mapped_array_is_the_jails_own(make_runtime: Callable[..., PythonRuntime], folder: Path) -> None:
-    """It lies in two files, may be written to, and lasts when these are gone. No code in the jail ever meets a
-    descriptor of them: neither what a client has put in nor what was stored.
+    """It lies in two files, may be written to, and outlives them. No code in the jail ever sees a descriptor of them:
+    neither injected values nor stored ones.
     """
     runtime = make_runtime(store=folder, name="r")
     runtime.execute("import numpy as np; a = np.arange(2**19); c = a.copy()")
@@ -81,7 +81,7 @@ def test_a_mapped_array_is_the_jails_own(make_runtime: Callable[..., PythonRunti
 
 
 def test_what_is_whole_and_large_is_lent(folder: Path, ready: Callable[[], Restoration]) -> None:
-    """Not what is small, nor what lies scattered over a file as chunks that were there before."""
+    """Not a small part, nor one scattered over a file in chunks that existed before."""
     writer = writer_of(folder)
     blocks = [os.urandom(CHUNK) for _ in range(LARGE // CHUNK)]
     store(writer, odd=b"x", large=b"".join(blocks), small=b"".join(blocks)[:-1])
@@ -93,7 +93,7 @@ def test_what_is_whole_and_large_is_lent(folder: Path, ready: Callable[[], Resto
 def test_what_cannot_be_mapped_is_copied(
     size: int, folder: Path, ready: Callable[[], Restoration], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chunks that begin within a page, and files of file systems that another machine may take away."""
+    """Chunks that begin within a page, and files on file systems that another machine may remove."""
     monkeypatch.setattr(
         *((writing, "PAGE", 1) if size else (local_folder, "_OF_THIS_MACHINE", frozenset[str]()))
     )

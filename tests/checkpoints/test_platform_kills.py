@@ -1,4 +1,4 @@
-"""Kill -9 of a whole platform at random moments: its durable runtimes are what they were when they were answered."""
+"""Kill -9 of a whole platform at random moments: its durable runtimes have their acknowledged states."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Platforms:
 
 
 class Worker:
-    """A client that has cells run one after the other, and knows what each must have found."""
+    """A client that runs cells one after the other, and knows the state that each must have found."""
 
     def __init__(self, platforms: Platforms, name: str) -> None:
         arguments = {"token": platforms.token, "name": name, "durable": True, "sandbox": SANDBOX}
@@ -92,7 +92,7 @@ class Worker:
         assert self._news.wait(PATIENCE)
 
     def work(self) -> None:
-        """A cell that is answered has run once; one that is not has run once or not at all."""
+        """An answered cell has run once; an unanswered one has run once or not at all."""
         doubt = False
         while not self.over.is_set() or doubt:
             try:
@@ -108,7 +108,7 @@ class Worker:
                 doubt = True
 
     def check(self) -> None:
-        """What is there now is whole. A step that ran and was lost is recorded too, on a line that has ended."""
+        """The present state is complete. A step that ran and was lost is recorded too, on a line that has ended."""
         x = self.answered
         assert f"({x}, {x}, {x}, True, {x})" == self.runtime.execute(FOUND).value
         ran = [step.value for step in self.runtime.state.steps if step.code == CELL]
@@ -150,7 +150,7 @@ def kill(platforms: Platforms, times: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_no_answered_step_is_lost(platforms: Platforms) -> None:
-    """Three times in a row, with two clients that go on all the time."""
+    """Three times in a row, with two clients that keep working."""
     kill(platforms, 3)
 
 

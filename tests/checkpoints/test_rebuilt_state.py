@@ -1,4 +1,4 @@
-"""What no checkpoint can have, in real jails: it comes back by running steps again, and nothing else does."""
+"""Values that no checkpoint can contain, in real jails: running steps again restores them, without other effects."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SANDBOX = SandboxPolicy(preload=(), snapshots="none")
 
 
 class Lives:
-    """One runtime, put down and taken up again, with what a client gives it each time."""
+    """One runtime, closed and restored repeatedly, with the client's objects each time."""
 
     def __init__(self, make: Make, folder: Path, functions: tuple[Function, ...] = ()) -> None:
         self._make, self._folder, self._functions = make, folder, functions
         self.runtime = make(store=folder, name="r", sandbox=SANDBOX, functions=functions)
 
     def again(self, **options: object) -> PythonRuntime:
-        """In another process, as far as it can tell: nothing is there but the store."""
+        """Restores the runtime as another process would: only from the store."""
         self.runtime.checkpoint()
         self.runtime.close()
         options = {"sandbox": SANDBOX, "functions": self._functions, **options}
@@ -51,7 +51,7 @@ GENERATOR = (
 
 
 def test_a_generator_goes_on_where_it_was(lives: Lives, folder: Path) -> None:
-    """With the list that it shares, over several lives, and without the steps that it does not need."""
+    """With the list that it shares, over several lives, and without unnecessary steps."""
     run(lives.runtime, *GENERATOR, "import time; now = time.time()")
     assert "6" == run(lives.again(), "next(g)")
     told = foretold(folder, "r")
@@ -62,7 +62,7 @@ def test_a_generator_goes_on_where_it_was(lives: Lives, folder: Path) -> None:
 
 
 def test_a_connection_in_memory_is_filled_again(lives: Lives) -> None:
-    """It may lead anywhere: so all that there is comes from the steps, and is what it was."""
+    """It may refer to anything: so all values come from the steps, and are unchanged."""
     run(
         lives.runtime,
         "import sqlite3\nconn = sqlite3.connect(':memory:')\nconn.execute('create table t (x)');",
@@ -74,7 +74,7 @@ def test_a_connection_in_memory_is_filled_again(lives: Lives) -> None:
 
 
 def test_locks_and_open_files_are_there_again(lives: Lives) -> None:
-    """A closure over a lock counts on; files are open at their places, and are the files that there are."""
+    """A closure over a lock continues to count; files are open at their positions, and are the existing ones."""
     run(
         lives.runtime,
         "import threading\ndef make():\n    lock, n = threading.Lock(), [0]\n    def up():\n"
@@ -90,7 +90,7 @@ def test_locks_and_open_files_are_there_again(lives: Lives) -> None:
 
 
 def test_running_steps_again_leaves_nothing_but_what_they_are_run_for(lives: Lives) -> None:
-    """Variables, files, environment, directory and random numbers are what they were in the end."""
+    """Variables, files, environment, directory and random numbers have their final values."""
     run(
         lives.runtime,
         "import os, random\nrandom.seed(1); other = [1]\nopen('gone', 'w').write('x'); os.mkdir('sub')\n"
@@ -106,7 +106,7 @@ def test_running_steps_again_leaves_nothing_but_what_they_are_run_for(lives: Liv
 
 
 def test_host_calls_are_answered_from_the_record(make_runtime: Make, folder: Path) -> None:
-    """Nothing outside is done again; a step that asks for something else is not carried on with."""
+    """No external call is repeated; a step that makes another call ends the restore."""
     calls = list[str]()
 
     def send(text: str) -> int:
@@ -126,20 +126,20 @@ def test_host_calls_are_answered_from_the_record(make_runtime: Make, folder: Pat
 
 
 def test_what_turns_out_otherwise_is_an_error(lives: Lives) -> None:
-    """A step whose chance nobody saw gives another list: nothing goes on with that."""
+    """A step with untraced randomness gives another list: the restore does not continue with that."""
     run(lives.runtime, "a = 1", "data = [open('/proc/uptime').read()]; g = (x for x in data); next(g);")
     with pytest.raises(IncompleteRestoreError, match="step 2 leaves another data than the first time"):
         run(lives.again(), "1")
 
 
 def test_what_is_left_can_be_had(lives: Lives) -> None:
-    """A partial restore goes on without what the steps do not give again."""
+    """A partial restore continues without the values that the steps do not give again."""
     run(lives.runtime, "a = [1]", "data = [open('/proc/uptime').read()]; g = (x for x in data); a.append(2)")
     assert "([1, 2], False)" == run(lives.again(partial=True), "a, 'g' in globals()")
 
 
 def test_a_former_state_that_cannot_be_had_again_changes_nothing(lives: Lives) -> None:
-    """Going back to it fails as it is filled; the next call has the present state."""
+    """Going back to it fails while it is filled; the next call has the present state."""
     run(lives.runtime, "a = 1", "data = [open('/proc/uptime').read()]; g = (x for x in data)")
     former = lives.runtime.checkpoint().number
     run(lives.runtime, "del g, data; a = 2")
@@ -149,7 +149,7 @@ def test_a_former_state_that_cannot_be_had_again_changes_nothing(lives: Lives) -
 
 
 def test_an_open_file_that_was_moved_is_not_another(lives: Lives) -> None:
-    """What is written to it would go nowhere."""
+    """Writes to it would be lost."""
     run(lives.runtime, "w = open('a', 'w')", "import os; os.rename('a', 'b')")
     with pytest.raises(
         IncompleteRestoreError, match="the file a was moved or deleted after it had been opened"
@@ -159,7 +159,7 @@ def test_an_open_file_that_was_moved_is_not_another(lives: Lives) -> None:
 
 @pytest.mark.slow
 def test_a_runtime_that_reaches_out_repeats_only_what_is_known(make_runtime: Make, folder: Path) -> None:
-    """A connection may lead to what is outside; where the runtime cannot reach that, it does not matter."""
+    """A connection may lead outside; where the runtime has no way out, it does not matter."""
     (folder.parent / "out").mkdir()
     mounts = [Mount(source=str(folder.parent / "out"), target="/out", writable=True)]
     sandbox = SandboxPolicy(preload=(), snapshots="none", mounts=mounts)
@@ -176,7 +176,7 @@ def test_a_runtime_that_reaches_out_repeats_only_what_is_known(make_runtime: Mak
 def test_a_runtime_that_can_reach_out_by_now_does_not_repeat_what_is_not_known(
     lives: Lives, tmp_path: Path
 ) -> None:
-    """What its steps could not do the first time, they could do this time."""
+    """Effects that were impossible for its steps the first time would be possible now."""
     run(lives.runtime, "import sqlite3; conn = sqlite3.connect(':memory:'); conn.cursor();")
     mounts = [Mount(source=str(tmp_path), target="/out", writable=True)]
     again = lives.again(sandbox=SandboxPolicy(preload=(), snapshots="none", mounts=mounts))
@@ -185,7 +185,7 @@ def test_a_runtime_that_can_reach_out_by_now_does_not_repeat_what_is_not_known(
 
 
 def test_a_sleeping_runtime_wakes_with_it(lives: Lives) -> None:
-    """And one whose jail was killed has it as the last checkpoint does."""
+    """And a runtime whose jail was killed has it at the last checkpoint's position."""
     run(lives.runtime, *GENERATOR)
     lives.runtime.hibernate()
     assert "6" == run(lives.runtime, "next(g)")
@@ -194,7 +194,7 @@ def test_a_sleeping_runtime_wakes_with_it(lives: Lives) -> None:
 
 
 def test_each_step_of_a_durable_runtime_is_kept_with_it(make_runtime: Make, folder: Path) -> None:
-    """Its record too: that of a step is there before the step is acknowledged."""
+    """Its record too: a step is recorded before it is acknowledged."""
     runtime = make_runtime(store=folder, name="r", durable=True, sandbox=SANDBOX)
     assert () == runtime.execute(GENERATOR[0]).news
     run(runtime, *GENERATOR[1:])
@@ -208,7 +208,7 @@ def test_each_step_of_a_durable_runtime_is_kept_with_it(make_runtime: Make, fold
 
 
 async def test_host_calls_belong_to_the_step_that_made_them(folder: Path) -> None:
-    """Also where the next step runs while the state after it is still being stored."""
+    """Also where the next step runs while the state before it is still being stored."""
 
     def send(text: str) -> str:
         return text
@@ -222,7 +222,7 @@ async def test_host_calls_belong_to_the_step_that_made_them(folder: Path) -> Non
 
 
 def test_a_history_that_begins_in_the_middle_says_so(make_runtime: Make, folder: Path) -> None:
-    """What was done before a restore is not taken for the state of a fresh runtime."""
+    """Steps before a restore are not mistaken for the state of a fresh runtime."""
     runtime = make_runtime(store=folder, name="r", sandbox=SANDBOX)
     run(runtime, "a = [1]", "a.append(2)")
     runtime.checkpoint()

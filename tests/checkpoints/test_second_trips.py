@@ -1,4 +1,4 @@
-"""What came by value goes on by value, as often as anybody asks: classes, and all that their instances hold."""
+"""Values copied once are copied again, any number of times: classes, and everything that their instances hold."""
 
 from __future__ import annotations
 
@@ -731,7 +731,7 @@ VALUES = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", CLASSES | VALUES)
 def test_it_is_the_same_after_two_trips(case: str) -> None:
-    """The second code runs in the namespace that was filled, where it does what it does in the first one."""
+    """The second code runs in the filled namespace, with the same effects as in the first one."""
     before, after, question, answer = (CLASSES | VALUES)[case]
     namespace = ran(f"import numpy as np\n{before}")
     assert {} == grouped(names_of(namespace), namespace, {}).refused

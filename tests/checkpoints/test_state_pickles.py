@@ -1,4 +1,4 @@
-"""What a namespace is made of comes back as it was: in another namespace, with everything that was shared."""
+"""A namespace is restored unchanged: in another namespace, with all shared objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.jail.state.variable_groups import grouped
 
 
 def ran(code: str) -> dict[str, Any]:
-    """A namespace after some code."""
+    """The namespace after some code."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code, "<cell 1>", "exec", dont_inherit=True), namespace)
     return namespace
@@ -205,7 +205,7 @@ FAITHFUL = {
 
 @pytest.mark.parametrize("case", FAITHFUL)
 def test_it_comes_back_as_it_was(case: str) -> None:
-    """And goes on to behave so: the second code runs in the namespace that was filled."""
+    """And continues to behave so: the second code runs in the filled namespace."""
     before, after, question, answer = FAITHFUL[case]
     namespace = refilled(ran(f"import numpy as np\n{before}"))
     exec(after, namespace)
@@ -222,7 +222,7 @@ APART = {
 
 @pytest.mark.parametrize("case", APART)
 def test_what_shares_no_state_is_stored_apart(case: str) -> None:
-    """So that a change of one writes nothing of the other."""
+    """So that a change of one writes no data of the other."""
     code, *groups = APART[case]
     assert {frozenset(group) for group in groups} <= groups_of(ran(f"import numpy as np\n{code}"))
 
@@ -247,7 +247,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("code", REFUSED)
 def test_what_cannot_be_stored_is_named_with_the_reason(code: str) -> None:
-    """And keeps nothing else from being stored."""
+    """And does not prevent others from being stored."""
     namespace = ran(f"{code}\nb = [1]")
     done = grouped(["a", "b"], namespace, {})
     assert [("b",)] == [group.names for group in done.groups]
@@ -257,7 +257,7 @@ def test_what_cannot_be_stored_is_named_with_the_reason(code: str) -> None:
 
 
 def test_an_equal_state_has_equal_bytes() -> None:
-    """Classes too, which cloudpickle numbers at random: nothing is written again that did not change."""
+    """Classes too, which cloudpickle numbers at random: unchanged values are not written again."""
     code = "class P:\n  x = 1\np = P()\ndef f(a=[]): return p\nc = [f]"
     namespace = ran(code)
     streams = [[bytes(g.parts[0]) for g in grouped(names_of(namespace), namespace, {}).groups] for _ in "12"]
@@ -266,7 +266,7 @@ def test_an_equal_state_has_equal_bytes() -> None:
 
 @given(st.data())
 def test_any_view_shares_memory_with_what_it_views(data: st.DataObject) -> None:
-    """For any basic slicing and transposition: what is written to either shows in the other."""
+    """For any basic slicing and transposition: a write to either shows in the other."""
     shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     base = (
         np.arange(int(np.prod(shape)), dtype=data.draw(st.sampled_from(["f8", "i2", "u1", "O"])))
@@ -291,7 +291,7 @@ def test_any_view_shares_memory_with_what_it_views(data: st.DataObject) -> None:
 
 
 def test_nothing_is_loaded_outside_a_jail() -> None:
-    """The trusted side of checkpoints imports neither pickle nor what loads it."""
+    """The trusted side of checkpoints imports neither pickle nor modules that load it."""
     outside = [name for name in sys.modules if name.startswith("cenote_worker.checkpoints.")]
     for name in outside:
         assert not {"pickle", "cloudpickle"} & vars(sys.modules[name]).keys()

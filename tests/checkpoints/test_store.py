@@ -1,4 +1,4 @@
-"""A store gives back what was published, or says what is damaged; it never gives anything else."""
+"""A store returns what was published, or reports the damage; it never returns anything else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def file_of(folder: Path, number: int, name: str = "r") -> Path:
 
 
 def contents(where: str | Path, number: int | None = None) -> dict[str, bytes]:
-    """What each variable of a checkpoint is made of."""
+    """The content of each variable of a checkpoint."""
     checkpoints = CheckpointStore(where)
     restoration = read(checkpoints, "r", checkpoints.manifest("r", number), partial=False)
     try:
@@ -55,7 +55,7 @@ def contents(where: str | Path, number: int | None = None) -> dict[str, bytes]:
 
 @pytest.fixture
 def memory() -> Iterator[str]:
-    """A store that no path leads to."""
+    """A store without a file path."""
     yield "memory://cenote-test"
     fsspec.filesystem("memory").rm("/cenote-test", recursive=True)
 
@@ -67,7 +67,7 @@ def memory() -> Iterator[str]:
 def test_every_checkpoint_is_read_as_it_was_written(
     place: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Whatever later checkpoints share with it, in a folder as in what fsspec reaches."""
+    """Whatever later checkpoints share with it, in a folder and through fsspec."""
     where = folder if place == "folder" else request.getfixturevalue("memory")
     writer = writer_of(where)
     a, b = os.urandom(3 * CHUNK + 5), os.urandom(CHUNK)
@@ -79,7 +79,7 @@ def test_every_checkpoint_is_read_as_it_was_written(
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(0, CHUNK))
 def test_only_chunks_that_are_new_are_written(pattern: list[int], tail: int) -> None:
-    """A chunk that is there twice, or was there before, takes place once."""
+    """A repeated chunk, or one that existed before, takes space once."""
     where = f"memory://cenote-test-{os.urandom(4).hex()}"
     blocks = [bytes([65 + index]) * CHUNK for index in range(4)]
     content = b"".join(blocks[index] for index in pattern) + b"t" * tail
@@ -104,7 +104,7 @@ def test_streams_are_compressed_where_that_pays(folder: Path) -> None:
 
 
 def test_a_checkpoint_is_found_by_number_and_by_label(folder: Path) -> None:
-    """A label means the newest checkpoint that has it; without either, the newest of all is meant."""
+    """A label means the newest checkpoint with it; without either, the newest of all is meant."""
     writer = writer_of(folder)
     for label in ("clean", "", "clean", "late"):
         store(writer, label, a=b"x")
@@ -120,14 +120,14 @@ def test_a_checkpoint_is_found_by_number_and_by_label(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["r", "a b", "../up", "ä/ö", ".", "a.b", "%2E"])
 def test_any_name_is_a_folder_of_its_own(name: str, folder: Path) -> None:
-    """Whatever it says of paths; and it is listed as it was given."""
+    """Whatever path it looks like; and it is listed unchanged."""
     writer_of(folder, name)
     assert [name] == CheckpointStore(folder).names()
     assert [folder] == [path.parent for path in folder.iterdir()]
 
 
 def test_a_runtime_removed_while_sizes_are_added_up_counts_for_nothing(folder: Path) -> None:
-    """One is made and removed for ever, another stays: its size is the least that is seen."""
+    """One is made and removed repeatedly, another stays: the least size seen is that of the other."""
     store(writer_of(folder), a=b"x")
     checkpoints = CheckpointStore(folder)
     size, ended = checkpoints.size(), threading.Event()
@@ -148,7 +148,7 @@ def test_a_runtime_removed_while_sizes_are_added_up_counts_for_nothing(folder: P
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\ud800"])
 def test_a_name_that_no_folder_can_have_is_refused(name: str, folder: Path) -> None:
-    """Before anything is made."""
+    """Before a folder is made."""
     with pytest.raises(UsageError):
         CheckpointStore(folder).folder(name)
 
@@ -157,13 +157,13 @@ def test_a_name_that_no_folder_can_have_is_refused(name: str, folder: Path) -> N
     ("path", "why"), [("a\0b", "zero byte"), ("\ud800", "utf-8; take another name$")], ids=["zero", "half"]
 )
 def test_a_path_that_no_folder_can_have_is_refused(path: str, why: str) -> None:
-    """In words, and not by what the kernel or a codec says."""
+    """With our message, not that of the kernel or a codec."""
     with pytest.raises(UsageError, match=why):
         CheckpointStore(path)
 
 
 def test_a_path_that_a_locale_has_no_letters_for_is_refused(folder: Path) -> None:
-    """A store whose folder has an umlaut, in a process that names files in ASCII: it is told what to do."""
+    """A store whose folder has an umlaut, in a process that names files in ASCII: the error says what to do."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     opening = (
         "from cenote_worker.checkpoints.store import CheckpointStore\n"
@@ -176,7 +176,7 @@ def test_a_path_that_a_locale_has_no_letters_for_is_refused(folder: Path) -> Non
 
 
 def test_a_url_whose_library_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra that brings it."""
+    """The extra that installs it."""
 
     def refuse(_url: str) -> None:
         raise ImportError("Install s3fs to access S3")
@@ -193,7 +193,7 @@ def test_a_url_of_no_known_kind_is_refused() -> None:
 
 
 class DriverError(Exception):
-    """Of a driver's own kind, as botocore's ClientError and NoCredentialsError are: no OSError."""
+    """An error class of a driver, as botocore's ClientError and NoCredentialsError are: no OSError."""
 
 
 class AwayFileSystem(MemoryFileSystem):
@@ -237,7 +237,7 @@ def away() -> Iterator[str]:
 def test_whatever_a_driver_raises_is_said_in_one_way(
     away: str, broken: str, ask: Callable[[str], object]
 ) -> None:
-    """A driver's errors are of its own kinds. Their text is kept, in one line."""
+    """A driver has its own error classes. Their text is preserved, in one line."""
     store(writer_of(away), a=b"a")
     AwayFileSystem.broken.add(broken)
     with pytest.raises(
@@ -279,7 +279,7 @@ def test_a_changed_chunk_is_named_with_what_else_can_be_restored(folder: Path) -
 
 
 def test_what_is_whole_can_be_had_without_what_is_damaged(folder: Path) -> None:
-    """A partial restore leaves the damaged variables out, and says nothing of them in the namespace's names."""
+    """A partial restore leaves the damaged variables out, also from the namespace's names."""
     writer = writer_of(folder)
     store(writer, a=b"a" * CHUNK, b=b"b" * CHUNK)
     path = file_of(folder, 1)
@@ -292,7 +292,7 @@ def test_what_is_whole_can_be_had_without_what_is_damaged(folder: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 10, FOOTER, -1, -FOOTER, -FOOTER - 1])
 def test_a_torn_file_is_no_checkpoint(kept: int, folder: Path) -> None:
-    """However it was cut, it is reported by its number, and is not among those that are listed."""
+    """However it was cut, it is reported by its number, and is not listed."""
     writer = writer_of(folder)
     store(writer, a=b"a" * 100)
     store(writer, a=b"b" * 100)
@@ -305,7 +305,7 @@ def test_a_torn_file_is_no_checkpoint(kept: int, folder: Path) -> None:
 
 
 def test_a_file_that_is_gone_is_missed(folder: Path) -> None:
-    """The checkpoint that needs its chunks is not listed, and a restore of it says which file it needs."""
+    """The checkpoint that needs its chunks is not listed, and a restore of it names the missing file."""
     writer = writer_of(folder)
     store(writer, a=b"a" * CHUNK)
     store(writer, a=b"a" * CHUNK, b=b"b")
@@ -316,7 +316,7 @@ def test_a_file_that_is_gone_is_missed(folder: Path) -> None:
 
 
 def test_a_file_under_another_number_is_damaged(folder: Path) -> None:
-    """A manifest says which checkpoint it is."""
+    """A manifest contains the number of its checkpoint."""
     writer = writer_of(folder)
     store(writer, a=b"a")
     file_of(folder, 1).rename(file_of(folder, 5))
@@ -325,7 +325,7 @@ def test_a_file_under_another_number_is_damaged(folder: Path) -> None:
 
 
 def test_a_later_format_is_refused_in_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not read as if it were of this one."""
+    """It is not read as if it were of this version."""
     with monkeypatch.context() as patched:
         patched.setattr(format_, "VERSION", 2)
         store(writer_of(folder), a=b"a")
@@ -349,7 +349,7 @@ def test_no_changed_byte_of_a_manifest_is_taken_for_one(data: st.DataObject) -> 
 
 
 def test_a_second_writer_is_refused_while_the_first_lives(folder: Path) -> None:
-    """In the same process as in another: the lock is of the file. Closing frees it."""
+    """In the same process and in another: the lock belongs to the file. Closing frees it."""
     first = writer_of(folder)
     with pytest.raises(StoreBusyError):
         writer_of(folder)
@@ -358,7 +358,7 @@ def test_a_second_writer_is_refused_while_the_first_lives(folder: Path) -> None:
 
 
 def test_a_writer_that_was_overtaken_stores_nothing_more(memory: str) -> None:
-    """Where there is no lock the later writer has the higher fence, and the earlier one sees it."""
+    """Where there is no lock the later writer has the higher fence, and the earlier one notices it."""
     first = writer_of(memory)
     store(first, a=b"1")
     second = writer_of(memory)
@@ -369,7 +369,7 @@ def test_a_writer_that_was_overtaken_stores_nothing_more(memory: str) -> None:
 
 
 def test_a_number_is_given_once(folder: Path) -> None:
-    """Even where a lock does not hold, such as on some network file systems, nothing is overwritten."""
+    """Even where locks do not work, such as on some network file systems, nothing is overwritten."""
     writer = writer_of(folder)
     draft = writer.begin()
     others = file_of(folder, 1)
@@ -385,14 +385,14 @@ def test_what_a_killed_writer_has_left_is_removed_by_the_next(folder: Path) -> N
     writer = writer_of(folder)
     draft = writer.begin()
     draft.add(memoryview(b"a" * CHUNK), dense=False)
-    writer.close()  # as the kernel does for a process that is killed; the draft stays
+    writer.close()  # as the kernel closes it for a killed process; the draft stays
     assert [] == CheckpointStore(folder).checkpoints("r")
     writer_of(folder).close()
     assert ["writer"] == [path.name for path in (folder / "r").iterdir()]
 
 
 class FullDisk(LocalFolder):
-    """A folder on a disk that has room for so many bytes."""
+    """A folder on a disk with room for that many bytes."""
 
     def __init__(self, path: Path, room: int) -> None:
         super().__init__(path)
@@ -416,7 +416,7 @@ class FullDisk(LocalFolder):
 
 @pytest.mark.parametrize("room", [0, 70_000, 140_000])
 def test_a_full_disk_leaves_what_was_there(room: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At whatever byte: the error says so, nothing half-written stays, and the writer goes on when there is room."""
+    """At any byte: the error says so, nothing half-written stays, and the writer continues when there is room."""
     writer = writer_of(folder)
     store(writer, a=b"old")
     healthy = writer._folder
@@ -435,10 +435,10 @@ def test_a_full_disk_leaves_what_was_there(room: int, folder: Path, monkeypatch:
 
 
 def test_a_sweep_keeps_what_is_needed(folder: Path) -> None:
-    """The newest, those with a label, and the files that hold their chunks."""
+    """The newest, those with a label, and the files with their chunks."""
     writer = writer_of(folder)
     big = os.urandom(2 * CHUNK)
-    store(writer, a=big)  # 1: its chunks are needed by all
+    store(writer, a=big)  # 1: all need its chunks
     store(writer, a=big, b=b"2")
     store(writer, "kept", a=big, b=b"3")
     for step in range(4, 9):
@@ -450,7 +450,7 @@ def test_a_sweep_keeps_what_is_needed(folder: Path) -> None:
 
 
 def test_a_writer_whose_base_was_swept_writes_it_again(folder: Path) -> None:
-    """It looks which files are there before it relies on them."""
+    """It checks which files exist before it refers to them."""
     writer = writer_of(folder)
     base = store(writer, a=b"a" * CHUNK)
     store(writer, b=b"b" * CHUNK)
@@ -464,7 +464,7 @@ def test_a_writer_whose_base_was_swept_writes_it_again(folder: Path) -> None:
 def test_nothing_is_swept_that_a_newer_version_may_need(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which files its checkpoint is made of is not known here; what this version has made can be restored."""
+    """The files of its checkpoint are unknown here; this version's checkpoints can be restored."""
     writer = writer_of(folder)
     big = os.urandom(2 * CHUNK)
     store(writer, a=big)
@@ -481,7 +481,7 @@ def test_nothing_is_swept_that_a_newer_version_may_need(
 
 
 def test_a_store_that_was_removed_is_begun_anew(folder: Path) -> None:
-    """By a writer that has it: the next checkpoint has everything, and stands for itself."""
+    """By a writer with an open store: the next checkpoint has everything, and stands for itself."""
     writer = writer_of(folder)
     store(writer, a=b"a" * CHUNK)
     shutil.rmtree(folder)
@@ -495,7 +495,7 @@ def test_a_store_that_was_removed_is_begun_anew(folder: Path) -> None:
 
 
 def test_a_damaged_file_is_not_swept(folder: Path) -> None:
-    """What it held may be wanted by other means."""
+    """Its content may be recovered by other means."""
     writer = writer_of(folder)
     for value in (b"1", b"2", b"3"):
         store(writer, a=value)

@@ -1,4 +1,4 @@
-"""Files of a working directory in which something is at work while a checkpoint is made of it."""
+"""Files of a working directory that changes while a checkpoint is made of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def paths(found: Iterable[FoundFile]) -> list[str]:
 
 
 def test_what_goes_meanwhile_was_not_there(tmp_path: Path) -> None:
-    """A file, a folder that has been told already, and one that has not."""
+    """A file, a folder that was reported already, and one that was not."""
     for name in ("a", "b/c", "d", "e/f"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -42,7 +42,7 @@ def test_what_goes_meanwhile_was_not_there(tmp_path: Path) -> None:
 
 
 def test_a_process_that_makes_and_removes_for_ever(tmp_path: Path) -> None:
-    """What stays is always found, and nothing is said to be missing."""
+    """Permanent files are always found, and none is reported as missing."""
     (tmp_path / "zebra").write_text("stays")
     process = subprocess.Popen([sys.executable, "-c", CHURN], cwd=tmp_path)
     try:
@@ -64,7 +64,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-(2**31), -1, 0, 2**33, 2**35])
 def test_a_file_of_any_time(tmp_path: Path, seconds: int) -> None:
-    """Archives have files from before 1970, and programs set what they like: it comes back as it was."""
+    """Archives have files from before 1970, and programs set arbitrary times: they are restored unchanged."""
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()

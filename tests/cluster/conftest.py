@@ -1,4 +1,4 @@
-"""One standing platform for all tests of this folder: starting and ending it takes a while."""
+"""One running platform for all tests of this folder, because starting and ending one is slow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ STANDING = pytest.StashKey[StandingPlatform]()
 
 @pytest.fixture
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StandingPlatform:
-    """It ends with the last test here, not with the run, whose process goes on with other folders.
+    """The platform ends after the last test of this folder, not with the test process, which continues with other
+    folders.
 
-    One that would not be started again much oftener, since tests have killed it, makes room for another.
+    A platform that tests have killed so often that its restarts are nearly used up is replaced.
     """
     folder = request.node.getparent(pytest.Dir)
     standing = folder.stash.get(STANDING, None)
@@ -33,7 +34,7 @@ def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def end(standing: StandingPlatform) -> None:
-    """Nothing is left of it."""
+    """Ends the platform and checks that nothing of it is left."""
     session, folder, keeper = standing.cluster["pid"], standing.cluster["folder"], standing.keeper
     standing.command("down")
     until(lambda: not living_in(session) and not Path(f"/proc/{keeper}").exists())

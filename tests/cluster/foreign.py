@@ -1,4 +1,4 @@
-"""A Ray cluster that belongs to no platform: machines as `ray start` makes them, all of them on this one."""
+"""A Ray cluster that belongs to no platform: machines as `ray start` creates them, all of them on this one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK_NEWS = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
-"""By default a cluster takes a quarter of a minute to be sure that a machine is gone."""
+"""By default a cluster needs a quarter of a minute to detect a lost machine."""
 
 _STORE = 256 * 1024 * 1024
 """Bytes of Ray's object store of one machine."""
@@ -32,8 +32,8 @@ _STORE = 256 * 1024 * 1024
 class RayMachine:
     """The head of a cluster, or another machine of the one at `head`. Its processes are a session of their own.
 
-    client_port: of a server for drivers that are elsewhere, which is dear to start; 0 for none.
-    prefix: of its command, such as what enters a network namespace, where it has the address `ip`.
+    client_port: of a server for remote drivers, which is slow to start; 0 for none.
+    prefix: of its command, for example one that enters a network namespace, where it has the address `ip`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RayMachine:
         client_port: int = 0,
         prefix: Sequence[str] = (),
     ) -> None:
-        # Not where TMPDIR says: the path of a socket has 107 bytes.
+        # Not in TMPDIR: a socket path may have at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="ct-ray-", dir="/tmp"))
         (port,) = _free_ports(1)
         self.address = head or f"{ip}:{port}"
@@ -74,7 +74,7 @@ class RayMachine:
         ]
 
     def wait(self) -> None:
-        """Until it works."""
+        """Waits until it is ready."""
         until(lambda: "Ray runtime started" in self.said or self._process.poll() is not None)
         assert "Ray runtime started" in self.said, self.said
 
@@ -83,7 +83,7 @@ class RayMachine:
         return (self.folder / "said").read_text(errors="replace")
 
     def processes(self, kind: str = "") -> list[int]:
-        """Those whose title begins so."""
+        """Those whose title has this prefix."""
         return [pid for pid in living_in(self._process.pid) if title(pid).startswith(kind)]
 
     def raylet(self) -> int:
@@ -91,7 +91,7 @@ class RayMachine:
         return found
 
     def end(self) -> None:
-        """Whatever is left of it. Never raises."""
+        """Ends whatever is left of it. Never raises."""
         for pid in living_in(self._process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

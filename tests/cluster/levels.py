@@ -1,4 +1,4 @@
-"""What a platform has that its users may leave behind, counted: by owner, to be compared with an earlier count."""
+"""Counts the resources of a platform that its users may leave, by owner, to compare with an earlier count."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.processes import everyone, title
 from cenote.gateway.machines.cluster_nodes import HOSTS
 
 SPARE = 8
-"""Descriptors that a process may have more than at first: lines to others, which come and go."""
+"""Descriptors that a process may have more than at first: connections to others, which open and close."""
 
 BOUNDED = {"runtime actor: processes": HOSTS}
-"""What stays, once it was needed, for the next."""
+"""What stays for reuse once it was needed."""
 
 LINES = 6
-"""That each of those has to the keeper, whoever of its clients has asked or told something."""
+"""Connections of each of those to the descriptor store, whichever of its clients has made a call."""
 
 KEPT = ("runtime/", "spare/", "value/", "spilled/", "lease/")
 
@@ -37,18 +37,18 @@ TITLES = {
     "*cenote_worker.descriptor_store.daemon *": "keeper",
     "*cenote_worker.zygote.main *": "zygote",
 }
-"""Ray's own processes are not counted: it starts and ends idle ones as it likes."""
+"""Ray's own processes are not counted: Ray starts and ends idle ones."""
 
 GROUPS = re.compile(".*/cenote-client-[0-9a-f]+")
 SHARED = re.compile(r" /dev/shm/([^/\n]+)(?: \(deleted\))?\n")
 GROWING = ("audit/*", "*.log", "gateway.db-*")
-"""Files that are there for what has been; and a database's own."""
+"""Files that grow with the platform's history; and a database's own."""
 
 Levels = Mapping[str, int]
 
 
 class Accounts:
-    """Of one platform. Control groups are known by the locks of whoever made them, so look now and then."""
+    """The counts of one platform. Control groups are found by their creators' locks, so call `look` now and then."""
 
     def __init__(self, platform: StandingPlatform) -> None:
         self._platform = platform
@@ -56,7 +56,7 @@ class Accounts:
         self._clusters: set[Path] = set()
 
     def look(self) -> None:
-        """Notes which control groups and which folder of a cluster there are now."""
+        """Records which control groups and which cluster folder exist now."""
         with suppress(OSError, ValueError):
             self._clusters.add(Path(str(self._platform.cluster["folder"])))
         for pid in self._platform.marked():
@@ -97,7 +97,7 @@ class Accounts:
 
     def _files(self) -> Iterator[str]:
         state = self._platform.state
-        for folder, inner, files in os.walk(state):  # which passes over what is removed meanwhile
+        for folder, inner, files in os.walk(state):  # skips files that are removed meanwhile
             for each in (*inner, *files):
                 name = os.path.relpath(os.path.join(folder, each), state)
                 if not any(fnmatch.fnmatch(name, growing) for growing in GROWING):
@@ -112,7 +112,7 @@ class Accounts:
 
 
 def risen(before: Levels, now: Levels) -> Levels:
-    """By how much what is left is more than it was."""
+    """The differences of the counts that exceed the earlier ones."""
     found = {}
     for what, count in now.items():
         spare = SPARE if what.endswith("descriptors, most") else 0
@@ -135,7 +135,7 @@ def _kind(pid: int) -> str | None:
 
 
 def in_jail(pid: int) -> int | None:
-    """Its number there; None for one that is in none."""
+    """The process's pid in its jail; None for a process outside jails."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("NSpid:") and len(numbers := line.split()[1:]) > 1:
@@ -144,7 +144,7 @@ def in_jail(pid: int) -> int | None:
 
 
 def _shared_by_others(ours: Collection[int]) -> set[str]:
-    """Names in /dev/shm of what programs beside the platform have mapped."""
+    """Names in /dev/shm that programs besides the platform have mapped."""
     found: set[str] = set()
     for pid in set(everyone()) - set(ours):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A cell that takes some seconds and prints meanwhile, for processes to be killed under it."""
+"""A cell that takes some seconds and prints, so that a test can kill processes meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRINTED = "".join(f"{number}\n" for number in range(LINES))
 
 
 class Running:
-    """A cell that is under way, its output as it comes."""
+    """A running cell, with its output as it arrives."""
 
     def __init__(self, runtime: PythonRuntime, lines: int = LINES) -> None:
         """lines: how many it prints, ten a second."""
@@ -50,7 +50,7 @@ class Running:
 
 
 def check_whole(running: Running) -> None:
-    """The cell came to its end as if nothing had been, and nothing was heard twice."""
+    """The cell ended normally, and no line was received twice."""
     result = running.result()
     assert isinstance(result, ExecutionResult), result
     assert (PRINTED, PRINTED, "33") == (result.stdout, running.heard, result.value)

@@ -1,4 +1,4 @@
-"""A program: a small cluster, and a platform whose teams and jobs are worked on by one actor of each kind at once."""
+"""A program: a small cluster, and a platform that runs teams and jobs on one actor of each kind at a time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at_work(kind: str) -> list[str]:
 
 
 def jobs(studio: Studio) -> dict[str, object]:
-    """One with three tasks, of which the first is held up, and another tenant's that comes meanwhile."""
+    """One with three tasks, of which the first is blocked, and another tenant's that is submitted meanwhile."""
     studio.models.script(agent=["First."])
     gate = studio.models.hold("agent", 1)
     tasks = [{"task": "Begin"}, {"code": "'b'"}, {"code": "'c'"}]
@@ -60,7 +60,7 @@ def jobs(studio: Studio) -> dict[str, object]:
 
 
 def teams(studio: Studio) -> dict[str, object]:
-    """Three, each of which would be done at once but for the first, which is held up."""
+    """Three teams; each would finish at once except the first, which is blocked."""
     studio.models.script(member=[code("reply('done')")])
     gate = studio.models.hold("member", 1)
     made = [studio.team(f"team{number}", sandbox=BARE) for number in range(3)]
@@ -78,7 +78,7 @@ def teams(studio: Studio) -> dict[str, object]:
 
 
 def unasked(studio: Studio) -> str:
-    """What becomes of a job behind whose making the database could not be asked whose it is."""
+    """What happens to a job if the database fails, after its creation, on the query for its tenant."""
     tenant, asked = JobWorkload.tenant, []
 
     def away(works: JobWorkload, work: str) -> TenantId:

@@ -1,9 +1,9 @@
-"""A user of a platform in a process of its own, which can be killed: random work, each answer checked.
+"""A user of a platform in its own process, which can be killed: random work, each answer checked.
 
-    python soak_user.py ADDRESS TOKEN SEED SECONDS
+python soak_user.py ADDRESS TOKEN SEED SECONDS
 
-Prints one JSON object when the seconds are over and something was done, or could not be for long: the steps that were
-right, the losses that it was told of, and what was wrong.
+Prints one JSON object when the seconds are over and an action succeeded, or none did for long: the correct steps, the
+reported losses, and the errors.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ KILLED = ("lost", "rolled_back")
 BACK = "the namespace is back as it was"
 
 SHORT = 8.0
-"""Seconds of leases, so that what a killed user has held is seen to go within the test."""
+"""Seconds of leases, so that a killed user's resources go within the test."""
 
 
 HANGS = 100.0
-"""Seconds after which one who does not come back from a deed shows where that is."""
+"""Seconds after which a user that is stuck in an action prints its stack."""
 
 
 class Told(Exception):
-    """A loss was reported, in a result."""
+    """A result reported a loss."""
 
 
 class User:
@@ -54,7 +54,7 @@ class User:
                     self._use(runtime, ends)
             except (CenoteError, Told) as error:
                 self.told.append(f"{type(error).__name__}: {error}")
-                time.sleep(0.3)  # nobody is there for the moment
+                time.sleep(0.3)  # no server for the moment
             except Exception:
                 self.wrong.append(traceback.format_exc())
 
@@ -101,7 +101,9 @@ class User:
     def _call(self, runtime: PythonRuntime) -> None:
         number = self._chance.randrange(1000)
         result = runtime.execute(f"doubled({number})")
-        if result.error is not None and result.error.type == "RuntimeError":  # its relay was killed under it
+        if (
+            result.error is not None and result.error.type == "RuntimeError"
+        ):  # its relay was killed during the call
             raise Told(str(result.error))
         self._check(result)
         if result.value != str(2 * number):
@@ -116,7 +118,7 @@ class User:
             self._expect(other, "data[-1]", str(number))
 
     def _attach(self, runtime: PythonRuntime) -> None:
-        """A new author has lost nothing: what they miss, the owner is told of."""
+        """A new author has lost nothing: a loss is reported to the owner."""
         with runtime.attach("guest", scope="private") as guest:
             result = guest.execute("mine = 1; shared.count")
             if result.state not in KILLED and result.value != (count := str(self._count_to)):

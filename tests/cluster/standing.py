@@ -1,4 +1,4 @@
-"""A platform as `cenote up` starts it, with folders of its own, and the processes that a test may kill."""
+"""A platform as `cenote up` starts it, with its own folders, and the processes that a test may kill."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from cenote_security.errors import UnavailableError
 from cenote_worker.descriptor_store.client import DescriptorStoreClient, connect
 
 LOCKS = 10
-"""RLIMIT_LOCKS, which Python has no name for and Linux no use since 2.4: a soft limit on it marks a platform's
-processes, whatever they run, whoever buries them."""
+"""RLIMIT_LOCKS, which Python has no name for and Linux has not used since 2.4: a soft limit on it marks a platform's
+processes, whatever they run and whichever process is their parent.
+"""
 
 
 class StandingPlatform:
-    """prefix: of each command, such as what enters a network namespace."""
+    """prefix: of each command, for example one that enters a network namespace."""
 
     def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
         self._prefix = tuple(prefix)
@@ -41,14 +42,14 @@ class StandingPlatform:
         self._config = folder / "config" / "cenote"
         self.address = ""
         self.mark = 100_000 + int.from_bytes(os.urandom(3))
-        """A limit of all its processes, jails among them, and of nobody else's."""
+        """A limit that all its processes have, jails included, and no others."""
 
     def up(self, *options: str) -> None:
         self.address = json.loads(self.command("up", "--port", "0", "--json", *options).stdout)["address"]
 
     @property
     def gateway(self) -> int:
-        """The process now: one that was killed is started again, at the same address."""
+        """The current process: one that was killed is restarted at the same address."""
         return _holder(self._state / "daemon.lock")
 
     @property
@@ -59,7 +60,7 @@ class StandingPlatform:
 
     @property
     def restarts(self) -> int:
-        """How often its process was started again."""
+        """How often its process was restarted."""
         return (self._state / "platform.log").read_text(errors="replace").count("and is started again")
 
     @property
@@ -67,14 +68,14 @@ class StandingPlatform:
         return _holder(self._state / "watch.lock")
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Fails with what it said."""
+        """Fails with the command's error output."""
         process = self.begin(*words)
         output, errors = process.communicate(timeout=90)
         assert process.returncode == 0, errors
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """A command that is under way."""
+        """Starts a command and returns without waiting."""
         line = [*self._prefix, sys.executable, "-m", "cenote.cli.main", *words]
         limits = resource.getrlimit(LOCKS)
         resource.setrlimit(LOCKS, (self.mark, limits[1]))
@@ -94,7 +95,7 @@ class StandingPlatform:
         return (self._config / "token").read_text().strip()
 
     def unmade(self) -> list[str]:
-        """Runtimes that are being made."""
+        """Runtimes that are being created."""
         with closing(sqlite3.connect(self._state / "gateway.db")) as database:
             return [id for (id,) in database.execute("SELECT id FROM runtimes WHERE made IS NULL")]
 
@@ -109,16 +110,16 @@ class StandingPlatform:
         return dict(json.loads((self._state / "cluster.json").read_text()))
 
     def marked(self) -> list[int]:
-        """All its processes: those of the cluster, the gateway's, keepers, zygotes and jails."""
+        """All its processes: those of the cluster, the gateway's, descriptor stores, zygotes and jails."""
         return [pid for pid in everyone() if runs(pid) and _mark(pid) == str(self.mark)]
 
     @property
     def joined(self) -> dict[str, str]:
-        """The cluster that it is on, if that is not its own."""
+        """The cluster that it has joined, if it has none of its own."""
         return dict(json.loads((self._state / "joined.json").read_text()))
 
     def processes(self, kind: str = "") -> list[int]:
-        """Of its cluster, those whose title begins so."""
+        """Processes of its cluster whose title has this prefix."""
         return [pid for pid in living_in(self.cluster["pid"]) if title(pid).startswith(kind)]
 
     def raylets(self) -> list[int]:
@@ -129,7 +130,7 @@ class StandingPlatform:
 
     @property
     def keeper_folder(self) -> Path:
-        until(lambda: any(self._state.glob("node-*")))  # the agent comes up behind the gateway
+        until(lambda: any(self._state.glob("node-*")))  # the agent starts after the gateway
         (folder,) = self._state.glob("node-*")
         return folder
 
@@ -138,7 +139,7 @@ class StandingPlatform:
         return keeper_of(self.keeper_folder)
 
     def kept(self, prefix: str = "") -> list[str]:
-        """What its keeper holds; nothing while there is none."""
+        """Keys in its descriptor store; empty while that is not running."""
         client = DescriptorStoreClient(self.keeper_folder)
         try:
             return client.keys(prefix)
@@ -149,13 +150,13 @@ class StandingPlatform:
 
 
 def keeper_of(folder: Path) -> int:
-    """The process of a node's keeper."""
+    """The process of a node's descriptor store."""
     with connect(folder) as line:
         return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def _holder(lock: Path) -> int:
-    """Waits for the next one, where the holder was killed just now."""
+    """Waits for the next holder if this one was just killed."""
     found = []
 
     def looked() -> bool:
@@ -168,7 +169,7 @@ def _holder(lock: Path) -> int:
 
 
 def living_in(session: object) -> list[int]:
-    """The processes of a session, but for those that nobody has buried yet."""
+    """The processes of a session, without zombies."""
     return [pid for pid in everyone() if runs(pid) and str(session_of(pid)) == str(session)]
 
 

@@ -1,4 +1,4 @@
-"""When an actor is taken to hang: not while it comes up, nor behind a pause of the whole machine."""
+"""When an actor counts as hanging: not while it starts, and not after a pause of the whole machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cenote_worker.node.ray.actor_watch import COMING_PATIENCE, ActorHeartbeat
 
 
 def test_one_that_answered_before_is_asked_twice() -> None:
-    """At the limit it is still waited for, and past it asked once more."""
+    """At the limit the caller still waits, and past it it asks once more."""
     pulse = ActorHeartbeat(0.0)
     pulse.answered(5.0)
     assert "waits" == pulse.look(5.0 + LOOK_PATIENCE)
@@ -18,7 +18,7 @@ def test_one_that_answered_before_is_asked_twice() -> None:
 
 
 def test_a_late_answer_is_an_answer() -> None:
-    """The next question has all of its time again."""
+    """The next call gets the full timeout again."""
     pulse = ActorHeartbeat(0.0)
     pulse.answered(0.0)
     now = LOOK_PATIENCE + 1.0
@@ -29,7 +29,7 @@ def test_a_late_answer_is_an_answer() -> None:
 
 
 def test_one_that_comes_up_has_longer() -> None:
-    """At first, and each time that it has ended."""
+    """At first, and after each of its restarts."""
     pulse = ActorHeartbeat(0.0)
     assert "waits" == pulse.look(COMING_PATIENCE)
     pulse.answered(COMING_PATIENCE)

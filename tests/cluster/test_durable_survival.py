@@ -1,4 +1,4 @@
-"""A durable runtime on a cluster: it sleeps in the store, and is there again when everything has died at once."""
+"""A durable runtime on a cluster: it sleeps in the store, and survives the death of every process at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SANDBOX = SandboxPolicy(preload=())
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
-    """Gateway, watcher, cluster, agents, hosts, keeper and jails, killed at once: `cenote up` has it again."""
+    """Gateway, watcher, cluster, agents, hosts, descriptor store and jails, all killed: `cenote up` restores it."""
     before = connect(platform.address, platform.token)
     with before.runtime("kept", sandbox=SANDBOX, durable=True, hibernate_after=0.5) as runtime:
         assert runtime.execute("x = [1]; alias = x; open('file', 'w').write('text')").success

@@ -1,4 +1,4 @@
-"""How a platform on a cluster of its own ends, whatever hangs: in bounded time, and with nothing left of it."""
+"""How a platform with its own cluster ends, whatever hangs: in bounded time, and with nothing left of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import until
 from cenote import PythonRuntime
 from cenote_security.errors import CenoteError
 
-pytestmark = pytest.mark.timeout(300)  # a platform of its own is started for each, and one is started in vain
+pytestmark = pytest.mark.timeout(300)  # each test starts its own platform, and one start fails
 
 BOUND = 45.0
 """Seconds for `cenote down`."""
@@ -42,7 +42,7 @@ class Doomed:
         return [*filter(runs, self.others), *living_in(self.session)]
 
     def end(self) -> None:
-        """Whatever the test has shown."""
+        """Cleans up, whether the test failed or not."""
         for pid in self.left:
             with suppress(ProcessLookupError):
                 kill(pid)
@@ -59,8 +59,9 @@ def doomed(tmp_path: Path) -> Iterator[Doomed]:
 
 @pytest.mark.slow
 def test_a_gateway_that_is_killed_comes_back(doomed: Doomed) -> None:
-    """A cell goes on whose client goes through it. Killed with whoever would start it, it does not: `down` ends the
-    rest in their place, and says so. What is left is nothing for a platform with other lines."""
+    """A cell of a relayed client continues. If the watcher is killed too, the gateway does not come back: `down` ends
+    the rest instead, and says so. A platform with other TLS settings cannot take over what is left.
+    """
     running = Running(doomed.runtime)
     kill(doomed.platform.gateway)
     check_whole(running)
@@ -76,7 +77,7 @@ def test_a_gateway_that_is_killed_comes_back(doomed: Doomed) -> None:
 
 @pytest.mark.slow
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    """Killed before they were ready, its processes cannot end their cluster: whoever started them does."""
+    """Processes that are killed before they are ready cannot end their cluster; the starting command ends it."""
     platform = StandingPlatform(tmp_path)
     starting = platform.begin("up", "--port", "0")
     until((platform.state / "cluster.json").exists)
@@ -88,7 +89,7 @@ def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_down_ends_a_gateway_that_is_stuck(doomed: Doomed) -> None:
-    """After its patience, and says so."""
+    """After its timeout, and the command says so."""
     os.kill(doomed.platform.gateway, signal.SIGSTOP)
     assert "did not end in time" in doomed.platform.command("down").stderr
     assert [] == doomed.left
@@ -97,7 +98,7 @@ def test_down_ends_a_gateway_that_is_stuck(doomed: Doomed) -> None:
 
 @pytest.mark.long
 def test_down_ends_a_platform_whose_agent_is_stuck(doomed: Doomed) -> None:
-    """Though a creation and the look after leases wait for its answers."""
+    """A creation and the lease sweep wait for its answers meanwhile."""
     (agent,) = doomed.platform.processes("ray::NodeAgent")
     os.kill(agent, signal.SIGSTOP)
     threading.Thread(target=create, args=(doomed.platform,), daemon=True).start()

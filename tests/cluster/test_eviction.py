@@ -15,7 +15,7 @@ def names(values: list[InMemory], lacking: int) -> list[str] | None:
 
 
 def test_the_least_recently_used_go_first_and_no_more_than_needed() -> None:
-    """Whatever their order and their sizes."""
+    """Whatever the order and the sizes of the values."""
     values = [value("new", 10, 3), value("old", 10, 1), value("middle", 10, 2)]
     assert ["old"] == names(values, 10)
     assert ["old", "middle"] == names(values, 11)
@@ -23,11 +23,11 @@ def test_the_least_recently_used_go_first_and_no_more_than_needed() -> None:
 
 
 def test_what_a_runtime_has_stays() -> None:
-    """Its memory would not become free."""
+    """Evicting it would not free its memory."""
     values = [value("held", 10, 1, held=True), value("idle", 10, 2)]
     assert ["idle"] == names(values, 5)
 
 
 def test_nothing_goes_in_vain() -> None:
-    """Where all that could go are not enough, the newcomer is the one that does."""
+    """Where evicting all candidates is not enough, only the new value goes to disk."""
     assert names([value("held", 10, 1, held=True), value("idle", 10, 2)], 11) is None

@@ -1,4 +1,4 @@
-"""Forks on a platform whose processes that serve runtimes are killed: all branches, once, and nothing is left."""
+"""Forks on a platform whose runtime processes are killed: all branches, once, and nothing is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import cenote
 from cenote import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
-pytestmark = pytest.mark.long  # another process of Ray's takes ten seconds to come up
+pytestmark = pytest.mark.long  # another Ray process takes ten seconds to start
 
 SLOW = """
 def made():
@@ -26,11 +26,11 @@ class slow:
         return made, ()
 x, late = 13, slow()
 """
-"""What takes half a second to be put into a branch."""
+"""A value that takes half a second to be put into a branch."""
 
 
 def test_killed_in_the_middle_of_a_fork(platform: StandingPlatform) -> None:
-    """What was begun is ended; the client's next try makes the branches, on another process, beside their parent."""
+    """What was begun is ended; the client's next try creates the branches, on another process, by their parent."""
     policy, platform_here = SandboxPolicy(preload=()), cenote.connect(platform.address, platform.token)
     with ExitStack() as until_then, ThreadPoolExecutor(1) as pool:
         runtime = until_then.enter_context(
@@ -54,5 +54,5 @@ def test_killed_in_the_middle_of_a_fork(platform: StandingPlatform) -> None:
 
 
 def _served(platform: StandingPlatform) -> list[str]:
-    """Runtimes of which the node holds anything."""
+    """Runtimes of which the node has any resource."""
     return [key.split("/")[1] for key in platform.kept("runtime/") if key.endswith("/assignment")]

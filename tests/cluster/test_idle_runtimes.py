@@ -1,4 +1,4 @@
-"""Runtimes that nobody uses, many more than a machine has processors: each keeps its state, for little memory."""
+"""Idle runtimes, many more than a machine has processors: each retains its state, for little memory."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ AT_ONCE = 4
 SAMPLE = 20
 
 LEAN = SandboxPolicy(preload=(), snapshots="none")
-"""Each copy that a snapshot is would be a process more."""
+"""Each snapshot would be a forked copy, and so one more process."""
 
 SERVING = 0.8
 JAIL = 10.0
-"""MiB of a runtime that has run a cell and is used by nobody: in the platform's processes, and in its jail's two.
-About 0.3 and 8.4 were measured, besides further processes that serve runtimes."""
+"""MiB of an idle runtime that has run a cell: in the platform's processes, and in its jail's two.
+About 0.3 and 8.4 were measured, besides further processes that serve runtimes.
+"""
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_thousand_idle_runtimes(platform: StandingPlatform) -> None:
-    """They are there at once, with what each was told, and gone when they are deleted."""
+    """They exist at once, with their values, and are gone when they are deleted."""
     # Processes that serve runtimes, zygotes, and what they cache.
     with many(platform, range(-AT_ONCE * 4, 0)):
         before = memory(platform)
@@ -64,7 +65,7 @@ def many(platform: StandingPlatform, numbers: range) -> Iterator[None]:
 
 
 def memory(platform: StandingPlatform) -> tuple[float, float]:
-    """MiB that the platform's processes have, each shared page parted among those that share it; and its jails."""
+    """MiB of the platform's processes, each shared page divided among those that share it; and of its jails."""
     found = [0.0, 0.0]
     for pid in platform.marked():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A job on a cluster of its own: the actor that works on it is killed, and then the gateway."""
+"""A job on its own cluster: the actor that works on it is killed, and then the gateway."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import cenote
 pytestmark = pytest.mark.xdist_group("cluster")
 
 SLOW = "import time\nfor _ in range(300): time.sleep(0.01)\nprint('over')"
-"""Takes three seconds, and longer on a machine that is busy or stood still: something is killed meanwhile."""
+"""Takes three seconds, and longer on a busy or paused machine: a process is killed meanwhile."""
 
 
 @pytest.mark.slow
 def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> None:
-    """Whoever submitted it has left, and whoever waits for it is killed. Ray starts the actor again, which does once
-    more what was under way; it is killed together with the gateway, and waits for the next one. Each task has one
+    """The submitting client has left, and the client that waits is killed. Ray restarts the actor, which repeats the
+    tasks that were running; it is killed together with the gateway, and waits for the next one. Each task has one
     result.
     """
     here = cenote.connect(platform.address, platform.token)
@@ -49,7 +49,7 @@ def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> No
     assert ("done", 3) == (job.wait().state, job.status().starts)
     job.remove()
     assert [] == list((platform.state / "jobs").iterdir())
-    until(lambda: not platform.processes("ray::OrchestratorActor"))  # else the next test finds it
+    until(lambda: not platform.processes("ray::OrchestratorActor"))  # otherwise the next test finds it
     assert not [each for each in here.runtimes() if each.name.startswith("job-")]
 
 

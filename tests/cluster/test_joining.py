@@ -1,4 +1,4 @@
-"""What is said where a Ray cluster lets nobody in."""
+"""Errors when a Ray cluster does not accept a connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cenote_worker.node.ray import cluster
 def test_a_token_may_be_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, error: Exception, mode: str, hint: str
 ) -> None:
-    """Ray says of a cluster that asks for a token only that it cannot be connected to."""
+    """For a cluster that requires a token, Ray only says that it cannot be connected to."""
 
     def refuse(**_: object) -> None:
         raise error
@@ -38,7 +38,7 @@ FAILED = ConnectionAbortedError(
 
 
 def test_a_server_that_fails_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a traceback the last line. It is asked again first, so many times and no more."""
+    """Of a traceback the last line. The connection is retried first, a fixed number of times."""
     tries = []
 
     def refuse(**_: object) -> None:
@@ -53,7 +53,7 @@ def test_a_server_that_fails_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts a process for each driver, which may end at once."""
+    """The server starts a process for each driver, which may end at once."""
     outcomes = [FAILED, FAILED, None]
 
     def begin(**_: object) -> None:

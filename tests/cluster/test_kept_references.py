@@ -1,4 +1,4 @@
-"""Shared values in the keeper: they belong to no process that serves them."""
+"""Shared values in the descriptor store: they belong to no process that serves them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def put(store: NodeReferences, data: bytes = b"value", holder: str = "h1", lease
 def test_what_was_put_can_be_had_by_other_processes(
     keeper: DescriptorStoreClient, store: NodeReferences, size: int
 ) -> None:
-    """A second store over the same keeper has the same bytes and says the same of them."""
+    """A second reference store over the same descriptor store has the same bytes and describes them alike."""
     data = bytes(range(5)) * (size // 5)
     reference = put(store, data)
     other = NodeReferences(
@@ -75,7 +75,7 @@ def test_what_was_put_can_be_had_by_other_processes(
 
 
 def test_what_is_here_is_given_at_once(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
-    """To its tenant; what is not here, or only with patience, is not."""
+    """To its tenant; a missing value, and one that would have to be fetched, is not returned."""
     reference = put(store)
     elsewhere = f"{reference.removesuffix('n1')}n2"
     given = store.content_here(reference, "t1")
@@ -98,7 +98,7 @@ def test_values_of_one_tenant_are_bounded(store: NodeReferences, monkeypatch: py
 
 
 def test_another_tenant_sees_nothing(store: NodeReferences) -> None:
-    """Not by id, not in a list, and it can neither hold nor release."""
+    """Not by id, not in a list, and it can neither hold nor release it."""
     reference = put(store)
     assert [] == store.list("t2", after="", limit=10)
     for ask in (
@@ -113,7 +113,7 @@ def test_another_tenant_sees_nothing(store: NodeReferences) -> None:
 
 
 def test_a_value_goes_with_its_last_holder(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
-    """Nothing of it stays in the keeper."""
+    """Nothing of it stays in the descriptor store."""
     reference = put(store)
     assert 2 == store.hold(reference, "t1", holder="h2", lease=60).holders
     store.release(reference, "t1", holder="h1")
@@ -127,7 +127,7 @@ def test_a_value_goes_with_its_last_holder(keeper: DescriptorStoreClient, store:
 def test_a_value_goes_when_its_leases_are_over(
     keeper: DescriptorStoreClient, store: NodeReferences, clock: Clock
 ) -> None:
-    """A lease is never made shorter; the sweep removes what no lease holds."""
+    """A lease is never shortened; the sweep removes what no lease holds."""
     reference = put(store, lease=60)
     store.hold(reference, "t1", holder="h1", lease=10)
     clock.now += 59
@@ -140,7 +140,7 @@ def test_a_value_goes_when_its_leases_are_over(
 
 @pytest.mark.parametrize("years", [-1, 1])
 def test_leases_do_not_follow_the_machines_time(keeper: DescriptorStoreClient, years: int) -> None:
-    """Somebody sets it: nothing goes, nothing stays longer, and when it ends is told by the new time."""
+    """When the clock is set nothing goes, nothing stays longer, and the reported end follows the new time."""
     clock, wall = Clock(), Clock()
     store = NodeReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=wall)
     reference = put(store, lease=60)
@@ -153,8 +153,9 @@ def test_leases_do_not_follow_the_machines_time(keeper: DescriptorStoreClient, y
 
 
 def test_a_lease_on_what_is_gone_stays_nowhere(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
-    """A hold that comes too late leaves none; one that a killed process has left goes with the second sweep, since a
-    value is put behind its first lease."""
+    """A hold that comes too late leaves no lease; a killed process's lease goes with the second sweep, since a
+    value is stored after its first lease.
+    """
     reference = put(store)
 
     class Late(NodeReferences):
@@ -176,14 +177,14 @@ def test_a_lease_on_what_is_gone_stays_nowhere(keeper: DescriptorStoreClient, st
 
 
 def test_holders_may_have_any_name(store: NodeReferences) -> None:
-    """One with a slash in it keeps its value from being swept away."""
+    """A holder whose name contains a slash protects its value from the sweep."""
     reference = put(store, holder="team/worker/1")
     store.sweep()
     assert 1 == store.describe(reference, "t1").holders
 
 
 def test_a_successor_finds_what_a_killed_process_held(store: NodeReferences) -> None:
-    """For one runtime, whatever the names of the holders go on with; not what others hold."""
+    """For one runtime, whatever the rest of the holders' names; not what others hold."""
     one, other = put(store, holder="runtime rt_1 call 1", lease=math.inf), put(store)
     store.hold(other, "t1", holder="runtime rt_1 handle 2 me", lease=math.inf)
     store.hold(other, "t1", holder="runtime rt_12 call 1", lease=math.inf)
@@ -194,7 +195,7 @@ def test_a_successor_finds_what_a_killed_process_held(store: NodeReferences) -> 
 
 
 class Elsewhere:
-    """A second node, which brings what it lacks from a store of the first."""
+    """A second node, which fetches missing values from a store of the first."""
 
     def __init__(self, first: NodeReferences, folder: Path, clock: Clock) -> None:
         ensure_store(folder)
@@ -222,7 +223,7 @@ def elsewhere(store: NodeReferences, tmp_path: Path, clock: Clock) -> Iterator[E
 
 
 def test_a_value_of_another_node_is_fetched_once(store: NodeReferences, elsewhere: Elsewhere) -> None:
-    """After that this node has it too; where it is cannot be told from its bytes."""
+    """After that this node has it too; its bytes do not reveal where it is."""
     reference = put(store, b"from afar" * 10_000)
     for _ in range(2):
         content = elsewhere.store.content(reference, "t1")
@@ -236,7 +237,7 @@ def test_a_value_of_another_node_is_fetched_once(store: NodeReferences, elsewher
 
 
 def test_a_copy_stays_while_it_is_used(store: NodeReferences, elsewhere: Elsewhere, clock: Clock) -> None:
-    """Sweeps leave it for a minute after its last use, and take it then; who looks for it later fetches it anew."""
+    """Sweeps leave it for a minute after its last use, and remove it then; a later reader fetches it again."""
     reference = put(store)
     for _ in range(3):
         elsewhere.store.content(reference, "t1").close()
@@ -251,13 +252,13 @@ def test_a_copy_stays_while_it_is_used(store: NodeReferences, elsewhere: Elsewhe
 
 
 def test_letting_go_of_what_is_elsewhere_fetches_nothing(store: NodeReferences, elsewhere: Elsewhere) -> None:
-    """A release of what is not held is fine, and costs nothing."""
+    """A release of what is not held is allowed, and costs nothing."""
     elsewhere.store.release(put(store), "t1", holder="h9")
     assert [] == elsewhere.fetched
 
 
 def test_no_copy_is_made_of_what_another_tenant_has(store: NodeReferences, elsewhere: Elsewhere) -> None:
-    """A copy belongs to its tenant as the value does."""
+    """A copy belongs to the value's tenant."""
     reference = put(store)
     elsewhere.store.content(reference, "t1").close()
     with pytest.raises(UnknownReferenceError):

@@ -1,4 +1,4 @@
-"""A node and its hosts: whatever dies, each runtime is served once or its loss is told, and nobody waits for ever."""
+"""A node and its hosts: whatever dies, each runtime is served once or its loss is reported, and no call hangs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def at(name: str) -> Endpoints:
 class FakeHost:
     """Keeps assignments where a real one does. dying: the call in which its process ends.
 
-    attaching: a runtime whose client comes between a look at it and its end. restless: one that does not go to sleep
-    until it is `woken`.
+    attaching: a runtime whose client attaches between a check of it and its end. restless: one that does not fall
+    asleep until it is `woken`.
     """
 
     def __init__(self, name: str, keeper: DescriptorStoreClient, dying: str = "") -> None:
@@ -60,7 +60,7 @@ class FakeHost:
         self.bound[assignment.runtime] = assignment
 
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
-        """It dies, if it is to, before the last of them."""
+        """The process dies, if it is to, before the last branch."""
         if parent not in self.bound:
             raise UnknownRuntimeError(parent)
         for branch in branches[:-1]:
@@ -71,7 +71,7 @@ class FakeHost:
 
     def end(self, runtime: str) -> None:
         if self.dying == "end":
-            self._keeper.drop(KEY.format(runtime))  # it came that far
+            self._keeper.drop(KEY.format(runtime))  # it got this far
         self._live("end")
         if self.bound.pop(runtime, None) is None:
             raise UnknownRuntimeError(runtime)
@@ -135,9 +135,9 @@ class FakeHost:
 
 
 class World:
-    """A node whose hosts are hired from `staff`; when that is empty as one is asked for, none can be had.
+    """A node whose hosts are hired from `staff`; when that is empty as one is requested, none can be started.
 
-    coming: when they come, or it is said that they do not. busy: whether no processor has nothing to do.
+    coming: when they start, or it is reported that they do not. busy: whether no processor is idle.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -190,7 +190,7 @@ def assignment(runtime: str = "r", lease: float = 0.0) -> Assignment:
 
 
 def test_a_host_that_could_not_be_asked_for_is_asked_for_later(world: World) -> None:
-    """Nobody waits for one that will not come."""
+    """No call waits for a host that will not start."""
     hire, asked = world.node._hire, []
 
     def no_thread() -> None:
@@ -207,7 +207,7 @@ def test_a_host_that_could_not_be_asked_for_is_asked_for_later(world: World) -> 
 
 
 def within(work: Callable[[], object]) -> object:
-    """What it gives; a failure when it hangs."""
+    """The call's result; a failure when it hangs."""
     given: list[object] = []
     thread = threading.Thread(target=lambda: given.append(work()), daemon=True)
     thread.start()
@@ -217,7 +217,7 @@ def within(work: Callable[[], object]) -> object:
 
 
 def test_an_assignment_is_read_as_it_was_written() -> None:
-    """Keys included, which its text does not show."""
+    """Keys included, which its repr does not show."""
     key = RuntimeKey(id="k", runtime=RuntimeId("r"), secret=b"\x00secret")
     kept = RuntimeStorage(store="s3://x", records="/r", durable=True, hibernate_after=1.5)
     written = Assignment(
@@ -228,7 +228,7 @@ def test_an_assignment_is_read_as_it_was_written() -> None:
 
 
 def test_a_creation_that_is_repeated_makes_nothing_more(world: World) -> None:
-    """Whoever lost the answer asks again: the same host has it, once."""
+    """A caller that lost the answer repeats the call: the same host has it, once."""
     world.staff = [world.host("a"), world.host("b")]
     first = world.node.create(assignment())
     assert first == world.node.create(assignment())
@@ -236,7 +236,7 @@ def test_a_creation_that_is_repeated_makes_nothing_more(world: World) -> None:
 
 
 def test_a_further_host_is_started_when_nobody_waits_for_a_runtime(world: World) -> None:
-    """It takes more than a processor-second. The first one comes at once, none while the node ends."""
+    """It takes more than a processor-second. The first one starts at once, none while the node ends."""
     world.now = 100.0
     assert world.node.await_quiet()
     world.staff = [world.host("a")]
@@ -250,7 +250,7 @@ def test_a_further_host_is_started_when_nobody_waits_for_a_runtime(world: World)
 
 @pytest.mark.slow
 def test_a_further_host_is_started_when_a_processor_is_free_or_has_not_been_for_long(world: World) -> None:
-    """What works meanwhile works with hosts that are there; at once where there are none any more."""
+    """Meanwhile calls use the existing hosts; it starts at once where there are none any more."""
     only = world.host("a")
     world.staff = [only]
     world.node.create(assignment())
@@ -268,7 +268,7 @@ def test_a_further_host_is_started_when_a_processor_is_free_or_has_not_been_for_
 
 
 def test_a_host_that_dies_while_it_binds_is_replaced(world: World) -> None:
-    """The call goes on with the next one, though it holds the turn of a runtime that has become an orphan."""
+    """The call continues with the next one, though it holds the turn of a runtime that has become an orphan."""
     dying = world.host("a", dying="bind")
     world.staff = [dying, world.host("b")]
     assert at("b") == within(lambda: world.node.create(assignment()))
@@ -276,7 +276,7 @@ def test_a_host_that_dies_while_it_binds_is_replaced(world: World) -> None:
 
 
 def test_a_host_that_dies_while_it_ends_a_runtime(world: World) -> None:
-    """Another takes up what is left and ends that, even where the assignment was dropped already."""
+    """Another host takes over what is left and ends it, even where the assignment was already removed."""
     world.staff = [world.host("a", dying="end")]
     world.node.create(assignment())
     heir = world.host("b")
@@ -288,7 +288,7 @@ def test_a_host_that_dies_while_it_ends_a_runtime(world: World) -> None:
 
 
 def test_a_runtime_that_a_fresh_keeper_does_not_know_yet_is_ended(world: World) -> None:
-    """Its host has it, and would tell the keeper of it for ever."""
+    """Its host has it, and would otherwise put it into the descriptor store again and again."""
     host = world.host("a")
     world.staff = [host]
     world.node.create(assignment())
@@ -300,7 +300,7 @@ def test_a_runtime_that_a_fresh_keeper_does_not_know_yet_is_ended(world: World) 
 
 
 def test_a_host_that_is_asked_in_vain_is_dismissed(world: World) -> None:
-    """It may only seem to be dead: its runtimes could not be taken over while it lived."""
+    """It may only seem to be dead: its runtimes cannot be taken over while it lives."""
     slow = world.host("a")
     world.staff = [slow]
     world.node.create(assignment())
@@ -312,7 +312,7 @@ def test_a_host_that_is_asked_in_vain_is_dismissed(world: World) -> None:
 
 
 def test_branches_are_served_beside_their_parent(world: World) -> None:
-    """By its host, though another has nothing to do; asked again, whoever asked before has made nothing more."""
+    """By its host, though another one is idle; a repeated call creates nothing more."""
     world.staff = [world.host("a")]
     world.node.create(assignment())
     world.node.joined(world.host("b"), expected=False)
@@ -326,7 +326,7 @@ def test_branches_are_served_beside_their_parent(world: World) -> None:
 
 
 def test_a_host_that_dies_in_a_fork_leaves_no_branch(world: World) -> None:
-    """What it had begun is taken up by another and ended; the parent goes on."""
+    """Another host takes over what it had begun and ends it; the parent goes on."""
     dying = world.host("a", dying="fork")
     world.staff = [dying]
     world.node.create(assignment())
@@ -339,13 +339,13 @@ def test_a_host_that_dies_in_a_fork_leaves_no_branch(world: World) -> None:
 
 
 def test_a_host_that_will_not_come_is_asked_for_once_more(world: World) -> None:
-    """It was asked for before there was need of it, and that there is none is heard when there is."""
+    """It was requested before it was needed, and the failure is reported when it is needed."""
     dying = world.host("a", dying="fork")
     world.staff = [dying]
     world.node.get_ready()
     assert at("a").components == world.node.any_address()
     world.coming.clear()
-    world.node.create(assignment())  # and a host for the next one, which cannot be had
+    world.node.create(assignment())  # and a host for the next one, which cannot be started
     world.staff = [world.host("b")]
     with ThreadPoolExecutor() as thread:
         branches = [assignment("one"), assignment("two")]
@@ -358,7 +358,7 @@ def test_a_host_that_will_not_come_is_asked_for_once_more(world: World) -> None:
 
 
 def test_where_no_host_can_be_had_it_is_said_at_once(world: World) -> None:
-    """Neither a creation nor a question waits out its patience."""
+    """Neither a creation nor a query waits for its whole timeout."""
     with pytest.raises(UnavailableError, match="try again"):
         world.node.create(assignment())
     with pytest.raises(UnavailableError, match="try again"):
@@ -395,7 +395,7 @@ def test_an_agent_that_starts_finds_what_there_is(world: World) -> None:
 
 
 def test_a_lease_runs_out(world: World) -> None:
-    """Without clients for longer than it; a runtime without a lease stays."""
+    """The runtime has had no client for longer than the lease; a runtime without a lease stays."""
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("leased", lease=5.0))
@@ -409,7 +409,7 @@ def test_a_lease_runs_out(world: World) -> None:
 
 
 def test_nobody_calls(world: World) -> None:
-    """A runtime sleeps once it was quiet for as long as was said; what is in the store alone is nobody's here."""
+    """A runtime sleeps once it was idle for the given time; one that is only in the store is not on this node."""
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("lasting"))
@@ -427,7 +427,7 @@ def test_nobody_calls(world: World) -> None:
 
 
 def test_one_that_does_not_go_to_sleep(world: World) -> None:
-    """It keeps those of its own tenant awake, and nobody else's; who asks where it is does not wait."""
+    """It keeps those of its own tenant awake, and no others; a query for its location does not wait."""
     host, sleepy = world.host("a"), RuntimeStorage(durable=True, hibernate_after=5.0)
     world.node.joined(host, expected=False)
     for name, tenant in (("restless", "t1"), ("behind it", "t1"), ("another's", "t2")):
@@ -442,7 +442,7 @@ def test_one_that_does_not_go_to_sleep(world: World) -> None:
 
 
 def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:
-    """Between the look at who has no client and the end of those."""
+    """Between the check for runtimes without a client and their end."""
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("leased", lease=5.0))
@@ -453,7 +453,7 @@ def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:
 
 
 def test_a_client_on_its_way_keeps_its_runtime(world: World) -> None:
-    """It was told where that is: a sweep before it arrives leaves it there, and a later one ends it."""
+    """The client has the runtime's address: a sweep before it arrives leaves the runtime, and a later one ends it."""
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("leased", lease=5.0))
@@ -468,7 +468,7 @@ def test_a_client_on_its_way_keeps_its_runtime(world: World) -> None:
 
 
 def test_one_runtime_is_asked_after_alone(world: World) -> None:
-    """Its host is asked for it and for no other; one that dies over that is replaced."""
+    """Its host is asked for it and for no other; a host that dies during the call is replaced."""
     host = world.host("a")
     world.staff = [host]
     world.node.create(assignment())
@@ -483,7 +483,7 @@ def test_one_runtime_is_asked_after_alone(world: World) -> None:
 
 
 def test_who_was_hired_last_is_waited_for(world: World) -> None:
-    """A node that ends knows all its hosts, so that none is left behind."""
+    """A node that ends knows all its hosts, so none is left."""
     coming = threading.Event()
     world.staff = [world.host("a")]
     world.coming = coming

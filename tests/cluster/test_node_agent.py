@@ -1,4 +1,4 @@
-"""What the threads of a node's agent and of its nursery do when something goes wrong: they go on."""
+"""The threads of a node's agent and of its nursery continue after an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.node.ray.host import NurseryActor
 
 
 class Stumbling:
-    """In place of a Node, or a Nursery: its first sweep fails as nobody expected, and the third ends all."""
+    """Replaces a Node, or a Nursery: its first sweep fails unexpectedly, and the third ends the loop."""
 
     def __init__(self) -> None:
         self.sweeps = 0
@@ -36,7 +36,7 @@ class Stumbling:
 
 
 def agent(node: Stumbling) -> NodeAgent:
-    """One without Ray."""
+    """An agent without Ray."""
     made = object.__new__(NodeAgent)
     made._node = node  # type: ignore[assignment]
     return made
@@ -52,7 +52,7 @@ def nursery(shelf: Stumbling) -> NurseryActor:
 def test_sweeps_go_on(
     sweeper: Callable[[Stumbling], NodeAgent | NurseryActor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Leases of runtimes end in them, and what nobody fetched is let go of."""
+    """Sweeps end runtimes whose lease is over, and release values that no client fetched."""
     for module in (ray_agent, host):
         monkeypatch.setattr(module, "SWEEP_SECONDS", 0.01)
     swept = Stumbling()
@@ -62,7 +62,7 @@ def test_sweeps_go_on(
 
 
 def test_a_host_that_is_not_asked_for_is_not_waited_for() -> None:
-    """Whatever has kept it from being: no other one would be asked for while it is."""
+    """Whatever the error: no other host is requested while this one is expected."""
     node = Stumbling()
     agent(node)._hire_one()
     assert 1 == node.told["not hired"]

@@ -1,4 +1,4 @@
-"""The certificate of a node: asked for, taken, kept for its hosts, and renewed, whoever of them is started again."""
+"""A node's certificate: requested, accepted, stored for its hosts, and renewed, whichever process restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AUTHORITY = make_authority("Test", datetime.now(UTC))
 
 
 class World:
-    """A node's keeper, and a clock."""
+    """A node's descriptor store, and a clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class World:
         return HostCertificate(self.keeper, lambda: self.now)
 
     def sign(self, agent: NodeCertificate, authority: Certificate = AUTHORITY) -> None:
-        """As the gateway does."""
+        """Signs as the gateway does."""
         request = agent.request(authority.certificate)
         agent.take(sign(authority, request, ["10.0.0.1"], ["server"], self.now), authority.certificate)
 
@@ -53,7 +53,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_hosts_have_what_was_signed(world: World) -> None:
-    """All hosts of the node the same; before, they cannot serve."""
+    """All hosts of the node have the same one; before, they cannot serve."""
     agent = world.agent()
     assert not agent.wait(0.0)
     with pytest.raises(UnavailableError, match="no certificate yet"):
@@ -65,7 +65,7 @@ def test_hosts_have_what_was_signed(world: World) -> None:
 
 
 def test_an_agent_that_is_started_again_asks_for_nothing(world: World) -> None:
-    """Its hosts go on, and the gateway may be away."""
+    """Its hosts continue to serve, and the gateway may be away."""
     world.sign(world.agent())
     again = world.agent()
     assert again.wait(0.0)
@@ -88,7 +88,7 @@ def test_a_certificate_is_renewed_with_another_key_once_half_of_its_time_is_over
 
 
 def test_a_clock_that_is_set_back_renews_it(world: World) -> None:
-    """It is not good yet by that time; hosts look at once, not when it is as late as it was."""
+    """The certificate is not yet valid at that time; hosts check at once, not when the old time is reached again."""
     agent, host = world.agent(), world.host()
     world.sign(agent)
     first = host()
@@ -99,7 +99,7 @@ def test_a_clock_that_is_set_back_renews_it(world: World) -> None:
 
 
 def test_the_same_is_asked_until_it_is_answered(world: World) -> None:
-    """Whoever asked may have failed before he answered; an answer that comes too late changes nothing."""
+    """The requester may have failed before the answer; an answer that comes too late changes nothing."""
     agent = world.agent()
     request = agent.request(AUTHORITY.certificate)
     assert request == agent.request(AUTHORITY.certificate)
@@ -110,19 +110,21 @@ def test_the_same_is_asked_until_it_is_answered(world: World) -> None:
 
 
 def test_another_authority_has_it_renewed(world: World) -> None:
-    """When the platform's own was made anew, hosts trust the new one and are known by it, within seconds."""
+    """When the platform's own was replaced, hosts trust the new one and are known by it, within seconds."""
     agent, host = world.agent(), world.host()
     world.sign(agent)
     assert AUTHORITY.certificate == host().authority
     other = make_authority("Test", world.now)
     world.sign(agent, other)
-    assert AUTHORITY.certificate == host().authority  # the keeper is not asked for each stranger who knocks
+    assert (
+        AUTHORITY.certificate == host().authority
+    )  # no descriptor store call for each unauthenticated client
     world.now += LOOK_EVERY
     assert other.certificate == host().authority
 
 
 def test_a_new_keeper_gets_it_back(world: World) -> None:
-    """At the next look of the gateway, without a new signature; hosts that serve have it still."""
+    """At the next sweep of the gateway, without a new signature; running hosts still have it."""
     agent, host = world.agent(), world.host()
     world.sign(agent)
     had = host()
@@ -135,7 +137,7 @@ def test_a_new_keeper_gets_it_back(world: World) -> None:
 
 
 def test_a_certificate_for_another_key_is_refused(world: World) -> None:
-    """It could not be shown to anybody; what was asked for is still asked for."""
+    """It could not be used; the request stays open."""
     agent = world.agent()
     request = agent.request(AUTHORITY.certificate)
     foreign = sign(AUTHORITY, make_request().request, ["10.0.0.1"], ["server"], world.now)
@@ -145,14 +147,14 @@ def test_a_certificate_for_another_key_is_refused(world: World) -> None:
 
 
 def test_nobody_waits_for_a_certificate_of_a_node_that_ends(world: World) -> None:
-    """The gateway that would have signed it may be gone before."""
+    """The gateway that would have signed it may end first."""
     agent = world.agent()
     agent.give_up()
     assert not agent.wait(60.0)
 
 
 def test_a_key_is_not_shown(world: World) -> None:
-    """What is in a log line or a traceback."""
+    """Neither in a log line nor in a traceback."""
     world.sign(world.agent())
     assert "PRIVATE" not in repr(world.host()())
     assert "PRIVATE" not in repr(make_request())

@@ -1,4 +1,4 @@
-"""Quotas and the record over processes that serve runtimes: counted together, written down once."""
+"""Quotas and the audit log over processes that serve runtimes: counted together, recorded once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG = "import time\nbegun = True\nprint('begun', flush=True)\nfor _ in range(60
 
 @pytest.fixture
 def runtimes(platform: StandingPlatform) -> Iterator[list[PythonRuntime]]:
-    """More than one process serves, where there are free ones."""
+    """More than one process serves them, where there are free ones."""
     with ExitStack() as opened:
         yield [
             opened.enter_context(PythonRuntime(address=platform.address, token=platform.token))
@@ -29,7 +29,7 @@ def runtimes(platform: StandingPlatform) -> Iterator[list[PythonRuntime]]:
 
 @pytest.fixture
 def one_cell(platform: StandingPlatform) -> Iterator[None]:
-    """A tenant that may run one cell at once."""
+    """A tenant that may run one cell at a time."""
     platform.command("tenant", "limit", "default", "cells", "1")
     yield
     platform.command("tenant", "limit", "default", "cells", "none")
@@ -57,7 +57,7 @@ def test_processes_count_cells_together(one_cell: None, runtimes: list[PythonRun
 
 @pytest.mark.slow
 def test_each_cell_is_on_record_once(platform: StandingPlatform, runtimes: list[PythonRuntime]) -> None:
-    """Also when the gateway is killed; and when what serves runtimes is, the record says what it may lack."""
+    """Also when the gateway is killed; when a runtime process is killed, the log says what it may lack."""
     before, after = ([f"'{when} {number}'" for number in range(3)] for when in ("before", "after"))
 
     def marked() -> list[object]:

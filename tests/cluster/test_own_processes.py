@@ -1,4 +1,4 @@
-"""What a platform's own cluster consists of."""
+"""The processes of a platform's own cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.waiting import until
 
 
 def test_no_server_runs_that_nobody_asks(platform: StandingPlatform) -> None:
-    """Ray's pages, and its server for drivers elsewhere, would each be a process of 100 MB and a port."""
-    until(lambda: platform.processes("ray::RuntimeActor"))  # the last to come
+    """Ray's dashboard, and its server for remote drivers, would each be a process of 100 MB and a port."""
+    until(lambda: platform.processes("ray::RuntimeActor"))  # the last one to start
     titles = [title(pid) for pid in platform.processes()]
     assert 1 == len([line for line in titles if "/gcs/gcs_server " in line])
     assert [] == [

@@ -1,4 +1,4 @@
-"""Patches on a platform whose processes that serve runtimes are killed: applied, or never been."""
+"""Patches on a platform whose runtime processes are killed: applied, or without effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW = "import time\nfor _ in range(10 * (n > 2)): time.sleep(0.1)\nm = n"
 
 @pytest.fixture(params=["auto", "none"])
 def runtime(platform: StandingPlatform, request: pytest.FixtureRequest) -> Iterator[PythonRuntime]:
-    """Without snapshots a patch runs in a second jail, and what there was waits."""
+    """Without snapshots a patch runs in a second jail, and the first one waits."""
     policy = SandboxPolicy(preload=(), snapshots=request.param)
     with PythonRuntime(address=platform.address, token=platform.token, sandbox=policy) as runtime:
         assert runtime.execute("n = 1").success
@@ -27,7 +27,8 @@ def runtime(platform: StandingPlatform, request: pytest.FixtureRequest) -> Itera
 
 @pytest.mark.slow
 def test_killed_in_the_middle_of_a_patch(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """One was applied and stays; the next is undone by whoever takes the runtime over, and applied there anew."""
+    """One was applied and stays; the next is undone by the process that takes the runtime over, and applied there
+    again."""
     state = runtime.state
     assert "applied" == state.apply(state.plan(Patch.replace_step(1, "n = 2"))).status
     first, slow = (step.number for step in state.steps)

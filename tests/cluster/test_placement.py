@@ -12,7 +12,7 @@ A, B = HostId("a"), HostId("b")
 
 
 def test_one_each_while_there_are_enough() -> None:
-    """A runtime gets the host with the least to do; one more host is wanted when none is free."""
+    """A runtime gets the least loaded host; one more host is requested when none is free."""
     placement = Placement(most=2)
     assert placement.place("r1") is None
     assert placement.wants_more
@@ -31,7 +31,7 @@ def test_one_each_while_there_are_enough() -> None:
 
 
 def test_what_a_dead_host_served_has_to_be_served_by_others() -> None:
-    """Its runtimes are given back, once."""
+    """Its runtimes are returned, once."""
     placement = Placement(most=2)
     placement.joined(A, {"r1", "r2"})
     assert {"r1", "r2"} == placement.left(A)
@@ -41,7 +41,7 @@ def test_what_a_dead_host_served_has_to_be_served_by_others() -> None:
 
 
 def test_who_was_removed_is_nowhere() -> None:
-    """The host that had it is told; a second time there is none."""
+    """The call returns the runtime's host; a second call returns none."""
     placement = Placement(most=1)
     placement.joined(A, {"r1"})
     assert A == placement.remove("r1")
@@ -50,7 +50,7 @@ def test_who_was_removed_is_nowhere() -> None:
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
 def test_the_load_is_even(removed: list[int]) -> None:
-    """Without removals no host has two runtimes more than another."""
+    """Without removals the hosts' numbers of runtimes differ by at most one."""
     placement = Placement(most=4)
     for number in range(4):
         placement.joined(HostId(str(number)))
@@ -61,7 +61,7 @@ def test_the_load_is_even(removed: list[int]) -> None:
 
 
 class PlacementMachine(RuleBasedStateMachine):
-    """Hosts come and go, runtimes too: each runtime that was placed is at exactly one living host or an orphan."""
+    """Hosts and runtimes come and go: each placed runtime is at exactly one living host or is an orphan."""
 
     def __init__(self) -> None:
         super().__init__()

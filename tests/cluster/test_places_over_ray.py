@@ -1,4 +1,4 @@
-"""Teams and jobs that Ray actors work on, where not all can be: some wait, and what takes long makes room."""
+"""Teams and jobs on Ray actors, where not all can run: some wait, and long ones make way."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.timeout(920)  # ten starts of Ray actors, on a machine with much else to do
+pytestmark = pytest.mark.timeout(920)  # ten starts of Ray actors, on a busy machine
 
 
 @pytest.mark.slow
 def test_one_place_for_each_kind() -> None:
-    """Beside the job, or team, that has the only place no other has an actor. The job makes room behind the task that
-    it is at, and is done later: nothing of it is done twice. A team is worked on to its end. What nobody was
-    begun for, since the database was away, is worked on.
+    """While a job, or team, has the only slot, no other one has an actor. The job yields after its current task, and
+    is finished later: nothing of it is done twice. A team runs to its end. Work that got no actor because the
+    database was away is done later.
     """
     with tempfile.TemporaryDirectory(prefix="places-", dir="/tmp") as folder:  # short, for Ray's sockets
         command = [sys.executable, "-m", "tests.cluster.places_over_ray", folder]

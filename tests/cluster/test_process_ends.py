@@ -1,4 +1,4 @@
-"""Processes that are killed, and waited for by whoever is not their parent."""
+"""Killing processes and waiting for their end by a process that is not their parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def asleep() -> subprocess.Popen[bytes]:
 
 
 def test_they_are_gone_behind_it() -> None:
-    """One that had ended before is no error."""
+    """A process that had already ended is no error."""
     first, second = asleep(), asleep()
     first.kill()
     first.wait()
@@ -25,7 +25,7 @@ def test_they_are_gone_behind_it() -> None:
 
 
 def test_one_that_does_not_end_is_not_waited_for_for_ever() -> None:
-    """Whoever waits has more to do."""
+    """The caller has other work to do."""
     process = asleep()
     with awaited_end([process.pid], 0.05):
         pass

@@ -1,4 +1,4 @@
-"""How busy the machine is, as its kernel counts."""
+"""How busy the machine is, according to its kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.waiting import until
 from cenote_worker.node.machine import idle_seconds
 
 TICK = 0.01
-"""Seconds: as exact as the kernel tells it."""
+"""Seconds: the kernel's resolution."""
 
 
 def test_idle_time_passes_for_each_processor_that_has_nothing_to_do() -> None:

@@ -1,4 +1,4 @@
-"""What whoever asks for the agents of a cluster is told while its head is away."""
+"""The error for a caller that needs a cluster's agents while its head is away."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cenote_security.errors import UnavailableError
 def test_a_cluster_whose_head_is_away(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, told: type[Exception]
 ) -> None:
-    """That it does not answer, whatever Ray calls that; an actor that is about to be there is looked for again."""
+    """The error says that it does not answer, whatever Ray calls that; the lookup of a starting actor is repeated."""
 
     def away(*_given: object, **_more: object) -> Any:
         raise raised

@@ -1,4 +1,4 @@
-"""What is asked of actors of the cluster, where no cluster is needed to see it."""
+"""Calls to actors of the cluster, where no cluster is needed for the test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.node.ray.actor_calls import ask, looked_up
 
 
 def test_an_answer_that_says_no_is_an_answer() -> None:
-    """Errors of usage are ValueErrors, as is that for an actor that is not there; only the latter is asked again."""
+    """Usage errors are ValueErrors, as is the error for a missing actor; only the latter is retried."""
 
     asked: list[str] = []
 
@@ -29,7 +29,7 @@ def test_an_answer_that_says_no_is_an_answer() -> None:
 
 
 def test_nobody_waits_for_an_actor_once_the_platform_ends() -> None:
-    """Not even for one that Ray is to start again."""
+    """Not even for one that Ray is about to restart."""
     ending, asked = threading.Event(), list[int]()
 
     def actor() -> object:
@@ -43,7 +43,7 @@ def test_nobody_waits_for_an_actor_once_the_platform_ends() -> None:
 
 
 def test_an_actor_that_hangs_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a pause of the whole machine the first answer is late, and nothing hangs; then it counts as gone."""
+    """After a pause of the whole machine the first answer is late, and nothing hangs; then it counts as gone."""
     asked: list[int] = []
     late = [GetTimeoutError("late"), GetTimeoutError("late"), GetTimeoutError("late")]
 

@@ -1,4 +1,4 @@
-"""A cluster that is joined by `ray://`, as from outside of it: as good as one that is joined by its address."""
+"""A cluster that is joined by `ray://`, from outside of it: it works like one that is joined by its address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Joined:
     machine: RayMachine
 
     def command(self, *words: str) -> str:
-        """Of `cenote runtime`."""
+        """Runs `cenote runtime`."""
         verb, *others = words
         return self.platform.command("runtime", verb, "--address", self.platform.address, *others).stdout
 
@@ -51,7 +51,7 @@ def joined(tmp_path: Path) -> Iterator[Joined]:
 
 
 def test_a_hung_agent_is_replaced_and_the_log_says_so_once(joined: Joined) -> None:
-    """Another process takes its place, the runtimes go on, and nothing else is said of it."""
+    """Another process replaces it, the runtimes continue, and nothing else is logged."""
     joined.command("create", "far")
     assert "42\n" == joined.command("exec", "far", "-c", "kept = 42; kept")
     (agent,) = joined.agents
@@ -69,7 +69,8 @@ def test_a_hung_agent_is_replaced_and_the_log_says_so_once(joined: Joined) -> No
 
 
 def test_a_line_that_is_lost_is_taken_up_again(joined: Joined) -> None:
-    """What serves this gateway at the cluster's head is killed, and forgets it. The runtimes are still there."""
+    """The process that serves this gateway at the cluster's head is killed, and its state is lost. The runtimes still
+    exist."""
     joined.command("create", "far")
     assert "42\n" == joined.command("exec", "far", "-c", "kept = 42; kept")
     gateway = joined.platform.gateway

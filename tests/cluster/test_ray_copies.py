@@ -1,4 +1,4 @@
-"""What a node gives of its values to others, where no cluster is needed to see it."""
+"""How a node serves its values to other nodes, where no cluster is needed for the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INFO = VariableInfo(name="a", type="bytes", size=1, description="some")
 
 
 class Node:
-    """It has one value of tenant `t1`."""
+    """A node that has one value of tenant `t1`."""
 
     def __init__(self, folder: Path, data: bytes) -> None:
         ensure_store(folder)
@@ -38,7 +38,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_a_value_is_given_to_its_own_tenant(node: Node) -> None:
-    """Others do not even hear that it is there."""
+    """Other tenants do not learn that it exists."""
     record = node.copies.record(node.value, "t1")
     assert record is not None
     assert PIECE + 3 == size_in(record)
@@ -48,13 +48,13 @@ def test_a_value_is_given_to_its_own_tenant(node: Node) -> None:
 
 
 def test_pieces_make_the_value(node: Node) -> None:
-    """The last one is what is left."""
+    """The last piece is the remainder."""
     assert bytes(PIECE) == node.copies.piece(node.value, "t1", 0, "second").view
     assert b"end" == node.copies.piece(node.value, "t1", PIECE, "second").view
 
 
 def test_a_value_stays_while_another_node_fetches_it(node: Node) -> None:
-    """Though its last holder lets go of it in between; it goes when that node has it."""
+    """Though its last holder releases it in between; it goes when the other node has it."""
     node.copies.piece(node.value, "t1", 0, "second")
     node.store.release(node.value, "t1", holder="h1")
     assert b"end" == node.copies.piece(node.value, "t1", PIECE, "second").view

@@ -1,4 +1,4 @@
-"""The folder that a node lives in: carried on by whichever raylet comes up beside it when its own has died."""
+"""The folder of a node: taken over by the raylet that starts next to it when its own has died."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.node.machine import Carrier, clear, node_of, settle, vacate
 
 
 class Raylet:
-    """A process that stands for one, as the agent below it would tell of it."""
+    """A process that stands for a raylet, as the agent of that raylet would describe it."""
 
     def __init__(self, name: str) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -38,7 +38,7 @@ def raylets() -> Iterator[tuple[Raylet, Raylet, Raylet]]:
 
 
 def test_a_folder_each(tmp_path: Path, raylets: tuple[Raylet, Raylet, Raylet]) -> None:
-    """Raylets that live beside each other do not share one; each finds its own again."""
+    """Raylets that live at the same time do not share a folder; each finds its own again."""
     one, two, _ = raylets
     homes = [settle(tmp_path / "root", raylet.carrier) for raylet in (one, two)]
     assert ["a" * 8, "b" * 8] == [node_of(home) for home in homes]
@@ -48,7 +48,7 @@ def test_a_folder_each(tmp_path: Path, raylets: tuple[Raylet, Raylet, Raylet]) -
 def test_what_a_dead_raylet_carried_is_carried_on(
     tmp_path: Path, raylets: tuple[Raylet, Raylet, Raylet]
 ) -> None:
-    """By the next to come, under the node's old name, for as long as there is something in its keeper's hands."""
+    """The next raylet takes it over, under the node's old name, as long as its descriptor store has any content."""
     one, two, three = raylets
     home = settle(tmp_path / "root", one.carrier)
     ensure_store(home)
@@ -73,7 +73,7 @@ def test_one_that_cannot_be_seen_may_live(tmp_path: Path, raylets: tuple[Raylet,
 
 
 def test_the_end_takes_what_others_have_left(tmp_path: Path, raylets: tuple[Raylet, Raylet, Raylet]) -> None:
-    """Their keepers too, with which their jails go; the last one to leave takes the root along."""
+    """Their descriptor stores too, and their jails with them; the last raylet that leaves removes the root."""
     one, two, three = raylets
     root = tmp_path / "root"
     dead, living, last = (settle(root, raylet.carrier) for raylet in (one, two, three))
@@ -89,7 +89,7 @@ def test_the_end_takes_what_others_have_left(tmp_path: Path, raylets: tuple[Rayl
 def test_a_root_that_others_may_enter_is_refused(
     tmp_path: Path, raylets: tuple[Raylet, Raylet, Raylet]
 ) -> None:
-    """It is in a folder where anybody may make one first."""
+    """It is in a folder where any user may create one first."""
     (tmp_path / "root").mkdir()
     (tmp_path / "root").chmod(0o755)
     with pytest.raises(UsageError, match="0700"):

@@ -1,4 +1,4 @@
-"""What a process that serves runtimes makes of one that it is given: taken up, begun, or lost."""
+"""What a host process does with an assigned runtime: it takes it over, starts it, or reports it lost."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def assignment(keeping: RuntimeStorage) -> Assignment:
 
 
 def test_one_that_had_a_state_is_not_begun_anew(host: RuntimeHost, keeper: DescriptorStoreClient) -> None:
-    """Its keeper died behind its supervisor, when its node knew it already: nobody has its jail any more. An empty
-    one in its place would run the next cell as if nothing were missing.
+    """Its descriptor store died after its supervisor, when its node already knew it: no process has its jail any
+    more. An empty one in its place would run the next cell as if nothing were missing.
     """
     lost = assignment(RuntimeStorage())
-    keeper.put("runtime/r/jail/1", b"", [])  # as where the one that ended it was killed meanwhile
+    keeper.put("runtime/r/jail/1", b"", [])  # as where the process that ended it was killed meanwhile
     with pytest.raises(UnknownRuntimeError):
         host.bind(lost, begins=False)
     assert ([], []) == (keeper.keys("runtime/"), host.facts())
@@ -66,7 +66,7 @@ def test_one_that_had_a_state_is_not_begun_anew(host: RuntimeHost, keeper: Descr
 def test_one_that_is_stored_is_there(
     host: RuntimeHost, keeper: DescriptorStoreClient, tmp_path: Path
 ) -> None:
-    """A durable one needs no keeper."""
+    """A durable one needs no descriptor store."""
     host.bind(assignment(RuntimeStorage(store=str(tmp_path / "store"), durable=True)), begins=False)
     assert ["r"] == [fact.runtime for fact in host.facts()]
     host.end("r")

@@ -1,7 +1,7 @@
-"""A platform at work whose processes are killed at random: nothing is wrong, hangs, or is left behind.
+"""A platform under load whose processes are killed at random: no wrong result, no hang, nothing left.
 
 A minute in the suite, half an hour among the long tests; CENOTE_SOAK_SECONDS and CENOTE_SOAK_SEED set another time
-and other chances.
+and another seed.
 """
 
 from __future__ import annotations
@@ -34,33 +34,34 @@ from cenote.platform_team import ModelSpec, PlatformTeam
 from cenote_security.errors import CenoteError, UnavailableError
 
 SECONDS = 28.0
-"""Of work. It takes as long again until the last that was killed has nothing any more."""
+"""Of work. It takes as long again until the resources of the last killed user are released."""
 
 LONG_SECONDS = float(os.environ.get("CENOTE_SOAK_SECONDS", "1800"))
 SEED = int(os.environ.get("CENOTE_SOAK_SEED", "1"))
 USERS = 3
 WARM_SECONDS = 4.0
 HANGS = 150.0
-"""Seconds after which a user that has not come back does hang: more than any patience of a client."""
+"""Seconds after which a user that has not returned counts as hanging: more than any client timeout."""
 
 LEASES = 100.0
-"""Seconds after which nothing is kept that a client could not give back: the grace of a broken line, a lease of
-`soak_user`, sweeps; or the lease of a value that nobody has held yet."""
+"""Seconds after which everything that a client could not release is released: the grace of a broken connection, a
+lease of `soak_user`, sweeps; or the lease of a value that no client has held yet.
+"""
 
 MOST = ("gateway", "keeper", "orchestrator", "nursery", "agent", "actor", "jail", "actor", "jail")
-"""What is killed besides users: each of these once, and then whichever."""
+"""What is killed besides users: each of these once, and then a random one."""
 
 BETWEEN = (1.5, 4.0)
-"""Seconds between two shots."""
+"""Seconds between two kills."""
 
 GATEWAY_REST = RESTART_WINDOW / MOST_RESTARTS + 5
-"""Seconds. A gateway that dies more often is given up."""
+"""Seconds. A gateway that dies more often is not restarted any more."""
 
 RUN = "```python\nimport time\ntime.sleep(1)\nreply('done')\n```"
 
 
 class Report(NamedTuple):
-    """What a user says at its end. See `soak_user`."""
+    """A user's report at its end. See `soak_user`."""
 
     steps: int
     told: list[str]
@@ -68,7 +69,7 @@ class Report(NamedTuple):
 
 
 class Users:
-    """Processes that work on the platform; where one was killed another follows."""
+    """Processes that work on the platform; one that was killed is replaced."""
 
     def __init__(self, platform: StandingPlatform, seconds: float) -> None:
         self._platform = platform
@@ -83,7 +84,7 @@ class Users:
         self._working[place] = self._start()
 
     def reports(self) -> list[Report]:
-        """Of those that were not killed, at their end."""
+        """Reports of those that were not killed, at their end."""
         return [self._report(user) for user in self._working]
 
     def _start(self) -> subprocess.Popen[str]:
@@ -125,14 +126,14 @@ class Teams:
             try:
                 team.delete()
                 return
-            except UnavailableError:  # nobody is there for the moment
+            except UnavailableError:  # no server for the moment
                 await asyncio.sleep(0.3)
             except CenoteError:
-                return  # it never came to be there
+                return  # it was never created
 
 
 class Shots:
-    """What is killed, one at a time."""
+    """Kills processes, one at a time."""
 
     def __init__(self, platform: StandingPlatform, users: Users, chance: random.Random) -> None:
         self._platform, self._users, self._chance = platform, users, chance
@@ -144,7 +145,7 @@ class Shots:
         return self._chance.uniform(*BETWEEN)
 
     def fire(self, users: bool) -> None:
-        """users: whether they may be killed, too."""
+        """users: whether users may be killed, too."""
         kind = self._first.pop() if self._first else self._chance.choice([*MOST, *["client"] * 3 * users])
         self.fired.append(kind)
         shot: Callable[[], None] = getattr(self, f"_{kind}")
@@ -178,11 +179,11 @@ class Shots:
         kill(keeper)
 
     def _jail(self) -> None:
-        """Its first process, or that of its cells."""
+        """The jail's first process, or the process of its cells."""
         self._some([pid for pid in self._platform.marked() if in_jail(pid) in (1, 2)])
 
     def _some(self, pids: list[int]) -> None:
-        with suppress(ProcessLookupError):  # it has ended just now
+        with suppress(ProcessLookupError):  # it has just ended
             kill(*pids and [self._chance.choice(pids)])
 
 
@@ -204,7 +205,7 @@ def soak(platform: StandingPlatform, seconds: float) -> None:
 
 
 def warm_up(platform: StandingPlatform) -> None:
-    """What the first users leave for the next is there before, and what they had is gone."""
+    """Creates what the first users leave for the next ones, and releases the rest."""
     users, teams = Users(platform, WARM_SECONDS), Teams(platform, 0.0)
     users.reports()
     teams.thread.join(HANGS)
@@ -212,7 +213,7 @@ def warm_up(platform: StandingPlatform) -> None:
 
 
 def fire(shots: Shots, accounts: Accounts, seconds: float) -> None:
-    """Users are killed in the first third only: it takes half a minute until nobody waits for them any more."""
+    """Users are killed in the first third only: it takes half a minute until no process waits for them any more."""
     began, pause = time.monotonic(), threading.Event()
     while (passed := time.monotonic() - began) < seconds:
         pause.wait(shots.pause())
@@ -222,7 +223,7 @@ def fire(shots: Shots, accounts: Accounts, seconds: float) -> None:
 
 
 def settled(accounts: Accounts, before: Levels) -> Levels:
-    """The level as it was, or what it is when there was time enough."""
+    """The levels when they are as before, or at the latest when the time is over."""
     deadline = time.monotonic() + LEASES
     while risen(before, now := accounts.count()) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -232,12 +233,12 @@ def settled(accounts: Accounts, before: Levels) -> Levels:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_minute_under_fire(platform: StandingPlatform) -> None:
-    """Each step that was acknowledged is there, or its loss is told; and then the platform is as it was."""
+    """Each acknowledged step is present, or its loss is reported; afterwards the platform is as before."""
     soak(platform, SECONDS)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LONG_SECONDS + 600)
 def test_half_an_hour_under_fire(platform: StandingPlatform) -> None:
-    """The same for longer: what is lost one in a thousand times is seen, and what grows slowly."""
+    """The same for longer: it shows losses that happen once in a thousand times, and slow growth."""
     soak(platform, LONG_SECONDS)

@@ -1,4 +1,4 @@
-"""Values from disk in jails: mapped as those from memory are, and no way for a hostile jail to change them."""
+"""Values from disk in jails: mapped like those from memory, and a hostile jail cannot change them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tap(cls, message, descriptors):
     return real(cls, message, descriptors)
 Content.delivered = classmethod(tap)
 """
-"""The cell owns its process: what that is given for a moment it can keep."""
+"""The cell owns its process: it can retain a descriptor that it is given for a moment."""
 
 ATTACK = """
 import mmap
@@ -52,7 +52,9 @@ set(done) - {"fchmod"}
 def world(tmp_path: Path) -> Iterator[World]:
     ensure_store(tmp_path / "keeper")
     keeper = DescriptorStoreClient(tmp_path / "keeper")
-    world = World(ServerTimeouts(), NodeReferences(keeper, "n1", 0))  # without room: all of it goes to disk
+    world = World(
+        ServerTimeouts(), NodeReferences(keeper, "n1", 0)
+    )  # no space in memory: all of it goes to disk
     yield world
     world.close()
     keeper.shut_down()
@@ -70,7 +72,7 @@ def inject(line: Line, name: str, reference: str) -> None:
 
 @pytest.mark.slow
 def test_a_value_from_disk_is_the_users_own(world: World) -> None:
-    """Writable, and what one writes nobody else sees: neither another jail nor whoever maps it next."""
+    """Writable, and writes are private: neither another jail nor a later mapping sees them."""
     maker, user = (world.line(world.runtime(preload=("numpy",), snapshots="none")) for _ in range(2))
     assert maker.run("import numpy; data = numpy.arange(200_000)").success
     reference = shared(maker, "data")
@@ -83,7 +85,7 @@ def test_a_value_from_disk_is_the_users_own(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_jail_cannot_change_what_others_map(world: World) -> None:
-    """Technique: keep the descriptor and write by it, or open it again through `/proc`, where seals are none."""
+    """Technique: retain the descriptor and write through it, or reopen it through `/proc`, which bypasses seals."""
     good, evil = world.line(world.runtime(snapshots="none")), world.line(world.runtime(snapshots="none"))
     assert good.run("data = b'good' * 50_000").success
     reference = shared(good, "data")

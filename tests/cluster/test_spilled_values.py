@@ -1,4 +1,4 @@
-"""Shared values for which memory has no room: on disk, the same, and gone when nobody needs them."""
+"""Shared values that do not fit in memory: on disk, unchanged, and removed with their last holder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INFO = VariableInfo(name="a", type="bytes", size=24, description="some")
 HOME = ReferenceOrigin(tenant="t1", runtime="rt_1", step=4)
 BIG = 300_000
 ROOM = 1_000_000
-"""For three of them."""
+"""Space for three of them."""
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def put(store: NodeReferences, letter: str, size: int = BIG) -> str:
 
 
 def read(store: NodeReferences, reference: str) -> set[bytes]:
-    """The letters that a value is made of."""
+    """The letters that a value consists of."""
     content = store.content(reference, "t1")
     try:
         (part,) = content.unpack()
@@ -75,7 +75,7 @@ def on_disk(keeper: DescriptorStoreClient) -> set[str]:
 
 
 def inject(keeper: DescriptorStoreClient, store: NodeReferences, reference: str) -> None:
-    """As a runtime's host keeps what was injected into it."""
+    """Holds it as a runtime's host does for an injected value."""
     record, descriptors, content = to_record(injection_of(store, reference))
     keeper.put("runtime/rt_1/injection/1", record, descriptors)
     content.close()
@@ -88,7 +88,7 @@ def injection_of(store: NodeReferences, reference: str) -> Injection:
 def test_what_was_not_used_for_longest_goes_to_disk(
     keeper: DescriptorStoreClient, store: NodeReferences
 ) -> None:
-    """And is the same there: who looks at it, and what is said of it, tells no difference."""
+    """The value is unchanged there: neither its content nor its description shows the difference."""
     first, second, third = put(store, "a"), put(store, "b"), put(store, "c")
     told = store.describe(second, "t1")
     read(store, first)
@@ -103,7 +103,7 @@ def test_what_was_not_used_for_longest_goes_to_disk(
 
 
 def test_what_a_runtime_has_stays_in_memory(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
-    """Where all are in use the newcomer goes to disk."""
+    """Where all are in use the new value goes to disk."""
     first, second, third = (put(store, letter) for letter in "abc")
     inject(keeper, store, first)
     fourth = put(store, "d")
@@ -115,7 +115,7 @@ def test_what_a_runtime_has_stays_in_memory(keeper: DescriptorStoreClient, store
 
 
 def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: NodeReferences) -> None:
-    """It has no seals; it comes from the keeper, which is trusted."""
+    """It has no seals; it comes from the descriptor store, which is trusted."""
     references = [put(store, letter) for letter in "abcd"]
     record, descriptors, content = to_record(injection_of(store, references[0]))
     found = from_record(record, [os.dup(descriptor) for descriptor in descriptors], 1)
@@ -126,7 +126,7 @@ def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: NodeReferen
 
 
 def test_nobody_can_write_what_is_on_disk(store: NodeReferences) -> None:
-    """By its descriptor; and what a user writes into its own map stays its own."""
+    """By its descriptor; and writes to a user's own map stay private."""
     reference, *_ = [put(store, letter) for letter in "abcd"]
     content = store.content(reference, "t1")
     assert content.memory is not None
@@ -143,9 +143,9 @@ def test_nobody_can_write_what_is_on_disk(store: NodeReferences) -> None:
 
 
 def test_nothing_is_left_of_what_was_on_disk(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
-    """No descriptor in the keeper, and with that no block of the disk, and no name in its folder."""
+    """No descriptor in the descriptor store, and so no block on the disk, and no name in its folder."""
     names = set(os.listdir(keeper.folder))
-    assert [] == keeper.keys()  # over the line that all of this uses
+    assert [] == keeper.keys()  # over the connection that all of this uses
     before = open_files(keeper)
     for _ in range(5):
         references = [put(store, letter) for letter in "abcdefg"]
@@ -164,7 +164,7 @@ def open_files(keeper: DescriptorStoreClient) -> int:
 def test_a_full_disk_is_told_and_nothing_is_lost(
     keeper: DescriptorStoreClient, store: NodeReferences
 ) -> None:
-    """What was to make room is in memory still, and what could not be kept holds no lease."""
+    """The value to be moved is still in memory, and the value that could not be stored has no lease."""
     references = [put(store, letter) for letter in "abc"]
     content = Content.pack([b"d" * BIG])
     with (
@@ -180,7 +180,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Writes beyond it fail as those to a full disk do (EFBIG in place of ENOSPC)."""
+    """Writes beyond it fail like those to a full disk (EFBIG instead of ENOSPC)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -190,7 +190,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_disk_that_is_memory_is_none() -> None:
-    """Nothing would be gained there: then the bound on memory is the bound."""
+    """It would gain nothing: then the limit on memory is the limit."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, keeping(Path(folder) / "keeper") as keeper:
         store = NodeReferences(keeper, "n1", ROOM)
         for letter in "abc":
@@ -200,7 +200,7 @@ def test_a_disk_that_is_memory_is_none() -> None:
 
 
 def test_quotas_count_what_is_on_disk(keeper: DescriptorStoreClient, tmp_path: Path) -> None:
-    """A tenant has what it has, wherever it is."""
+    """A tenant's values count, wherever they are."""
     quotas = MachineQuotas(tmp_path / "quotas")
     store = NodeReferences(keeper, "n1", ROOM, quotas=quotas)
     quotas.limit({"t1": {SharedQuota.STORED: 5 * BIG}})
@@ -213,7 +213,7 @@ def test_quotas_count_what_is_on_disk(keeper: DescriptorStoreClient, tmp_path: P
 
 
 def test_many_share_at_once(keeper: DescriptorStoreClient) -> None:
-    """Memory never has more than its room, and everybody reads what it has put."""
+    """Memory never exceeds its limit, and each client reads the value that it put."""
     wrong: list[object] = []
 
     def work(letter: str) -> None:
@@ -221,7 +221,7 @@ def test_many_share_at_once(keeper: DescriptorStoreClient) -> None:
         for _ in range(5):
             reference = put(store, letter)
             wrong.extend(read(store, reference) - {letter.encode()})
-            # None comes back: what is in both lists was there all at once, which one list alone does not say.
+            # None comes back: what is in both lists was there at one moment, which one list alone does not show.
             together = {*keeper.keys("value/")} & {*keeper.keys("value/")}
             if sum(int(key.split("_")[-2], 16) for key in together) > ROOM:
                 wrong.append("too much in memory")

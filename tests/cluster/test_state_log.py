@@ -1,4 +1,4 @@
-"""What a log says of work that fails again and again."""
+"""What a log contains of work that fails again and again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_state_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever numbers and ids its errors have; another error is another state, and so is that all is well."""
+    """Whatever numbers and ids its errors have; another error is another state, and so is a recovery."""
     state = StateLog(logging.getLogger("cenote.test"), "nothing could be swept")
     state.worked()
     assert [] == lines(caplog)
@@ -34,7 +34,7 @@ def test_a_state_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_was_not_expected_has_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Once as well."""
+    """It is logged once as well."""
     state = StateLog(logging.getLogger("cenote.test"), "nothing could be swept")
     for _ in range(3):
         state.failed(ValueError(), expected=False)
@@ -55,7 +55,7 @@ class Rounds:
 
 
 def test_a_cluster_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """However often its processes are asked for."""
+    """However often its processes are requested."""
 
     def away() -> dict[str, object]:
         raise ConnectionError("Ray's head is away")

@@ -1,4 +1,4 @@
-"""What a platform on a cluster of its own survives: each of its processes is killed, with a cell under way."""
+"""What a platform with its own cluster survives: each of its processes is killed while a cell runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runtime(platform: StandingPlatform) -> Iterator[PythonRuntime]:
 def test_a_cell_goes_on_when_its_supervisor_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
-    """All processes that serve runtimes die: the jail runs on, and another takes it over."""
+    """All runtime processes die: the jail runs on, and another process takes it over."""
     running = Running(runtime)
     kill(*platform.processes("ray::RuntimeActor"))
     check_whole(running)
@@ -40,7 +40,7 @@ def test_a_cell_goes_on_when_its_supervisor_is_killed(
 
 @pytest.mark.long
 def test_a_cell_goes_on_when_its_supervisor_hangs(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """It is taken for dead: nobody waits for ever, neither for what it serves nor for a list of all runtimes."""
+    """It counts as dead: no call hangs, neither to its runtimes nor for a list of all runtimes."""
     running = Running(runtime)
     hanging = platform.processes("ray::RuntimeActor")
     for each in hanging:
@@ -53,8 +53,9 @@ def test_a_cell_goes_on_when_its_supervisor_hangs(platform: StandingPlatform, ru
 
 @pytest.mark.long
 def test_all_goes_on_when_the_agent_hangs(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """Whoever has a runtime takes no notice. Whoever asks for one, or after all, is told soon what is so, or waits
-    until the agent was replaced; nobody for ever."""
+    """Clients of existing runtimes are not affected. Requests for new runtimes, or for all, soon get an answer, or
+    wait until the agent was replaced; none waits for ever.
+    """
     running = Running(runtime)
     (agent,) = platform.processes("ray::NodeAgent")
     os.kill(agent, signal.SIGSTOP)
@@ -84,7 +85,7 @@ def test_all_goes_on_when_the_agent_hangs(platform: StandingPlatform, runtime: P
 
 @pytest.mark.long
 def test_jails_are_started_when_the_nursery_hangs(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """It is replaced; what it has started goes on meanwhile."""
+    """It is replaced; jails that it has started continue meanwhile."""
     (nursery,) = platform.processes("ray::NurseryActor")
     os.kill(nursery, signal.SIGSTOP)
     assert "13" == runtime.execute("before").value
@@ -95,7 +96,7 @@ def test_jails_are_started_when_the_nursery_hangs(platform: StandingPlatform, ru
 
 @pytest.mark.slow
 def test_a_cell_goes_on_when_the_agent_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """Whoever serves the runtime does not need it meanwhile; further runtimes wait until it is back."""
+    """The process that serves the runtime does not need it meanwhile; new runtimes wait until it is back."""
     running = Running(runtime)
     kill(*platform.processes("ray::NodeAgent"))
     with PythonRuntime(address=platform.address, token=platform.token) as other:
@@ -107,7 +108,7 @@ def test_a_cell_goes_on_when_the_agent_is_killed(platform: StandingPlatform, run
 def test_a_cell_goes_on_when_agent_and_supervisors_are_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
-    """At once: the agent that comes finds what the keeper holds."""
+    """Both at once: the next agent finds what is in the descriptor store."""
     running = Running(runtime)
     kill(*platform.processes("ray::NodeAgent"), *platform.processes("ray::RuntimeActor"))
     check_whole(running)
@@ -115,7 +116,7 @@ def test_a_cell_goes_on_when_agent_and_supervisors_are_killed(
 
 @pytest.mark.slow
 def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """Supervisors start another and fill it, so a supervisor may die after that."""
+    """Supervisors start another one and fill it, so a supervisor may die after that."""
     running = Running(runtime)
     kill(platform.keeper)
     until(lambda: any(key.endswith("/assignment") for key in platform.kept("runtime/")))
@@ -127,7 +128,7 @@ def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, ru
 def test_a_cell_goes_on_when_the_gateway_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
-    """Clients have lines of their own. The next gateway comes by itself, and finds cluster and runtimes again."""
+    """Clients have direct connections. The next gateway starts by itself, and finds cluster and runtimes again."""
     with PythonRuntime(address=platform.address, token=platform.token, name="kept") as named:
         assert named.execute("x = 6").success
         running = Running(runtime)
@@ -142,7 +143,8 @@ def test_a_cell_goes_on_when_the_gateway_is_killed(
 @pytest.mark.slow
 def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
     """Without its raylet nothing of Ray works. The platform comes back with another cluster, on the same machine,
-    and finds its jails there."""
+    and finds its jails there.
+    """
     platform.command("runtime", "create", "lasting")
     platform.command("runtime", "exec", "lasting", "-c", "before = 13")
     former, gateway = platform.cluster, platform.gateway
@@ -156,8 +158,9 @@ def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
 
 @pytest.mark.slow
 def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None:
-    """Killed together with the keeper, its supervisor leaves nothing to a successor: that is said, soon, and with the
-    reason; another of that name can be made."""
+    """Killed together with the descriptor store, its supervisor leaves nothing to a successor: that is reported,
+    soon, with the reason; another runtime of that name can be created.
+    """
     here = cenote.connect(platform.address, platform.token)
     with here.runtime("unlucky") as runtime:
         assert runtime.execute("before = 13").success
@@ -177,7 +180,7 @@ DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
 def test_a_cell_that_kills_its_process(runtime: PythonRuntime) -> None:
-    """The state is what it was before the cell."""
+    """The state is as before the cell."""
     assert runtime.execute("x = 1").success
     result = runtime.execute(DIE)
     assert (False, "rolled_back") == (result.success, result.state)
@@ -185,7 +188,7 @@ def test_a_cell_that_kills_its_process(runtime: PythonRuntime) -> None:
 
 
 def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform) -> None:
-    """Without snapshots the state is lost, is said to be, and the next call works."""
+    """Without snapshots the state is lost, the result says so, and the next call works."""
     forgetful = SandboxPolicy(snapshots="none")
     with PythonRuntime(sandbox=forgetful, address=platform.address, token=platform.token) as runtime:
         result = runtime.execute(DIE)
@@ -197,7 +200,7 @@ def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform) -> None:
 def test_a_cell_goes_on_when_the_nursery_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
-    """Jails outlive the process that started them; the next one is started by another."""
+    """Jails outlive the process that started them; another one starts the next jail."""
     running = Running(runtime)
     kill(*platform.processes("ray::NurseryActor"))
     check_whole(running)
@@ -207,7 +210,7 @@ def test_a_cell_goes_on_when_the_nursery_is_killed(
 
 @pytest.mark.slow
 def test_nothing_is_left_of_runtimes(platform: StandingPlatform) -> None:
-    """Once they are closed the keeper holds nothing of them, and who served them no more descriptors than before."""
+    """After they are closed the descriptor store has nothing of them, and their host no additional descriptors."""
     until(lambda: not platform.kept("runtime/"))
     use(platform, 3)
     actors = platform.processes("ray::RuntimeActor")
@@ -226,7 +229,7 @@ def use(platform: StandingPlatform, times: int) -> None:
 
 @pytest.mark.slow
 def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:
-    """Shared in one runtime, which is deleted; there for another, behind another process."""
+    """Shared in one runtime, which is deleted; available to another one, on another process."""
     with PythonRuntime(address=platform.address, token=platform.token) as maker:
         maker.execute("data = list(range(100_000))")
         reference = maker.share("data")
@@ -238,8 +241,9 @@ def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:
 
 @pytest.mark.slow
 def test_a_handle_outlives_the_supervisor(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """What a jail has of another's values: the successor knows it under the same number, and lets go of it in the
-    end."""
+    """A jail's handle to another runtime's value: the successor knows it under the same number, and releases it in
+    the end.
+    """
     with PythonRuntime(address=platform.address, token=platform.token) as other:
         other.execute("data, again = list(range(100_000)), None")
         runtime.inject(Variable("sub", CaveAgent(ScriptedModel([]), other)))

@@ -1,4 +1,4 @@
-"""A team on a cluster of its own: the actor that works on it is killed, with a cell under way."""
+"""A team on its own cluster: the actor that works on it is killed while a cell runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print('begun', flush=True)
 for _ in range(400): time.sleep(0.01)
 print(runs)
 """
-"""Takes four seconds, and longer on a machine that is busy or stood still: something is killed meanwhile."""
+"""Takes four seconds, and longer on a busy or paused machine: a process is killed meanwhile."""
 
 
 def code(text: str) -> str:
@@ -35,7 +35,7 @@ def code(text: str) -> str:
 
 @pytest.mark.slow
 async def test_killed_while_a_cell_runs(platform: StandingPlatform) -> None:
-    """Ray starts the actor again; the lead's cell has waited for its sub-agent all along, whose cell ran once."""
+    """Ray restarts the actor; the lead's cell has waited for its sub-agent all along, whose cell ran once."""
     here = cenote.connect(platform.address, platform.token)
     team = here.team("pipeline", sandbox=BARE)
     lead = [code("answer = await worker.run('work')\nreply(answer.content)")]
@@ -60,8 +60,9 @@ async def test_killed_while_a_cell_runs(platform: StandingPlatform) -> None:
 
 @pytest.mark.slow
 async def test_a_team_that_is_deleted_over_its_work(platform: StandingPlatform) -> None:
-    """Killed and not wanted any more, its loop has left its agents' runtimes. They go with the team, as its token
-    does, and not with their leases of a quarter of an hour."""
+    """The loop was killed and is not restarted, so its agents' runtimes are left. They go with the team, as its token
+    does, and not with their leases of a quarter of an hour.
+    """
     here = cenote.connect(platform.address, platform.token)
     team = here.team("unwanted", sandbox=BARE)
     team.add("boss", model=ModelSpec(script=[code(SLOW), code("reply(runs)")]))
@@ -72,7 +73,7 @@ async def test_a_team_that_is_deleted_over_its_work(platform: StandingPlatform) 
     team.delete()
     assert [] == [runtime.name for runtime in here.runtimes() if runtime.name.endswith("boss")]
     assert tokens - 1 == rows(platform, "tokens")
-    until(lambda: not platform.processes("ray::OrchestratorActor"))  # else the next test finds it
+    until(lambda: not platform.processes("ray::OrchestratorActor"))  # otherwise the next test finds it
 
 
 def rows(platform: StandingPlatform, table: str) -> int:
@@ -82,7 +83,7 @@ def rows(platform: StandingPlatform, table: str) -> int:
 
 @pytest.mark.slow
 async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:
-    """The actor works on without it, and is found again."""
+    """The actor continues without it, and is found again."""
     team = cenote.connect(platform.address, platform.token).team("alone", sandbox=BARE)
     team.add("boss", model=ModelSpec(script=[code(SLOW), code("reply(f'ran {runs} times')")]))
     number = await team.start("Work")
@@ -95,4 +96,4 @@ async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:
     run = await asyncio.wait_for(team.wait(number), 90)
     assert ("ran 1 times", 1) == (run.answer, team.status().starts)
     team.delete()
-    until(lambda: not platform.processes("ray::OrchestratorActor"))  # else the next test finds it
+    until(lambda: not platform.processes("ray::OrchestratorActor"))  # otherwise the next test finds it

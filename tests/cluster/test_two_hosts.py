@@ -1,4 +1,4 @@
-"""The gateway on one host and the cluster on another: what has to pass between them, and that the guide says so."""
+"""The gateway on one host and the cluster on another: the connections between them, and that the guide lists them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLIENT_PORT = 10001
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A network namespace with one address and no way but to the other one."""
+    """A network namespace with one address and a route only to the other one."""
 
     name: str
     address: str
@@ -49,7 +49,7 @@ class Host:
         subprocess.run(["ip", "netns", "del", self.name], check=True)
 
     def ports_used_by(self, other: Host) -> set[int]:
-        """Those of this host that the other has connections to now."""
+        """Ports of this host to which the other one is connected now."""
         shown = subprocess.run(
             [*self.prefix, "ss", "-Htn", "state", "established"], capture_output=True, text=True, check=True
         )
@@ -58,7 +58,7 @@ class Host:
 
 
 def hosts(opened: ExitStack) -> tuple[Host, Host]:
-    """Two of them with a wire between."""
+    """Two hosts, connected by a wire."""
     pair = tuple(
         Host(name=f"cenote-{os.getpid()}-{number}", address=f"10.99.7.{number}") for number in (1, 2)
     )
@@ -85,7 +85,7 @@ context.set_alpn_protocols(["h2"])
 with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as line, context.wrap_socket(line) as secured:
     print(secured.version(), secured.recv(9))
 """
-"""As whoever has no certificate. By TLS 1.3 a server sees that behind the handshake: it hangs up, and else greets."""
+"""Without a certificate. With TLS 1.3 a server sees that after the handshake: it hangs up, and otherwise greets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Apart:
     platform: StandingPlatform
 
     def knock(self, port: int) -> str:
-        """What is said to a stranger on the gateway's host who comes to a port of the machine."""
+        """The answer of a port of the machine to a client on the gateway's host without a certificate."""
         line = [*self.gateway.prefix, sys.executable, "-c", KNOCK, self.node.address, str(port)]
         return subprocess.run(line, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
@@ -116,14 +116,15 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
 
 
 def opened_in_the_guide() -> list[range]:
-    """What the guide says that a gateway reaches on the machines of a cluster."""
+    """The ports that, according to the guide, a gateway reaches on the machines of a cluster."""
     rows = re.findall(r"^\| gateway \| [^|]+ \| (\d+)(?:-(\d+))? \|", GUIDE.read_text(), re.MULTILINE)
     return [range(int(first), int(last or first) + 1) for first, last in rows]
 
 
 def test_the_guide_names_all_ports_between_gateway_and_machines(apart: Apart) -> None:
-    """A runtime is made, used and shown; what the two hosts said to each other went to ports that the guide names,
-    and the machine never called the gateway. Runtimes are served to components of the platform alone."""
+    """A runtime is created, used and described; all connections between the hosts went to ports that the guide names,
+    and the machine never called the gateway. Runtimes are served to components of the platform only.
+    """
     where = ("--address", apart.platform.address)
     apart.platform.command("runtime", "create", *where, "far")
     assert "42\n" == apart.platform.command("runtime", "exec", *where, "far", "-c", "print(6 * 7)").stdout

@@ -1,6 +1,6 @@
-"""A platform on a Ray cluster that is not its own: values and teams over its machines, and one that is killed.
+"""A platform on a Ray cluster that is not its own: values and teams across its machines, and one that is killed.
 
-With TLS on all lines, as between machines that are not one in truth.
+With TLS on all connections, as between real machines.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from cenote_worker.node.machine import Carrier, node_of
 from cenote_worker.node.ray.value_copies import PIECE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-"""The first test waits for all processes of a cluster to come up."""
+"""The first test waits for all processes of a cluster to start."""
 
 SMALL = SandboxPolicy(preload=("numpy",), memory="512MiB", snapshots="none", tracking=False)
 
 LOSS_SECONDS = 120.0
-"""Within which a lost machine is told of, however busy this one is: Ray takes ten to thirty to be sure."""
+"""Within which a lost machine is reported, however busy this one is: Ray takes ten to thirty to detect it."""
 
 MAKE = "import numpy as np\ndata = np.arange(2_000_000)"
 SUM = "1999999000000"
 
 
 class Machines:
-    """Two machines of a cluster and a platform that has joined it: the second came when the platform was there."""
+    """Two machines of a cluster and a platform that has joined it: the second one joined after the platform."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         self._opened = opened
@@ -71,11 +71,12 @@ class Machines:
         return machine
 
     def _end(self) -> None:
-        """Whatever the tests have shown; before the cluster ends, which would take the platform by surprise."""
+        """Cleans up, whether the tests failed or not; before the cluster ends, which the platform would see as a
+        failure."""
         self.platform.command("down")
 
     def again(self) -> None:
-        """Starts Ray again on the second machine."""
+        """Restarts Ray on the second machine."""
         self.second = self._machine(self.head.address)
 
     @property
@@ -83,7 +84,7 @@ class Machines:
         return cenote.connect(self.platform.address, self.platform.token)
 
     def empty(self) -> bool:
-        """Whether no machine has a runtime. All are deleted, also what was being made when it was last asked."""
+        """Whether no machine has a runtime. Deletes all, also one that was being created at the last call."""
         for info in self.here.runtimes():
             with suppress(UnknownRuntimeError):
                 self.here.delete(info.id)
@@ -98,14 +99,14 @@ class Machines:
         return root
 
     def folder(self, machine: RayMachine) -> Path:
-        """Of the node that the machine's raylet carries."""
+        """The folder of the node that belongs to the machine's raylet."""
         raylet = machine.raylet()
         carriers = {folder: Carrier.read(folder) for folder in self.root.glob("node-*")}
         (found,) = [folder for folder, by in carriers.items() if by is not None and by.pid == raylet]
         return found
 
     def runtime(self, machine: RayMachine, name: str) -> PythonRuntime:
-        """A named runtime on that machine: another try is placed elsewhere, since this one is there already."""
+        """A named runtime on that machine: the next try is placed elsewhere, because this one still exists."""
         node = node_of(self.folder(machine))
         for attempt in range(8):
             runtime = self.here.runtime(f"{name}-{attempt}", sandbox=SMALL)
@@ -116,8 +117,9 @@ class Machines:
 
 @pytest.fixture(autouse=True)
 def tidy(machines: Machines) -> Iterator[None]:
-    """Each test begins without runtimes. What a machine brings back that its client could not end has a lease of a
-    minute, and nobody waits for longer than that at once."""
+    """Each test begins without runtimes. What a returning machine brings back and its client could not end has a
+    lease of a minute, and no caller waits for longer than that.
+    """
     yield
     with suppress(AssertionError):
         until(machines.empty)
@@ -126,7 +128,7 @@ def tidy(machines: Machines) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """In the end `cenote down` takes along all that the platform had there, and leaves the cluster as it was."""
+    """In the end `cenote down` removes all that the platform had there, and leaves the cluster as it was."""
     with ExitStack() as opened:
         machines = Machines(tmp_path_factory.mktemp("two"), opened)
         yield machines
@@ -139,7 +141,7 @@ OURS = ("ray::NodeAgent", "ray::RuntimeActor", "ray::NurseryActor")
 
 
 def check_nothing_is_left(machines: Machines, root: Path) -> None:
-    """Of the platform; the cluster goes on."""
+    """Of the platform; the cluster continues."""
     both = machines.head, machines.second
     until(lambda: not [pid for machine in both for kind in OURS for pid in machine.processes(kind)])
     assert 2 == len({machine.raylet() for machine in both})
@@ -151,7 +153,7 @@ def values(folder: Path) -> list[str]:
 
 
 def leases(folder: Path, holder: str) -> list[str]:
-    """Those of holders that are called so."""
+    """Leases of holders with this prefix."""
     return [key for key in kept(folder, "lease/") if holder in key]
 
 
@@ -164,7 +166,7 @@ def kept(folder: Path, prefix: str) -> list[str]:
 
 
 def test_a_machine_that_joins_later_gets_its_part(machines: Machines) -> None:
-    """Runtimes go where fewest are."""
+    """New runtimes go to the machine with the fewest."""
     with ExitStack() as opened:
         for number in range(4):
             runtime = PythonRuntime(
@@ -177,7 +179,7 @@ def test_a_machine_that_joins_later_gets_its_part(machines: Machines) -> None:
 
 
 def test_a_value_crosses_once(machines: Machines) -> None:
-    """Two consumers ask for it at once; a third one gets it while where it was made hangs."""
+    """Two consumers ask for it at the same time; a third one gets it while its origin hangs."""
     maker = machines.runtime(machines.head, "maker")
     users = [machines.runtime(machines.second, f"user{number}") for number in range(3)]
     assert maker.execute(MAKE).success
@@ -202,7 +204,7 @@ def test_a_value_crosses_once(machines: Machines) -> None:
 
 
 def test_a_large_value_crosses_in_pieces(machines: Machines) -> None:
-    """It is whole there, the rest of a piece included; and where it was made nothing is held for that any more."""
+    """It arrives whole, including the partial last piece; its origin holds nothing for it any more."""
     maker, user = machines.runtime(machines.head, "maker"), machines.runtime(machines.second, "user")
     items = (2 * PIECE + 1_000_000) // 8
     assert maker.execute(f"import numpy as np\ndata = np.arange({items})").success
@@ -224,7 +226,7 @@ def code(text: str) -> str:
 
 
 async def test_a_team_on_both_machines(machines: Machines) -> None:
-    """Members are where there is room; what one has made goes to the next by reference, from machine to machine."""
+    """Members are placed where there is space; a result is passed on by reference, from machine to machine."""
     team = machines.here.team("spread", sandbox=SandboxPolicy(preload=(), memory="256MiB"))
     team.add("lead", model=ModelSpec(script=[code(LEAD)]), lead=True)
     team.add("one", model=ModelSpec(script=[code("team.put('rows', list(range(100_000)))\nreply('made')")]))
@@ -235,7 +237,7 @@ async def test_a_team_on_both_machines(machines: Machines) -> None:
 
 
 def test_an_agent_that_comes_back_knows_its_jails(machines: Machines) -> None:
-    """The agent of a machine and all that serves its runtimes are killed, under a cell."""
+    """The agent of a machine and all its runtime processes are killed while a cell runs."""
     runtime = machines.runtime(machines.second, "kept")
     assert runtime.execute("before = 13").success
     running = Running(runtime)
@@ -244,7 +246,7 @@ def test_an_agent_that_comes_back_knows_its_jails(machines: Machines) -> None:
 
 
 class Lossy:
-    """Before a machine is killed: runtimes on both, a value that only the one has, and one that both have."""
+    """Before a machine is killed: runtimes on both, a value that only one has, and one that both have."""
 
     def __init__(self, machines: Machines) -> None:
         self.there = machines.runtime(machines.second, "there")
@@ -255,8 +257,9 @@ class Lossy:
 
 
 def test_a_machine_that_is_killed(machines: Machines) -> None:
-    """What it had is said to be lost, to whoever waits and whoever comes; the rest goes on. Started again in time it
-    brings back what had a name, cells and values included, but for what was deleted meanwhile."""
+    """Its runtimes are reported as lost to waiting and to new clients; the rest continues. If restarted in time it
+    brings back named runtimes, cells and values included, except those deleted meanwhile.
+    """
     lossy = Lossy(machines)
     doomed = machines.here.find(machines.runtime(machines.second, "doomed").name)
     keeper = DescriptorStoreClient(machines.folder(machines.second))
@@ -282,7 +285,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
 
 
 def check_creation(machines: Machines) -> None:
-    """One that went to the machine in the moment of its end may be refused or lost; the next one is not."""
+    """A creation that went to the machine as it died may be refused or lost; the next one is not."""
     until = time.monotonic() + LOSS_SECONDS
     while True:
         where = {"address": machines.platform.address, "token": machines.platform.token}
@@ -308,7 +311,7 @@ def check_loss(machines: Machines, lossy: Lossy, name: str) -> None:
 
 @pytest.mark.long
 def test_down_in_place_of_a_gateway_that_was_killed(machines: Machines) -> None:
-    """And of whoever would start it again: the command joins the cluster itself."""
+    """And of its watcher: the command joins the cluster itself."""
     machines.here.runtime("last", sandbox=SMALL).close()
     root = machines.root
     kill(machines.platform.watcher, machines.platform.gateway)

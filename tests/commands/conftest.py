@@ -1,4 +1,4 @@
-"""Runs the `cenote` command as a user does: in a process of its own, or else in the test's."""
+"""Runs the `cenote` command as a user does, in a separate process or in the test's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cenote_command() -> list[str]:
 
 @pytest.fixture
 def cenote(tmp_path: Path, cenote_command: list[str]) -> Callable[..., Finished]:
-    """`cenote("exec", "-c", "1")` runs it in an empty folder and gives what `subprocess.run` gives."""
+    """`cenote("exec", "-c", "1")` runs it in an empty folder and returns what `subprocess.run` returns."""
 
     def run(*arguments: str, text: str = "", **environment: str) -> Finished:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("CENOTE_")}
@@ -54,7 +54,7 @@ def cenote(tmp_path: Path, cenote_command: list[str]) -> Callable[..., Finished]
 def cenote_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Finished]:
-    """The same in this process, which has imported it all once: with LiteLLM, a new one takes seconds for that."""
+    """The same in this process, which has imported everything once: with LiteLLM a new one takes seconds for that."""
 
     def run(*arguments: str, **environment: str) -> Finished:
         with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""The command line as a whole: what every command has in common."""
+"""The command line as a whole: behaviour common to all commands."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote_he
     ],
 )
 def test_why_a_command_ends_is_printable(arguments: list[str], cenote_here: Cenote) -> None:
-    """The line goes to a terminal, and a file's name or an argument may come from anywhere."""
+    """The line goes to a terminal, and a file's name or an argument may come from any source."""
     done = cenote_here(*arguments)
     assert 2 == done.returncode
     assert "\\x1b" in done.stderr
@@ -73,7 +73,7 @@ def test_why_a_command_ends_is_printable(arguments: list[str], cenote_here: Ceno
 def test_who_names_no_command_is_told_which_there_are(
     words: list[str], command: str, cenote_here: Cenote
 ) -> None:
-    """That they are missing was all that a first try heard."""
+    """Otherwise a first attempt would only report missing arguments."""
     told = cenote_here(*words)
     assert (2, "") == (told.returncode, told.stdout)
     assert f"\n    {command} " in told.stderr
@@ -82,14 +82,14 @@ def test_who_names_no_command_is_told_which_there_are(
 
 @pytest.mark.parametrize("command", [["up"], ["runtime", "ls"]], ids=" ".join)
 def test_what_a_command_does_not_know_is_told_with_its_usage(command: list[str], cenote_here: Cenote) -> None:
-    """Not with that of all commands, of which there is nothing to learn."""
+    """Not with the usage of all commands, which does not help."""
     told = cenote_here(*command, "--no-such-option").stderr
     assert told.startswith(f"usage: cenote {' '.join(command)} ")
     assert "unrecognized arguments: --no-such-option" in told
 
 
 def test_ctrl_c_while_commands_are_loaded_leaves_no_trace() -> None:
-    """That takes a good part of a second, in which users change their minds."""
+    """Loading takes a good part of a second, in which users may press Ctrl-C."""
     code = """
         import sys
         class Impatient:
@@ -128,7 +128,7 @@ def test_the_package_is_the_program_too() -> None:
     ],
 )
 def test_an_error_has_the_status_of_its_family(error: CenoteError, status: ExitStatus) -> None:
-    """What the caller may do decides the exit status."""
+    """The exit status follows from what the caller can do."""
     assert status == status_of(error)
 
 
@@ -159,7 +159,7 @@ def test_a_reader_that_goes_away_is_no_error(cenote_command: list[str]) -> None:
 def test_standard_streams_of_every_kind(
     cenote_command: list[str], redirection: str, status: int, stdout: str, stderr: str
 ) -> None:
-    """A narrow encoding, closed streams, a full disk: said in a line or silently escaped, never a trace."""
+    """A narrow encoding, closed streams, a full disk: a one-line error or a silent escape, never a traceback."""
     done = subprocess.run(
         ["bash", "-c", f'"$@" exec -c "print(\'\u00e9 \U0001f389\')" {redirection}', "bash", *cenote_command],
         capture_output=True,

@@ -28,7 +28,7 @@ def test_a_name_and_a_path() -> None:
 
 @pytest.mark.parametrize("text", ["sales.csv", "=x.csv", "x=", "x=program.exe", "x=none", "x=program.exe.gz"])
 def test_anything_else_is_refused(text: str) -> None:
-    """Without a name, a path and a known suffix, the message says what to write."""
+    """Without a name, a path and a known suffix, the message shows the correct form."""
     with pytest.raises(argparse.ArgumentTypeError, match=r"name=path|known are \.csv"):
         data_file(text)
 
@@ -44,7 +44,7 @@ def test_anything_else_is_refused(text: str) -> None:
     ],
 )
 def test_a_bad_name_is_blamed_on_the_name(text: str, problem: str, instead: str) -> None:
-    """The message has one that can be written instead."""
+    """The message suggests a valid name."""
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         data_file(text)
     assert str(caught.value).startswith(problem)
@@ -94,7 +94,7 @@ def agents() -> Iterator[PythonRuntime]:
 def test_text_of_any_kind_of_unicode_packed_or_not(
     file: str, tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime
 ) -> None:
-    """A mark says which; compression is known by the last ending."""
+    """A byte order mark decides; compression is known by the last suffix."""
     path = tmp_path / file
     path.write_bytes(FILES[file])
     agents.inject(load(data_file(f"data={path}"), scratch))
@@ -103,7 +103,7 @@ def test_text_of_any_kind_of_unicode_packed_or_not(
 
 
 def test_other_encodings_are_named(tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime) -> None:
-    """None is guessed: the error says what to add, and with it the file is read."""
+    """No encoding is guessed: the error says what to add, and with it the file is read."""
     path = tmp_path / "x.csv"
     path.write_bytes(CSV.encode("cp1252"))
     file = data_file(f"data={path}")
@@ -122,7 +122,7 @@ def test_other_encodings_are_named(tmp_path: Path, scratch: PythonRuntime, agent
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["raw", "content", "io", "pandas", "json", "stream"])
 def test_any_name_will_do(name: str, tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime) -> None:
-    """None of them is one that the reading uses itself."""
+    """No name collides with one that the reading code uses."""
     path = tmp_path / "x.json"
     path.write_text("[1]")
     agents.inject(load(data_file(f"{name}={path}"), scratch))
@@ -137,12 +137,12 @@ def test_any_name_will_do(name: str, tmp_path: Path, scratch: PythonRuntime, age
         ("x.csv.gz", b"text", "BadGzipFile"),
         ("x.json.gz", gzip.compress(b"{"), "JSONDecodeError"),
     ],
-    ids=["two files", "not packed", "half a value"],  # what is packed holds the time
+    ids=["two files", "not packed", "half a value"],  # compressed data contains the time
 )
 def test_what_is_packed_wrongly(
     file: str, content: bytes, reason: str, tmp_path: Path, scratch: PythonRuntime
 ) -> None:
-    """The message names the file and what is wrong with it."""
+    """The message names the file and the error."""
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UsageError, match=rf"cannot parse .*{file}: .*{reason}"):
         load(data_file(f"data={tmp_path / file}"), scratch)
@@ -173,7 +173,7 @@ def test_a_workbook(tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntim
 def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(
     tmp_path: Path, scratch: PythonRuntime
 ) -> None:
-    """The jail says what it lacks; the command says what to install."""
+    """The jail reports the missing library; the command says what to install."""
     (tmp_path / "x.csv").write_text(CSV)
     scratch.execute("import sys; kept, sys.modules['pandas'] = sys.modules['pandas'], None")
     try:
@@ -199,7 +199,7 @@ def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(
 def test_a_file_becomes_a_value_of_another_runtime(
     file: str, content: str, described: tuple[str, tuple[int, ...] | None], tmp_path: Path
 ) -> None:
-    """It is parsed in one jail and arrives in another, by reference."""
+    """It is parsed in one jail and passed to another, by reference."""
     path = tmp_path / file
     path.write_text(content)
     with PythonRuntime() as scratch:
@@ -231,7 +231,7 @@ def test_a_byte_order_mark_is_no_content(file: str, content: str, expected: str,
 
 
 def test_a_file_that_does_not_parse(tmp_path: Path) -> None:
-    """The message names the file and what the parser said."""
+    """The message names the file and the parser's error."""
     path = tmp_path / "x.json"
     path.write_text("{")
     with (

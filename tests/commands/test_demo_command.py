@@ -1,4 +1,4 @@
-"""Tests of `cenote demo`: it shows what it claims, by the script and through a model client."""
+"""Tests of `cenote demo`: it shows what it claims, with the script and with a model client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_figure(folder: Path) -> None:
 def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) -> None:
     """A refused import, a failing cell with its hint, the repair, numbers from the data, a figure, two tables.
 
-    Then a patch that runs again what depends on it, and a crash that takes nothing along.
+    Then a patch that reruns its dependents, and a crash that loses nothing.
     """
     done = cenote("demo")
     assert (0, "") == (done.returncode, done.stderr)
@@ -65,7 +65,7 @@ def test_the_demo_on_a_model(cenote_here: Cenote, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_does_not_deliver(cenote_here: Cenote) -> None:
-    """An answer without a figure is status 1, and the tables are printed all the same."""
+    """An answer without a figure is status 1, and the tables are still printed."""
     with OpenAIServer([answer("I would rather not.")]) as server:
         environment = {"OPENAI_API_KEY": "k", "OPENAI_API_BASE": server.url}
         done = cenote_here("demo", "--model", "openai/fake", **environment)
@@ -75,7 +75,7 @@ def test_a_model_that_does_not_deliver(cenote_here: Cenote) -> None:
 
 
 def test_a_folder_that_cannot_be_written(cenote_here: Cenote) -> None:
-    """One line that names it, status 2; nobody has begun to work."""
+    """One line that names it, status 2; no agent has started."""
     done = cenote_here("demo", "--output", "/proc/nowhere")
     assert (2, "") == (done.returncode, done.stdout)
     assert "cannot write /proc/nowhere" in done.stderr
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_written(cenote_here: Cenote) -> None:
 
 @pytest.mark.parametrize("said", ["KeyError: 'x'", ""])
 def test_the_script_does_not_repair_without_a_hint(said: str) -> None:
-    """Were the hint missing, the scripted cleaner would give up: the repair is no pretence."""
+    """Without the hint, the scripted cleaner would give up: the repair is real."""
     from cenote.models import Message
 
     turn = script.CLEANER[3]
@@ -94,7 +94,7 @@ def test_the_script_does_not_repair_without_a_hint(said: str) -> None:
 def test_a_missing_library_is_named_before_anything_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line with what to install, and the status of what this machine cannot do."""
+    """One line with what to install, and the status for features that this machine lacks."""
     monkeypatch.setattr(penguins, "LIBRARIES", ("json", "pandas_that_is_away"))
     assert 4 == main(["demo"])
     said = (

@@ -18,13 +18,13 @@ def test_costs_add_up() -> None:
 
 
 def test_an_estimate_is_marked() -> None:
-    """Tokens that were counted here, not reported by a server, carry a mark, in the total too."""
+    """Tokens counted here, not reported by a server, carry a mark, also in the total."""
     lines = cost_table([row("a", seconds=1, estimated=True), row("b", seconds=1)])
     assert [True, False, True] == ["~" in line for line in lines[1:]]
 
 
 def test_transfers_add_up() -> None:
-    """Each hand-over has its bytes, and the last line has all of them."""
+    """Each hand-over has its bytes, and the last line has the total."""
     transfers = [Transfer(what="raw", source="a", target="b", size=1000)] * 2
     assert ["together", "2,000"] == transfer_table(transfers)[-1].split()
 

@@ -1,4 +1,4 @@
-"""Tests of `cenote doctor`: what it says is what holds on this machine."""
+"""Tests of `cenote doctor`: its report is true for this machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.slow
 def test_it_names_the_isolation_that_runtimes_get(cenote: Cenote) -> None:
-    """The isolation in the report is the one that a runtime with the default policy has. Each facility has a verdict;
-    what is missing has a remedy."""
+    """The isolation in the report is that of a runtime with the default policy. Each facility has a verdict; a
+    missing one has a remedy."""
     with PythonRuntime() as runtime:
         runtime.execute("1")
         isolation = runtime.isolation
@@ -33,13 +33,13 @@ def test_it_names_the_isolation_that_runtimes_get(cenote: Cenote) -> None:
 
 
 def test_a_whole_jail_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last word has a cell that ran in a jail of this machine, not of a platform that may be elsewhere."""
+    """The final verdict comes from a cell in a jail of this machine, not of a platform that may be elsewhere."""
     monkeypatch.setenv("CENOTE_ADDRESS", "localhost:1")
     assert try_jail().available
 
 
 def test_people_get_a_table() -> None:
-    """One line for each facility, with yes or no, and what is missing has its remedy below."""
+    """One line for each facility, with yes or no; a missing one has its remedy below."""
     found = Facility(name="jail", available=True, detail="first result after 9 ms")
     missing = Facility(name="landlock", available=False, detail="ENOSYS", remedy="Boot with lsm=landlock.")
     out = io.StringIO()

@@ -15,7 +15,7 @@ Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_output_value_and_status(cenote_here: Cenote) -> None:
-    """stdout and stderr pass apart, the value of the last expression is shown, success is status 0."""
+    """stdout and stderr are separate, the value of the last expression is shown, success is status 0."""
     code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"
     done = cenote_here("exec", "-c", code)
     assert (0, "out\n42\n", "err\n") == (done.returncode, done.stdout, done.stderr)
@@ -30,7 +30,7 @@ def test_a_file_and_standard_input(cenote: Cenote, tmp_path: Path) -> None:
 
 
 def test_failing_code_is_status_1(cenote_here: Cenote) -> None:
-    """The user's frames are on stderr, none of ours."""
+    """The user's frames are on stderr, none of Cenote's."""
     done = cenote_here("exec", "-c", "def f():\n    return 1 / 0\n\nf()")
     assert (1, "") == (done.returncode, done.stdout)
     assert "ZeroDivisionError" in done.stderr
@@ -39,14 +39,14 @@ def test_failing_code_is_status_1(cenote_here: Cenote) -> None:
 
 
 def test_refused_code_is_status_3(cenote_here: Cenote) -> None:
-    """A rule's refusal says why; nothing ran."""
+    """A rule's refusal gives the reason; nothing ran."""
     done = cenote_here("exec", "--rules", "strict", "-c", "print('ran')\nimport subprocess")
     assert (3, "") == (done.returncode, done.stdout)
     assert "subprocess" in done.stderr
 
 
 def test_a_network_is_opened_by_name(cenote_here: Cenote) -> None:
-    """With a list there is a proxy, and what is not on it is refused there; a name that is none is a usage error."""
+    """With a list there is a proxy, which refuses other names; an invalid name is a usage error."""
     code = "import urllib.request\nurllib.request.urlopen('https://other.test/')"
     done = cenote_here(
         "exec", "--isolation", "strict", "--allow", "files.test", "--allow", "*.files.test:8443", "-c", code
@@ -63,7 +63,7 @@ def test_a_timeout_is_a_failure(cenote_here: Cenote) -> None:
 
 
 def test_the_death_of_the_jail_is_a_failure(cenote_here: Cenote) -> None:
-    """A crash is reported, not passed on."""
+    """A crash is reported and does not crash the command."""
     done = cenote_here("exec", "-c", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     assert 1 == done.returncode
     assert "signal 11" in done.stderr
@@ -71,7 +71,7 @@ def test_the_death_of_the_jail_is_a_failure(cenote_here: Cenote) -> None:
 
 @pytest.mark.slow
 def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
-    """With `--save`, a displayed figure becomes a file; without, it is mentioned."""
+    """With `--save`, a displayed figure becomes a file; otherwise it is mentioned."""
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     done = cenote_here("exec", "-c", code, "--save", "figures")
     assert (0, "[saved figures/figure-1.png]\n") == (done.returncode, done.stderr)
@@ -91,7 +91,7 @@ def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
 def test_a_signal_ends_it_cleanly(
     cenote_command: list[str], number: signal.Signals, status: int, told: str
 ) -> None:
-    """Ctrl-C, or whoever runs the command, ends the cell and the command: a status, one line, no trace."""
+    """Ctrl-C, or a signal from the parent process, ends the cell and the command: a status, one line, no trace."""
     command = [*cenote_command, "exec", "-c", "print('ready')\nwhile True: pass"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`cenote runtime fork`, and what lists say of branches, over a platform without Ray."""
+"""`cenote runtime fork`, and branches in lists, over a platform without Ray."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cenote(
 
 @pytest.mark.slow
 def test_branches_are_made_and_listed(cenote: Cenote) -> None:
-    """Under the names that are asked for, each from the state that is asked for; lists and `show` tell the parent."""
+    """With the requested names, each from the requested state; lists and `show` name the parent."""
     made = json.loads(cenote("fork", "etl", "--count", "2", "--as", "try", "--json")[1])
     assert [("try-1", "etl", 2), ("try-2", "etl", 2)] == [
         (one["name"], one["parent"], one["parent_step"]) for one in made
@@ -53,7 +53,7 @@ def test_branches_are_made_and_listed(cenote: Cenote) -> None:
 
 
 def test_what_cannot_be_forked(cenote: Cenote) -> None:
-    """A wrong use, said in words; nothing is made."""
+    """A usage error with a message; no branch is made."""
     for words, said in (
         (("etl", "--count", "0"), "at least one"),
         (("etl", "--step", "nowhere"), "no snapshot"),

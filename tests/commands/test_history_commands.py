@@ -36,7 +36,7 @@ def cenote(
 
 
 def test_steps_of_other_clients(cenote: Cenote) -> None:
-    """Whoever has a right to the runtime reads what all of its clients have done."""
+    """A user with a right to the runtime reads the steps of all of its clients."""
     status, out, _ = cenote("history", "etl")
     assert (0, 2) == (status, len(out.splitlines()))
     assert ["ok", "failed"] == [line.split()[2] for line in out.splitlines()]
@@ -47,14 +47,14 @@ def test_steps_of_other_clients(cenote: Cenote) -> None:
 
 
 def test_a_graph_in_three_formats(cenote: Cenote) -> None:
-    """Text for other programs, as it is."""
+    """Text for other programs, printed unchanged."""
     assert cenote("graph", "etl")[1].startswith("flowchart TD\n")
     assert cenote("graph", "etl", "--format", "dot")[1].startswith("digraph history {\n")
     assert [0, 1, 2] == [node["id"] for node in json.loads(cenote("graph", "etl", "--json")[1])["nodes"]]
 
 
 def test_blame_and_diff(cenote: Cenote) -> None:
-    """As the state answers; what can't have been is a wrong use."""
+    """As the state answers; an impossible question is a usage error."""
     blame = json.loads(cenote("blame", "etl", "x", "--json")[1])
     assert "x" == blame["symbol"]
     diff = json.loads(cenote("diff", "etl", "0", "2", "--json")[1])
@@ -67,6 +67,6 @@ def test_blame_and_diff(cenote: Cenote) -> None:
 
 
 def test_a_runtime_that_is_not_there(cenote: Cenote) -> None:
-    """Is not made by a question."""
+    """A question does not create it."""
     assert 2 == cenote("history", "nothing")[0]
     assert 2 == cenote("history", "nothing")[0]

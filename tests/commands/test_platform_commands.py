@@ -1,6 +1,6 @@
 """`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms without Ray.
 
-Platforms are processes of their own; commands run in this one, but for those where a process makes a difference.
+Platforms are separate processes; commands run in this one, except where a process makes a difference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Cenote = Callable[..., Finished]
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Cenote]:
-    """The command of a user who has their folders in this one."""
+    """The command of a user whose folders are in this one."""
 
     def user(folder: Path) -> Cenote:
         for name in [name for name in os.environ if name.startswith("CENOTE_")]:
@@ -62,7 +62,7 @@ def homes(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def at_home(home: Callable[[Path], Cenote], tmp_path: Path) -> Iterator[Cenote]:
-    """The command of a user with folders of their own. Whatever they start is ended."""
+    """The command of a user with separate folders. Platforms that they start are ended."""
     run = home(tmp_path)
     yield run
     run("down")
@@ -70,7 +70,7 @@ def at_home(home: Callable[[Path], Cenote], tmp_path: Path) -> Iterator[Cenote]:
 
 @pytest.fixture(scope="module")
 def standing_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A platform's, of which the tests of this file leave nothing but records."""
+    """The folder of a platform on which the tests of this file leave only records."""
     folder = tmp_path_factory.mktemp("standing")
     command = [sys.executable, "-m", "cenote.cli.main"]
     environment = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}
@@ -82,7 +82,7 @@ def standing_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def standing(home: Callable[[Path], Cenote], standing_folder: Path) -> Cenote:
-    """The command of a user whose platform stands, and goes on doing so behind the test."""
+    """The command of a user whose platform runs, and continues after the test."""
     return home(standing_folder)
 
 
@@ -118,7 +118,7 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote:
 
 @pytest.mark.slow
 def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolder) -> None:
-    """A shell that has its prompt back is told the truth by `status`."""
+    """After a shell has its prompt back, `status` is correct."""
     command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
         until(lambda: running_at(state.watch) is not None)
@@ -131,7 +131,7 @@ def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolde
 
 @pytest.mark.slow
 def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state: StateFolder) -> None:
-    """By `down` in another terminal: nobody is told where it would have listened."""
+    """By `down` in another terminal: the command does not print where it would have listened."""
     command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
         until(lambda: running_at(state.watch) is not None)
@@ -144,11 +144,11 @@ def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state:
 
 @pytest.mark.slow
 def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
-    """Whatever it left in its files: the next one starts at the same addresses, and says what was lost."""
+    """Whatever is left in its files, the next one starts at the same addresses and reports the loss."""
     started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)
     at_home("runtime", "create", "etl")
     os.kill(started["pid"], signal.SIGKILL)
-    # A process has its locks until its last thread is gone, which may be after it has stopped being seen to run.
+    # A process holds its locks until its last thread has ended, which may be after it is no longer seen as running.
     while (again := running_at(state.lock)) is None or again.pid == started["pid"] or not again.address:
         time.sleep(0.01)
     assert (started["address"], started["http"]) == (again.address, again.http)
@@ -160,14 +160,14 @@ def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFold
 
 @pytest.mark.slow
 def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFolder) -> None:
-    """What is in its files, the next one finds; nobody else has started one meanwhile."""
+    """The next platform finds its files; no other one has started in the meantime."""
     for lock in (state.watch, state.lock):
         running = running_at(lock)
         assert running is not None
         os.kill(running.pid, signal.SIGKILL)
         while runs(running.pid):
             time.sleep(0.01)
-    # What it was just starting has its lock until it has started.
+    # A process that it was just starting holds its lock until it has started.
     until(lambda: running_at(state.lock) is None)
     died = up("runtime", "ls", "--wait", "0")
     assert (4, True) == (died.returncode, "died, and nothing has started it again" in died.stderr)
@@ -177,7 +177,7 @@ def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFold
 
 @pytest.mark.slow
 def test_down_ends_a_platform_that_is_started_again(up: Cenote, state: StateFolder) -> None:
-    """Between two lives, too."""
+    """Also between two of its processes."""
     running, watcher = running_at(state.lock), running_at(state.watch)
     assert running is not None
     assert watcher is not None
@@ -188,7 +188,7 @@ def test_down_ends_a_platform_that_is_started_again(up: Cenote, state: StateFold
 
 
 def test_a_platform_that_is_not_ready_yet_is_said(at_home: Cenote, state: StateFolder) -> None:
-    """As between two lives of one: it has no address for the moment."""
+    """As between two processes of one platform: it has no address at that time."""
     state.make()
     lock = DaemonLock(state.lock)
     lock.write(Running(pid=os.getpid(), since=0.0))
@@ -200,7 +200,7 @@ def test_a_platform_that_is_not_ready_yet_is_said(at_home: Cenote, state: StateF
 
 @pytest.mark.slow
 def test_a_command_waits_for_a_platform_that_comes_back(at_home: Cenote, state: StateFolder) -> None:
-    """After a crash, by itself; it says that it waits. One that was ended, or never was, is not waited for."""
+    """After a crash, automatically, with a message. It does not wait for one that was ended or never existed."""
     never = at_home("runtime", "ls", "--wait", "60")
     assert (4, True) == (never.returncode, "start one with `cenote up`" in never.stderr)
     assert 0 == at_home("up", "--without-ray", "--port", "0").returncode
@@ -226,7 +226,7 @@ def test_a_command_waits_for_a_platform_that_comes_back(at_home: Cenote, state: 
 
 @pytest.mark.slow
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
-    """With the way out, and nothing stays behind."""
+    """With the remedy; no process remains."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = at_home("up", "--without-ray", "--port", str(other.getsockname()[1]))
     assert 4 == done.returncode
@@ -241,14 +241,14 @@ def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     [("/proc/nowhere", 4, "cannot be used"), ("foo://x", 2, "is no store that can be used")],
 )
 def test_a_store_that_cannot_be_is_said(at_home: Cenote, store: str, status: int, said: str) -> None:
-    """To whoever starts the platform, and not to its users, one by one."""
+    """To the operator who starts the platform, and not to each of its users."""
     done = at_home("up", "--without-ray", "--port", "0", "--store", store)
     assert (status, True) == (done.returncode, said in done.stderr)
     assert "no platform runs here\n" == at_home("down").stdout
 
 
 def test_what_an_operator_preloads_comes_on_top() -> None:
-    """Clients that ask for nothing special ask for numpy and pandas: they are not refused for it."""
+    """Clients with default settings request numpy and pandas, and are not refused for it."""
     arguments = build_parser().parse_args(["up", "--preload", "sklearn", "--preload", "numpy"])
     assert ("numpy", "pandas", "sklearn") == options_from(arguments).preloads
 
@@ -272,7 +272,7 @@ def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
 
 
 def test_exec_ends_as_exec_does(standing: Cenote) -> None:
-    """1 for code that fails, with its own frames; 2 for a wrong use; 4 where nobody answers."""
+    """1 for code that fails, with its own frames; 2 for a usage error; 4 if no platform answers."""
     standing("runtime", "create", "etl")
     failed = standing("runtime", "exec", "etl", "-c", "1 / 0")
     assert (1, True) == (failed.returncode, "ZeroDivisionError" in failed.stderr)
@@ -282,7 +282,7 @@ def test_exec_ends_as_exec_does(standing: Cenote) -> None:
 
 
 def test_exec_shows_what_it_cannot_keep(standing: Cenote) -> None:
-    """It was done: what it gave is shown, then that it is not durable."""
+    """The cell ran: its result is shown, then a note that it is not durable."""
     standing("tenant", "limit", "default", "stored", "1")
     made = standing("runtime", "create", "ledger", "--durable")
     assert 0 == made.returncode, made.stderr
@@ -294,13 +294,13 @@ def test_exec_shows_what_it_cannot_keep(standing: Cenote) -> None:
 
 
 def test_a_token_that_is_not_good_is_status_3(standing: Cenote) -> None:
-    """The platform is there and refuses."""
+    """The platform runs and refuses."""
     done = standing("status", CENOTE_TOKEN="wrong")
     assert (3, True) == (done.returncode, "token" in done.stderr)
 
 
 def test_health_checks_take_no_token(standing: Cenote) -> None:
-    """A revoked one says nothing of the platform; each question has its words and its status."""
+    """A revoked token reveals nothing about the platform; each question has its message and status."""
     for arguments, told in ((("--live",), "alive\n"), (("--ready",), "ready\n")):
         done = standing("status", *arguments, CENOTE_TOKEN="wrong")
         assert (0, told) == (done.returncode, done.stdout.partition("  ")[0])
@@ -311,7 +311,7 @@ def test_health_checks_take_no_token(standing: Cenote) -> None:
 
 @pytest.mark.slow
 def test_a_platform_that_cannot_be_used_says_why(up: Cenote, state: StateFolder) -> None:
-    """Alive, 1 for not ready, and the cause in words."""
+    """Alive, 1 for not ready, and the cause as a message."""
     state.store.rename(state.path / "elsewhere")
     until(lambda: up("status", "--ready").returncode == 1)
     assert (
@@ -334,7 +334,7 @@ def test_a_script_moves_to_the_platform_by_its_address(standing: Cenote, cenote:
 
 @pytest.mark.slow
 def test_tls_is_one_flag(at_home: Cenote) -> None:
-    """The platform makes its certificates, commands here know them, and whoever does not is refused."""
+    """The platform makes its certificates, commands here trust them, and clients that do not are refused."""
     up = ("up", "--without-ray", "--port", "0", "--tls", "--host", "0.0.0.0", "--json")
     started = json.loads(at_home(*up).stdout)
     port = started["address"].rpartition(":")[2]
@@ -349,14 +349,14 @@ def test_tls_is_one_flag(at_home: Cenote) -> None:
 
 
 def test_nothing_listens_to_others_in_the_clear(at_home: Cenote) -> None:
-    """Off the loopback it is TLS or nothing."""
+    """Outside the loopback interface TLS is required."""
     done = at_home("up", "--without-ray", "--host", "0.0.0.0", "--port", "0")
     assert (2, True) == (done.returncode, "--tls" in done.stderr)
 
 
 @pytest.mark.slow
 def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
-    """While the platform runs: a new token is good at once, a limit holds, a revoked or closed one is refused."""
+    """While the platform runs: a new token works at once, a limit applies, a revoked or closed one is refused."""
     assert 0 == standing("tenant", "create", "acme").returncode
     assert "acme: memory <= 100 MiB\n" == standing("tenant", "limit", "acme", "memory", "100MiB").stdout
     assert "acme: cpus <= 2.5 CPUs\n" == standing("tenant", "limit", "acme", "cpus", "2.5").stdout
@@ -386,7 +386,7 @@ def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
 
 @pytest.mark.slow
 def test_each_quota_may_be_limited(standing: Cenote) -> None:
-    """In its units; what is no limit is refused with how one is written."""
+    """In its units; an invalid limit is refused with the correct form."""
     assert 0 == standing("tenant", "create", "bounded").returncode
     for quota in Quota:
         assert 0 == standing("tenant", "limit", "bounded", quota, "2").returncode
@@ -407,7 +407,7 @@ def test_each_quota_may_be_limited(standing: Cenote) -> None:
 
 
 def test_the_operators_own_token_is_rotated_where_it_lies(standing: Cenote) -> None:
-    """Its commands, and health checks, go on when the former one is over."""
+    """Its commands, and health checks, continue when the former one expires."""
     (own,) = [
         each for each in json.loads(standing("token", "ls", "default", "--json").stdout) if each["note"]
     ]
@@ -419,12 +419,12 @@ def test_the_operators_own_token_is_rotated_where_it_lies(standing: Cenote) -> N
 
 @pytest.mark.slow
 def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
-    """Good while the platform writes it, the operator's doings included; not when a letter was changed."""
+    """It is valid while the platform writes it, including the operator's actions; not after a changed letter."""
     up("runtime", "create", "etl")
     up("token", "create", "default")
     assert 0 == up("audit", "verify").returncode
     up("down")
-    up("up", "--without-ray", "--port", "0")  # which has seen what was done since it last looked
+    up("up", "--without-ray", "--port", "0")  # it has seen the actions since it last looked
     up("down")
     (log,) = (tmp_path / "state" / "cenote" / "audit").glob("*.jsonl")
     assert 2 == log.read_bytes().count(b'"change":"issued"')
@@ -435,7 +435,7 @@ def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_record_is_shown(standing: Cenote) -> None:
-    """What was done, to lines or as JSON; of one tenant, of one runtime, of the last hour."""
+    """The actions, as lines or as JSON; of one tenant, of one runtime, of the last hour."""
     assert 0 == standing("runtime", "create", "shown").returncode
     assert 0 == standing("runtime", "exec", "shown", "-c", "print(6 * 70)").returncode
 
@@ -444,7 +444,7 @@ def test_the_record_is_shown(standing: Cenote) -> None:
         entries = [json.loads(line)["event"] for line in lines]
         return [entry for entry in entries if entry["facts"].get("first_line") == "print(6 * 70)"]
 
-    until(shown)  # the platform collects what its machines have done
+    until(shown)  # the platform collects the records of its machines
     (cell,) = shown()
     assert ("cell", 4) == (cell["kind"], cell["facts"]["output_bytes"])
     about = standing("audit", "show", "--runtime", cell["runtime"], "--tenant", "default").stdout
@@ -456,7 +456,7 @@ def test_the_record_is_shown(standing: Cenote) -> None:
 
 @pytest.mark.slow
 def test_the_record_is_followed_limited_and_exported(standing: Cenote, standing_folder: Path) -> None:
-    """By names: of a tenant, and of a runtime that is gone too."""
+    """By names of a tenant or a runtime, including a runtime that is gone."""
     assert 0 == standing("runtime", "create", "exported").returncode
     assert 0 == standing("runtime", "rm", "exported").returncode
 
@@ -494,14 +494,14 @@ def test_the_record_is_followed_limited_and_exported(standing: Cenote, standing_
 
 
 def test_operators_commands_need_a_platform(at_home: Cenote) -> None:
-    """Where none has run there is nothing to work on, and nothing is made."""
+    """Where none has run the command fails, and no platform is made."""
     for arguments in (("tenant", "ls"), ("token", "ls", "default"), ("audit", "verify"), ("audit", "show")):
         done = at_home(*arguments)
         assert (4, True) == (done.returncode, "cenote up" in done.stderr)
 
 
 def test_a_list_has_the_reason_of_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where none is, there is no such column."""
+    """If none is lost, there is no such column."""
     there = {
         "name": "a",
         "state": "ready",

@@ -1,4 +1,4 @@
-"""Tests of `cenote_security.printable`: what is shown can neither act on a terminal nor pass for something else."""
+"""Tests of `cenote_security.printable`: shown text can neither act on a terminal nor pass for something else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f"
 
 
 NAME_IN_PERSIAN = "\u0646\u0627\u0645\u0647\u200c\u0627\u06cc"
-"""Which is written with non-joiners."""
+"""It is written with non-joiners."""
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ NAME_IN_PERSIAN = "\u0646\u0627\u0645\u0647\u200c\u0627\u06cc"
         ("a\u2066b\u2069\u200f", "a\\u2066b\\u2069\\u200f"),
         ("one\u2028two", "one\\u2028two"),
         ("pay\u200bpal\ufeff", "pay\\u200bpal\\ufeff"),
-        ("\U000e0048\U000e0069", "\\U000e0048\\U000e0069"),  # an order that only a model reads
+        ("\U000e0048\U000e0069", "\\U000e0048\\U000e0069"),  # an instruction that only a model reads
     ],
 )
 def test_lines(text: str, shown: str) -> None:
-    """Line ends and tabs work, and so does what scripts are made of; nothing else acts, or is there unseen."""
+    """Line ends, tabs and the characters of scripts work; no other character acts or is invisible."""
     assert shown == printable(text, lines=True)
 
 
 def test_one_line() -> None:
-    """Of names and the like, where a line end would begin a line that somebody else seems to say."""
+    """For names and the like, where a line end would begin a line that seems to come from another source."""
     assert "a\\nb\\tc\\x1b[0m\\u202e" == printable("a\nb\tc\x1b[0m\u202e")
     assert "naïve 日本" == printable("naïve 日本")
 
@@ -63,7 +63,7 @@ def test_progress_bars() -> None:
 )
 @given(text=ANY)
 def test_nothing_acts(text: str, lines: bool, progress: bool, passing: str) -> None:
-    """Whatever goes in: no control character and no mark of direction comes out, and any stream can encode it."""
+    """For any input: no control character and no direction mark is in the output, and any stream can encode it."""
     shown = printable(text, lines=lines, progress=progress)
     shown.encode("utf-8")
     assert set() == {char for char in shown if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")} - set(
@@ -86,6 +86,6 @@ def test_nothing_acts(text: str, lines: bool, progress: bool, passing: str) -> N
     ],
 )
 def test_sizes_in_words(size: int, shown: str) -> None:
-    """As they can be given."""
+    """Sizes in the form in which they can be given."""
     assert shown == shown_size(size)
     assert size == parse_size(shown)

@@ -52,7 +52,7 @@ def test_events_as_json(run: Cenote) -> None:
 
 
 def test_a_server_of_ones_own_is_named(cenote_here: Cenote) -> None:
-    """It gets the key that is given for it, and none of the environment."""
+    """It gets the key given for it, and none from the environment."""
     with OpenAIServer([answer("Hello."), answer("Hello.")]) as server:
         named = ("run", "Say hello", "--model", "qwen3", "--base-url", server.url)
         elsewhere = {"OPENAI_API_KEY": "not-a-key", "OPENAI_API_BASE": "http://127.0.0.1:1/v1"}
@@ -64,27 +64,27 @@ def test_a_server_of_ones_own_is_named(cenote_here: Cenote) -> None:
 
 
 def test_an_empty_address_is_wrong_usage(cenote_here: Cenote) -> None:
-    """A variable of the shell that was not set means no public provider."""
+    """An unset variable of the shell does not lead to a public provider."""
     done = cenote_here("run", "Say hello", "--model", "qwen3", "--base-url", "", OPENAI_API_KEY="not-a-key")
     assert (2, True) == (done.returncode, "base_url is an address" in done.stderr)
 
 
 def test_an_answer_that_was_cut_is_status_1(run: Cenote) -> None:
-    """The end says what happened."""
+    """The last line says what happened."""
     done = run([answer("The total is 4", reason="content_filter")], "Add up")
     assert 1 == done.returncode
     assert "content_filter" in done.stdout
 
 
 def test_running_out_of_steps_is_status_1(run: Cenote) -> None:
-    """An agent that does not come to an answer has failed."""
+    """An agent without a final answer has failed."""
     done = run([answer("```python\nprint(1)\n```")] * 2, "Never end", "--max-steps", "2")
     assert 1 == done.returncode
     assert "--- out of steps" in done.stdout
 
 
 def test_a_model_that_refuses_is_one_line(run: Cenote) -> None:
-    """The server's words, no stack trace, and never the key."""
+    """The server's message, no stack trace, and never the key."""
     done = run([refusal(401, {"error": {"message": "no such account", "type": "auth"}})] * 3, "Hello")
     assert 0 != done.returncode
     assert "no such account" in done.stderr

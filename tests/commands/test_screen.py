@@ -12,14 +12,14 @@ from cenote.terminal.screen import BOLD, Screen, counted
 
 
 class FakeTerminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def test_a_pipe_gets_plain_lines() -> None:
-    """No styles, no progress, and the very characters that were written."""
+    """No styles, no progress, and the exact characters that were written."""
     out, err = io.StringIO(), io.StringIO()
     screen = Screen(out, err)
     screen.progress("working")
@@ -29,14 +29,14 @@ def test_a_pipe_gets_plain_lines() -> None:
 
 
 def test_a_terminal_gets_styles_and_no_foreign_escapes() -> None:
-    """Our styles show; an escape sequence in the text is made visible."""
+    """Cenote's styles work; an escape sequence in the text is made visible."""
     out = FakeTerminal()
     Screen(out, io.StringIO()).write("\x1b[2Jtext", BOLD)
     assert "\x1b[1m\\x1b[2Jtext\x1b[0m" == out.getvalue()
 
 
 def test_progress_is_wiped_by_output() -> None:
-    """On a terminal, progress stands until something is printed; then its line is empty again."""
+    """On a terminal, progress is shown until something is printed; then its line is empty again."""
     out, err = FakeTerminal(), FakeTerminal()
     screen = Screen(out, err)
     screen.progress("working")
@@ -45,7 +45,7 @@ def test_progress_is_wiped_by_output() -> None:
 
 
 def test_why_a_command_ends_stands_where_progress_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a line of its own, and nothing of the progress is left behind it."""
+    """On a separate line, with no remaining progress after it."""
     err = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", err)
     monkeypatch.setenv("CENOTE_ADDRESS", "127.0.0.1:9")
@@ -57,7 +57,7 @@ def test_why_a_command_ends_stands_where_progress_was(monkeypatch: pytest.Monkey
 
 
 def test_a_line_starts_at_the_left() -> None:
-    """After text that did not end its line, a line starts a new one."""
+    """After text without a line end, a line starts on a new one."""
     out = io.StringIO()
     screen = Screen(out, io.StringIO())
     screen.write("half")
@@ -66,6 +66,6 @@ def test_a_line_starts_at_the_left() -> None:
 
 
 def test_numbers_with_their_nouns() -> None:
-    """One of a thing is singular, and none is said as a word."""
+    """One is singular, and zero is a word."""
     assert ("no tasks", "1 task", "2 tasks") == tuple(counted(number, "task") for number in range(3))
     assert ("1 entry", "3 entries") == tuple(counted(number, "entry", "entries") for number in (1, 3))

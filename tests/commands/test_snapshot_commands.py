@@ -12,7 +12,7 @@ __all__ = ["cenote"]
 
 @pytest.mark.slow
 def test_there_and_back(cenote: Cenote) -> None:
-    """A label and a step are both a way to say where to; another process has the state then."""
+    """A label and a step both name a target; another process then has the state."""
     assert {"step": 2, "label": "clean"} == json.loads(
         cenote("snapshot", "etl", "--label", "clean", "--json")[1]
     )
@@ -24,18 +24,18 @@ def test_there_and_back(cenote: Cenote) -> None:
 
 
 def test_what_is_kept_is_shown(cenote: Cenote) -> None:
-    """With what it costs."""
+    """With its cost."""
     assert "the state after step 2 is kept as 'clean'\n" == cenote("snapshot", "etl", "--label", "clean")[1]
     kept = json.loads(cenote("show", "etl", "--json")[1])["snapshots"]
     assert [(2, "clean")] == [(one["step"], one["label"]) for one in kept if one["label"]]
-    assert all((one["memory"] > 0) == (one["step"] > 0) for one in kept)  # the beginning is made anew
+    assert all((one["memory"] > 0) == (one["step"] > 0) for one in kept)  # the beginning is made again
     (line,) = (line for line in cenote("show", "etl")[1].splitlines() if "clean" in line)
     assert ["kept", "after", "step", "2,"] == line.split()[:4]
     assert ["MiB", "clean"] == line.split()[-2:]
 
 
 def test_variables_are_shown(cenote: Cenote) -> None:
-    """As the history tells them, with who wrote them; text of a jail cannot write to the terminal."""
+    """As the history has them, with the author of each; text of a jail cannot write to the terminal."""
     assert (
         0
         == cenote("exec", "etl", "-c", "rows = [1, 2]\nclass C: pass\nC.__qualname__ = '\\x1b[2J'\nc = C()")[
@@ -50,14 +50,14 @@ def test_variables_are_shown(cenote: Cenote) -> None:
 
 
 def test_what_has_run_nothing_has_nothing_kept(cenote: Cenote) -> None:
-    """And is not started to be asked."""
+    """It is not started for the question."""
     cenote("create", "idle")
     assert [] == json.loads(cenote("show", "idle", "--json")[1])["snapshots"]
 
 
 @pytest.mark.parametrize("target", ["99", "nowhere"])
 def test_what_is_not_kept(cenote: Cenote, target: str) -> None:
-    """A wrong use; the state is as it was."""
+    """A usage error; the state is unchanged."""
     status, _, err = cenote("rollback", "etl", target)
     assert 2 == status
     assert "no snapshot" in err

@@ -18,7 +18,7 @@ def printed(*events: Event, name: str = "") -> list[str]:
 
 
 def test_a_turn_with_code() -> None:
-    """What the model says comes as it is written; code and output have headings."""
+    """The model's text is shown as it arrives; code and output have headings."""
     lines = printed(
         Event(EventType.TEXT, "\n\nFirst "),
         Event(EventType.TEXT, "a look.\n"),
@@ -29,24 +29,24 @@ def test_a_turn_with_code() -> None:
 
 
 def test_an_answer_that_was_streamed_is_not_repeated() -> None:
-    """A final text was printed while it came; an answer out of `reply` was not."""
+    """A final text was printed while it arrived; an answer from `reply` was not."""
     text = [Event(EventType.TEXT, "All "), Event(EventType.TEXT, "done.")]
     assert ["", "All done."] == printed(*text, Event(EventType.FINAL_RESPONSE, "All done."))
     assert ["--- answer", "All done."] == printed(Event(EventType.FINAL_RESPONSE, "All done."))
 
 
 def test_agents_are_told_apart() -> None:
-    """With a name, it heads what the agent says and does."""
+    """The name, if any, is the heading of the agent's text and actions."""
     lines = printed(Event(EventType.TEXT, "Hm."), Event(EventType.CODE, "1"), name="cleaner")
     assert ["", "--- cleaner", "Hm.", "--- cleaner: code", "1"] == lines
 
 
 def test_every_kind_of_event_is_shown() -> None:
-    """A kind that the transcript does not know would go unseen."""
+    """A kind that the transcript does not know would not be shown."""
     of_others = {
         "text",
         "code_delta",
         "thinking",
         "stopped",
-    }  # pieces, and what is said of an end without an answer
+    }  # pieces, and the text for an end without an answer
     assert {kind.value for kind in EventType} - of_others == set(BLOCKS)

@@ -1,6 +1,6 @@
-"""The behaviour tests of runtimes once more, on a platform: what a script does must not depend on where it runs.
+"""The behaviour tests of runtimes again, on a platform: what a script does must not depend on where it runs.
 
-What looks into this process, at supervisors, descriptors or forks, is tested where it is written.
+Tests that inspect this process, its supervisors, descriptors or forks, run only where they are written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Where:
 
 @pytest.fixture(scope="session")
 def _direct() -> Iterator[Where]:
-    """A platform whose clients go to the servers of their runtimes; one for all tests of this process."""
+    """A platform whose clients connect to the servers of their runtimes; one for all tests of this process."""
     platform = SmallPlatform().start()
     yield Where(destination=Destination(platform.address, TOKEN), hosted=lambda id: platform.hosted[id])
     platform.close()
@@ -49,7 +49,7 @@ def _relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Where]:
 
 @pytest.fixture(autouse=True)
 def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Where:
-    """As users do it: the script stays as it is, the environment says where it runs."""
+    """As users do: the script stays unchanged, the environment selects where it runs."""
     where: Where = request.getfixturevalue("_relayed" if "relayed" in request.path.name else "_direct")
     monkeypatch.setenv("CENOTE_ADDRESS", where.destination.address)
     monkeypatch.setenv("CENOTE_TOKEN", where.destination.token)
@@ -58,7 +58,7 @@ def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def hosted(runtime: PythonRuntime, platform: Where) -> HostedRuntime:
-    """The runtime as whoever hosts it has it."""
+    """The runtime as its host has it."""
     runtime.core.start()
     return platform.hosted(runtime.core.backend._id)  # type: ignore[attr-defined]
 

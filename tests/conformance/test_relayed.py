@@ -1,4 +1,4 @@
-"""Remote runtimes through a gateway's relay, a part of each suite: see the tests themselves."""
+"""Remote runtimes through a gateway's relay, a part of each suite; the tests are imported."""
 
 from tests.files.test_runtime_files import test_bytes_come_back_as_they_went
 from tests.runtime.test_faces import (

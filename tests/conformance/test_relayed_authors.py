@@ -1,4 +1,4 @@
-"""Several authors through a gateway's relay, a part of each suite: see the tests themselves."""
+"""Several authors through a gateway's relay, a part of each suite; the tests are imported."""
 
 from tests.shared_runtime.test_attachments import (
     test_closing_an_attachment_ends_nothing_else,

@@ -1,4 +1,4 @@
-"""Forks and merges of runtimes on a platform: see the tests themselves."""
+"""Forks and merges of runtimes on a platform; the tests are imported."""
 
 from tests.forks.conftest import by_value, closing, fork, make
 from tests.forks.test_attempts import test_the_best_branch_is_kept

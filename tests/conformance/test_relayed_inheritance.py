@@ -1,4 +1,4 @@
-"""Patches of steps from before a fork or a sleep, on a platform: see the tests themselves."""
+"""Patches of steps from before a fork or a sleep, on a platform; the tests are imported."""
 
 import pytest
 from tests.soundness.test_inherited_histories import (

@@ -1,4 +1,4 @@
-"""Patches and atomic cells through a gateway's relay, a part of each suite: see the tests themselves."""
+"""Patches and atomic cells through a gateway's relay, a part of each suite; the tests are imported."""
 
 from tests.snapshots.test_atomic_cells import test_cells_that_wait_come_after_the_return
 from tests.soundness.test_patching_runtimes import (

@@ -1,4 +1,4 @@
-"""Patches that begin with a checkpoint, through the gateway of a platform: see the tests themselves."""
+"""Patches that begin at a checkpoint, through the gateway of a platform; the tests are imported."""
 
 from __future__ import annotations
 

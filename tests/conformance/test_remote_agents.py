@@ -1,4 +1,4 @@
-"""Agents whose runtimes are on a platform go back and patch as others do: see the tests themselves."""
+"""Agents whose runtimes are on a platform go back and patch like others; the tests are imported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWERS = (
 
 
 async def test_a_model_patches_what_has_run() -> None:
-    """It is told where the values of a failing step came from, and what is different once that is mended."""
+    """Its prompt says where the values of a failing step came from, and what differs once that is fixed."""
     with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         agent = CaveAgent(ScriptedModel([*ANSWERS]), runtime, patches=True)
         await agent.run("the task")

@@ -1,4 +1,4 @@
-"""Artifacts of a remote runtime, and slices of it that are verified: see the tests themselves."""
+"""Artifacts of a remote runtime, and verified slices of it; the tests are imported."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ from tests.harness.test_state_of_runtimes import (
 
 @pytest.mark.slow
 def test_the_portfolio_runs_unchanged(tmp_path: Path) -> None:
-    """An address in the environment is all that is different, and shows nowhere."""
+    """Only an address in the environment differs, and it is not visible in the results."""
     output = run_example("portfolio", tmp_path)
     assert [] == [line for line in SHOWN["portfolio"] if line not in output], output

@@ -1,4 +1,4 @@
-"""Atomic cells of a remote runtime: see the tests themselves."""
+"""Atomic cells of a remote runtime; the tests are imported."""
 
 from tests.snapshots.test_atomic_cells import (
     test_a_cell_that_runs_out_of_time,

@@ -1,4 +1,4 @@
-"""Audited patches of a remote runtime: see the tests themselves."""
+"""Audited patches of a remote runtime; the tests are imported."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
-"""Several authors on one remote runtime: see the tests themselves.
+"""Several authors on one remote runtime; the tests are imported.
 
-What a jail does for authors is the same however they come, and tested there; this is about what crosses a line.
+A jail treats authors alike, local or remote, which other tests cover; these cover what crosses a connection.
 """
 
 from tests.shared_runtime.test_attachments import (

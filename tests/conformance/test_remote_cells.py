@@ -1,4 +1,4 @@
-"""Cells of a remote runtime: see the tests themselves."""
+"""Cells of a remote runtime; the tests are imported."""
 
 from tests.runtime.test_runtime_cells import (
     test_a_cell_that_ignores_the_interrupt_is_killed,

@@ -1,4 +1,4 @@
-"""Cells that are checked first on a platform: see the tests themselves."""
+"""Cells that are checked first, on a platform; the tests are imported."""
 
 from tests.runtime.test_check_first import (
     test_a_refused_cell_calls_nothing_and_is_on_record,

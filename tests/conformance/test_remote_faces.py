@@ -1,4 +1,4 @@
-"""Both faces of a remote runtime: see the tests themselves."""
+"""The sync and the async API of a remote runtime; the tests are imported."""
 
 from tests.runtime.test_faces import (
     test_an_on_output_that_is_no_plain_function,

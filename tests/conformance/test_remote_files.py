@@ -1,4 +1,4 @@
-"""Working directories of a remote runtime: see the tests themselves."""
+"""Working directories of a remote runtime; the tests are imported."""
 
 from tests.files.test_runtime_files import (
     test_a_cancelled_read_leaves_no_descriptor,

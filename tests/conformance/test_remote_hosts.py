@@ -1,4 +1,4 @@
-"""Host functions and objects of a remote runtime: see the tests themselves."""
+"""Host functions and objects of a remote runtime; the tests are imported."""
 
 from tests.runtime.test_hosts import (
     test_a_fork_in_the_jail_cannot_call,

@@ -1,4 +1,4 @@
-"""Patches of a remote runtime: see the tests themselves."""
+"""Patches of a remote runtime; the tests are imported."""
 
 from tests.soundness.test_patching_runtimes import (
     runtime,

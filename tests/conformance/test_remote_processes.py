@@ -1,4 +1,4 @@
-"""Signals and closing of a remote runtime: see the tests themselves."""
+"""Signals and closing of a remote runtime; the tests are imported."""
 
 from tests.runtime.test_processes import (
     test_closing_twice_and_while_a_cell_runs,

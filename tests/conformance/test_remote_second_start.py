@@ -1,4 +1,4 @@
-"""Patches of a remote runtime whose start is kept no more, or nothing at all: see the tests themselves."""
+"""Patches of a remote runtime whose initial state, or whole history, is no longer stored; the tests are imported."""
 
 from tests.soundness.test_second_start import (
     forgetful,

@@ -1,4 +1,4 @@
-"""Snapshots of a remote runtime: see the tests themselves."""
+"""Snapshots of a remote runtime; the tests are imported."""
 
 from tests.snapshots.test_rollback import (
     test_a_pipe_ends_though_a_snapshot_had_it,

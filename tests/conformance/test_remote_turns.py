@@ -1,4 +1,4 @@
-"""Several authors on one remote runtime, where a client that is elsewhere makes a difference."""
+"""Several authors on one remote runtime, where it matters that clients are remote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_worker.runtime.runtime import HostedRuntime
 
 
 def test_two_clients_with_two_authors(platform: Any, good: Callable) -> None:
-    """Whoever joins a runtime by its name can be an author of their own, from any process."""
+    """A client that joins a runtime by its name can be a separate author, from any process."""
     one, two = (cenote.connect(platform.destination.address, platform.destination.token) for _ in range(2))
     with one.runtime("joint", attach=True) as first, two.runtime("joint", attach=True) as second:
         ana, ben = first.attach("ana"), second.attach("ben", scope="private")
@@ -30,7 +30,7 @@ def test_two_clients_with_two_authors(platform: Any, good: Callable) -> None:
 
 
 def test_each_client_carries_out_what_it_offered(platform: Any, good: Callable) -> None:
-    """Two clients may offer different things under one name, to authors with names of their own."""
+    """Two clients may offer different functions under one name, to authors with their own names."""
     here = cenote.connect(platform.destination.address, platform.destination.token)
     with here.runtime("offers", attach=True) as first, here.runtime("offers", attach=True) as second:
         ana, ben = first.attach("ana", scope="private"), second.attach("ben", scope="private")
@@ -45,7 +45,7 @@ def test_each_client_carries_out_what_it_offered(platform: Any, good: Callable) 
 
 
 def test_nobody_interrupts_anothers_cell(runtime: PythonRuntime, gate: Any, start: Callable) -> None:
-    """Not even the owner: on a platform each client has its own cells."""
+    """Not even the owner can: on a platform each client has its own cells."""
     ana, twin, ben = runtime.attach("ana"), runtime.attach("ana"), runtime.attach("ben")
     cell = start(ana, "gate()\n'went on'")
     assert [False] * 3 == [who.interrupt() for who in (runtime, twin, ben)]
@@ -57,13 +57,13 @@ def test_nobody_interrupts_anothers_cell(runtime: PythonRuntime, gate: Any, star
 def test_who_leaves_takes_back_what_waits(
     runtime: PythonRuntime, hosted: HostedRuntime, gate: Any, start: Callable
 ) -> None:
-    """What waited never ran, what ran is interrupted, and the cells of the others go on."""
+    """Waiting cells never run, the running one is interrupted, and the cells of the others continue."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     running = start(ana, "kept = 1\ngate()\nkept = 2")
     taken_back = start(ana, "never = 1", waits=True)
     others = start(ben, "(kept, 'never' in globals())", waits=True)
     ana.close()
-    for future in (running, taken_back):  # whoever has left is told nothing more
+    for future in (running, taken_back):  # a client that has left gets no further output
         with pytest.raises(RuntimeClosedError, match="what ran was interrupted, and what waited is not run"):
             future.result(PATIENCE)
     assert "(1, False)" == others.result(PATIENCE).value
@@ -73,7 +73,7 @@ def test_who_leaves_takes_back_what_waits(
 def test_a_lost_client_takes_nobody_along(
     runtime: PythonRuntime, gate: Any, start: Callable, good: Callable
 ) -> None:
-    """A line that breaks is taken up again, by the same author, whose cell has run on."""
+    """A broken connection is restored, by the same author, whose cell has continued."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     cell = start(ana, "gate()\n'went on'")
     cut = threading.Event()

@@ -1,4 +1,4 @@
-"""Patches that begin before a client has written a file, of a remote runtime: see the tests themselves."""
+"""Patches that begin before a client has written a file, of a remote runtime; the tests are imported."""
 
 from tests.soundness.test_uploaded_files import (
     runtime,

@@ -1,4 +1,4 @@
-"""Values and references of a remote runtime: see the tests themselves."""
+"""Values and references of a remote runtime; the tests are imported."""
 
 from tests.runtime.test_values import (
     test_a_reference_outlives_its_maker,

@@ -1,4 +1,4 @@
-"""Patches that begin before a client has put in a value, of a remote runtime: see the tests themselves."""
+"""Patches that begin before a client has put in a value, of a remote runtime; the tests are imported."""
 
 from tests.soundness.test_values_put_in_again import (
     runtime,

@@ -1,4 +1,4 @@
-"""What a script does with a Ray cluster of its own: prints what came of it, as JSON. Run by test_ray_datasets.py."""
+"""A script with its own Ray cluster: prints the results as JSON. Run by test_ray_datasets.py."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ for call in (lambda: datasets.load("numbers"), lambda: datasets.count("nambers")
 
 
 def with_jail() -> list[int]:
-    """A process of our Ray's in which a jail is, with all that it started; empty while there is none."""
-    # Below this process: another run's may be on this machine.
+    """A process of our Ray's that has a jail, with all that it started; empty while there is none."""
+    # Below this process: another run's processes may be on this machine.
     trees = (tree_of(pid) for pid in tree_of(os.getpid()) if title(pid).startswith("ray::MapWorker"))
     return next((tree for tree in trees if len(tree) > 2), [])
 
 
 def strike(gone: list[int]) -> None:
-    """Kills a process of Ray's when its jail is there."""
+    """Kills a process of Ray's when its jail exists."""
     tree = until(with_jail)
     gone.extend(tree)
     kill(tree[0])
@@ -72,7 +72,7 @@ def raised(numbers: ray.data.Dataset, function: ObjectReference) -> str:
 
 
 def read_back(mapped: ray.data.Dataset, folder: Path) -> dict[str, list[list[object]]]:
-    """What was written, by those who read it: the rows, and what each says of one that failed."""
+    """The written data, by each reader: the rows, and the error of each failed row."""
     mapped.write_parquet(str(folder))
     frames = {
         "pandas": pd.read_parquet(folder),
@@ -92,7 +92,7 @@ def values_of(frame: pd.DataFrame) -> list[list[object]]:
 
 
 def shown() -> str:
-    """What the example prints, on this cluster: to start another one takes a while."""
+    """The example's output on this cluster, since starting another one takes a while."""
     sys.path.insert(0, str(EXAMPLES))
     sys.argv = ["large_dataset.py"]
     with redirect_stdout(io.StringIO()) as said:
@@ -114,7 +114,7 @@ def main(folder: str) -> None:
         ).materialize()
         until(lambda: gone and not any(runs(pid) for pid in gone))
         rows = mapped.take_all()
-        # Blocks of one batch each, the first of which has no good row.
+        # Blocks of one batch each; the first one has no good row.
         small = map_batches(
             ray.data.range(1000, override_num_blocks=100), function, sandbox=POLICY, jails=2, errors_to="went"
         ).materialize()

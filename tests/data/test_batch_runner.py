@@ -1,4 +1,4 @@
-"""Batches go through a jail and come back as tables; what the function does wrong costs its batch, and no more."""
+"""Batches go through a jail and return as tables; an error of the function costs its batch only."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(name: str, batch: pa.Table, form: BatchFormat = "pandas", errors_to: str
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[BatchRunner]:
-    policy = replace(POLICY, cell_timeout=5)  # for those that are to end before it, too, on a busy machine
+    policy = replace(POLICY, cell_timeout=5)  # for functions that must end within it, also on a busy machine
     with BatchRunner(FunctionParcel(name="odd", source=SOURCE), policy, "pandas", "error") as runs:
         yield runs
 
@@ -82,12 +82,12 @@ def odd() -> Iterator[BatchRunner]:
     ],
 )
 def test_batches_come_as_asked_for(name: str, form: BatchFormat, expected: object) -> None:
-    """And go as a frame, a table or columns. An index that counts is left out; one with a name is data."""
+    """Batches arrive and return as a frame, a table or columns. A counting index is left out; a named one is data."""
     assert expected == run(name, rows(0, 1, 2), form).to_pydict()
 
 
 def test_a_part_of_a_table_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block is cut into batches, each of which is a view of all of it."""
+    """A block is cut into batches, each of which is a view of the whole."""
     sizes = []
     monkeypatch.setattr(
         runner, "as_stream", lambda batch, own=runner.as_stream: sizes.append(own(batch).nbytes) or own(batch)
@@ -105,7 +105,7 @@ def test_a_part_of_a_table_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_no_result_is_said(name: str, errors_to: str | None, said: str) -> None:
-    """The error survives the way from Ray's process to the one that waits."""
+    """The error passes from Ray's process to the waiting one."""
     with BatchRunner(FunctionParcel(name=name, source=SOURCE), POLICY, "pandas", errors_to) as runs:
         with pytest.raises(BatchFailedError) as caught:
             runs._apply(rows(1))
@@ -113,7 +113,7 @@ def test_what_is_no_result_is_said(name: str, errors_to: str | None, said: str) 
 
 
 def test_source_that_fails_fails_the_batch() -> None:
-    """Nothing else can be said of it."""
+    """No other information is available."""
     parcel = FunctionParcel(name="f", source="def f(batch) return batch")
     with (
         BatchRunner(parcel, POLICY, "pandas", None) as runs,
@@ -127,7 +127,7 @@ def test_source_that_fails_fails_the_batch() -> None:
     ("number", "reason"), [(13, "exception"), (14, "exit"), (15, "memory"), (16, "time")]
 )
 def test_a_batch_that_fails_is_kept(odd: BatchRunner, number: int, reason: str) -> None:
-    """The row that it fails on stands beside the error; the next batch meets nothing that it left behind."""
+    """The failing row has the error next to it; the next batch sees nothing of it."""
     calls = odd(rows(1))["calls"].to_pylist()[0]
     fine = {"n": [1], "calls": [calls + 1], "error": [None], "error_batch": [None]}
     assert fine == odd(rows(1)).to_pydict()
@@ -157,7 +157,7 @@ def spoiled(*bad: int) -> FunctionParcel:
 
 @pytest.mark.slow
 def test_bad_rows_stand_alone() -> None:
-    """Each beside its own error, in its place among the others, of which none is lost."""
+    """Each has its own error, in its place among the others, none of which is lost."""
     bad, size = (0, 77, 78, 500, 999), 1000
     with BatchRunner(spoiled(*bad), POLICY, "pandas", "error") as runs:
         table = runs(rows(*range(size)))
@@ -177,7 +177,7 @@ def test_bad_rows_stand_alone() -> None:
 
 
 def test_many_bad_rows_stand_alone_too() -> None:
-    """So many that no large part is without one."""
+    """So many that every large part contains one."""
 
     def attempt(start: int, rows: int) -> pa.Table | BatchFailedError:
         bad = any(each % 10 == 0 for each in range(start, start + rows))
@@ -190,7 +190,7 @@ def test_many_bad_rows_stand_alone_too() -> None:
 
 
 def test_a_function_that_works_on_no_row_alone() -> None:
-    """Parts that it works on are found all the same."""
+    """Parts that it works on are still found."""
 
     def attempt(start: int, rows: int) -> pa.Table | BatchFailedError:
         bad = rows < 3 or start <= 100 < start + rows
@@ -203,7 +203,7 @@ def test_a_function_that_works_on_no_row_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("budget", "most"), [(0, 0), (10, 12)], ids=["no budget", "budget"])
 def test_the_work_for_bad_rows_is_bounded(monkeypatch: pytest.MonkeyPatch, budget: int, most: int) -> None:
-    """What is left of it then stands together, and nothing of that is lost."""
+    """Then the remaining rows stay together, and none is lost."""
     monkeypatch.setattr(splitting, "EACH", 1)
     tried: list[int] = []
     with BatchRunner(spoiled(*range(0, 64, 3)), POLICY, "pandas", "error") as runs:
@@ -219,7 +219,7 @@ def test_the_work_for_bad_rows_is_bounded(monkeypatch: pytest.MonkeyPatch, budge
 
 
 def test_a_function_that_never_works_is_given_up_soon() -> None:
-    """Its batches cost little more than without being split, and have one schema all the same."""
+    """Its batches cost little more than without splitting, and still have one schema."""
     tries: list[tuple[int, int]] = []
 
     def attempt(start: int, rows: int) -> BatchFailedError:
@@ -250,7 +250,7 @@ def test_rows_that_take_all_their_time_cost_more_of_the_budget() -> None:
 
 
 def blocks_of(source: str, *batches: pa.Table, agreement: SchemaAgreement | None = None) -> list[pa.Table]:
-    """Of a function `f`."""
+    """Blocks of a function `f`."""
     agree = (agreement or SchemaAgreement()).agree
     with BatchRunner(FunctionParcel(name="f", source=source), POLICY, "pandas", "error", agree) as runs:
         return [runs(batch) for batch in batches]
@@ -260,9 +260,9 @@ def blocks_of(source: str, *batches: pa.Table, agreement: SchemaAgreement | None
 @pytest.mark.parametrize(
     ("source", "kinds"),
     [
-        # A batch whose rows are all bad comes first.
+        # A batch with only bad rows comes first.
         ("def f(b):\n if (b.n < 3).all(): 1 / 0\n return b.assign(d=b.n / 2)", {"n": "int64", "d": "double"}),
-        # Columns that are empty in one batch, and integers that miss some in another.
+        # Columns that are empty in one batch, and integers that are missing in another.
         (
             "def f(b): return b.assign(w=b.n.map({1: 'a', 5: 'b'}), i=b.n.where(b.n != 4))",
             {"n": "int64", "w": "large_string", "i": "int64"},
@@ -271,7 +271,7 @@ def blocks_of(source: str, *batches: pa.Table, agreement: SchemaAgreement | None
             "def f(b): return b.assign(l=[[] if n < 3 else ['x'] for n in b.n])",
             {"n": "int64", "l": "list<item: string>"},
         ),
-        # Categories of which each batch has others; columns in another order; some that are missing.
+        # Categories that differ between batches; columns in another order; missing columns.
         (
             "def f(b): return b.assign(c=b.n.map(str).astype('category'))",
             {"n": "int64", "c": "dictionary<values=large_string, indices=int32, ordered=0>"},
@@ -280,13 +280,13 @@ def blocks_of(source: str, *batches: pa.Table, agreement: SchemaAgreement | None
             "def f(b):\n b = b.assign(m=b.n)\n return b if b.n[0] < 3 else b[['m', 'n']][:3 - b.n[0] % 2]",
             {"n": "int64", "m": "int64"},
         ),
-        # Batches of which nothing is left.
+        # Batches without remaining rows.
         ("def f(b): return b.assign(w=b.n.map(str))[b.n > 3]", {"n": "int64", "w": "large_string"}),
     ],
     ids=["all bad", "empty columns", "empty lists", "categories", "columns", "filtered"],
 )
 def test_all_blocks_have_one_schema(source: str, kinds: dict[str, str]) -> None:
-    """Those with errors, and those of batches whose own would be another."""
+    """Those with errors, and batches with a different schema of their own."""
     blocks = blocks_of(source, *(rows(n, n + 1, n + 2) for n in (0, 3, 6)), rows())
     schemas = [block.schema for block in blocks if block.num_rows]
     assert [{**kinds, "error": "string", "error_batch": "large_binary"}] * len(schemas) == [
@@ -296,7 +296,7 @@ def test_all_blocks_have_one_schema(source: str, kinds: dict[str, str]) -> None:
 
 
 def test_what_does_not_fit_the_schema_is_an_error_of_its_rows() -> None:
-    """Nothing is changed for it: no fraction is cut off, no text read as a number, no column left out."""
+    """Nothing is converted to fit: no fraction is cut off, no text parsed as a number, no column dropped."""
     halves = "def f(b): return b.assign(h=b.n // 2 if (b.n < 3).all() else b.n / 2)"
     first, second = blocks_of(halves, rows(0, 1, 2), rows(4, 5, 6))
     assert [0, 0, 1] == first["h"].to_pylist()
@@ -311,7 +311,7 @@ def test_what_does_not_fit_the_schema_is_an_error_of_its_rows() -> None:
 
 @pytest.mark.slow
 def test_what_contradicts_a_guess_ends_the_job() -> None:
-    """Blocks with the guess may be written: read with them, these values would be lost, or not be read at all."""
+    """Blocks with the guessed schema may exist already: read with them, these values would be lost or unreadable."""
     source = "def f(b):\n if (b.n < 3).any(): 1 / 0\n return b.assign(w=b.n if b.n.isin([1, 7, 100]).any() else 'a')"
     with pytest.raises(SchemaMismatchError, match="'w' of large_string, which is int64") as caught:
         blocks_of(source, rows(0, 1), rows(5))
@@ -328,7 +328,7 @@ def test_what_contradicts_a_guess_ends_the_job() -> None:
 
 
 def test_processes_agree() -> None:
-    """On what the first of them has seen, also for batches that fail as a whole."""
+    """On the data that the first of them saw, also for batches that fail as a whole."""
     agreement = SchemaAgreement()
     source = "def f(b):\n if (b.n < 3).all(): 1 / 0\n return b.assign(w=b.n.map(str))"
     (good,) = blocks_of(source, rows(5), agreement=agreement)
@@ -337,7 +337,7 @@ def test_processes_agree() -> None:
 
 
 def test_without_a_column_for_it_an_error_is_raised() -> None:
-    """With what a model would read of it."""
+    """With the text that a model would read."""
     with pytest.raises(
         BatchFailedError, match=r"(?s)`odd` failed on a batch of 2 rows.*ValueError: thirteen"
     ):
@@ -346,14 +346,14 @@ def test_without_a_column_for_it_an_error_is_raised() -> None:
 
 @pytest.mark.parametrize(("limit", "most"), [("RENEWED_AFTER", 2), ("RENEWED_AFTER_BYTES", 16)])
 def test_a_jail_is_made_anew_in_time(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
-    """Its record of batches ends with it, and what was put in, so nothing grows with the dataset."""
+    """Its record of batches and its inputs end with it, so nothing grows with the dataset."""
     monkeypatch.setattr(runner, limit, most)
     with BatchRunner(FunctionParcel(name="odd", source=SOURCE), POLICY, "pandas", None) as runs:
         assert [1, 2, 1, 2, 1] == [runs(rows(1))["calls"].to_pylist()[0] for _ in range(5)]
 
 
 def test_a_shared_function_takes_along_what_it_uses() -> None:
-    """Of the namespace that it comes from, also once that has ended; and arrives under any name."""
+    """From its namespace, even after that has ended; it arrives under any name."""
     with PythonRuntime(sandbox=POLICY) as runtime:
         assert runtime.execute(
             "words = ['a', 'b']\ndef named(batch): return batch.assign(word=words)"

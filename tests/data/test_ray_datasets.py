@@ -1,4 +1,4 @@
-"""Functions of jails over Ray Datasets, on a Ray cluster that a script has started."""
+"""Functions of jails over Ray Datasets, on a Ray cluster started by a script."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BAD = [*range(10), 700, 701]
 FINE = [number for number in range(1000) if number not in BAD]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_020)]
-"""A cluster and jobs of Ray's, on a machine with much else to do."""
+"""Time limit for a cluster and its Ray jobs on a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[dict[str, Any]]:
-    """What the script has printed. A short folder: Ray's sockets are in it."""
+    """The script's output. Its folder has a short name, since it contains Ray's sockets."""
     with tempfile.TemporaryDirectory(prefix="ct-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
             [sys.executable, "-m", "tests.data.over_ray", folder],
@@ -42,7 +42,7 @@ def told() -> Iterator[dict[str, Any]]:
 
 
 def test_each_row_is_worked_on_once(told: dict[str, Any]) -> None:
-    """But for those that it failed on, which are kept with the error, and can be had again."""
+    """Except failed rows, which are kept with the error and can be retrieved."""
     assert [[number, ("zero", "one")[number % 2]] for number in FINE] == told["good"]
     assert BAD == told["failed"]
     assert ["ValueError: seven hundred" in error for error in told["errors"]] == [True] * len(BAD)
@@ -58,18 +58,18 @@ def test_what_was_written_is_read(told: dict[str, Any]) -> None:
 
 
 def test_a_process_of_rays_was_killed_over_that(told: dict[str, Any]) -> None:
-    """Ray gave its batches to another one, and its jail ended with it."""
+    """Ray gave its batches to another process, and its jail ended with it."""
     assert told["killed"]
 
 
 def test_an_error_ends_the_job_if_nobody_keeps_it(told: dict[str, Any]) -> None:
-    """Ray's error has the text that says what failed, and what to do."""
+    """Ray's error contains the text that says what failed, and what to do."""
     assert "`name` failed on a batch of 500 rows" in told["raised"]
     assert "`errors_to` keeps the rows that it fails on" in told["raised"]
 
 
 def test_code_that_asks_for_too_much_is_told_what_to_do(told: dict[str, Any]) -> None:
-    """`examples/large_dataset.py` has what works."""
+    """`examples/large_dataset.py` shows a size that works."""
     assert [
         "'numbers' has more than the 2000 bytes that may be loaded; make it smaller with map",
         "no dataset 'nambers'; the nearest names are numbers",
@@ -82,7 +82,7 @@ def test_code_that_asks_for_too_much_is_told_what_to_do(told: dict[str, Any]) ->
 
 
 def test_the_example_shows_what_it_claims(told: dict[str, Any]) -> None:
-    """An agent has its functions run over all rows, and leaves out what they cannot read."""
+    """An agent runs its functions over all rows, and leaves out those they cannot read."""
     *lines, read = told["example"].splitlines()
     assert [
         "answer: The stations' means are in `means`.",

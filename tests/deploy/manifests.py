@@ -1,4 +1,4 @@
-"""The files under deploy/, parsed: what the tests of this folder ask about."""
+"""The files under deploy/, parsed, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of_kind(kind: str) -> dict[str, Object]:
 
 
 def pod_templates() -> dict[str, Object]:
-    """Every pod template, by who makes pods of it."""
+    """Every pod template, by the object that creates pods from it."""
     cluster = of_kind("RayCluster")["cenote"]["spec"]
     return {
         "head": cluster["headGroupSpec"]["template"],

@@ -1,4 +1,4 @@
-"""Every command line in deploy/ is one that `cenote` takes."""
+"""Every command line in deploy/ is one that `cenote` accepts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def command_lines() -> list[list[str]]:
 
 @pytest.mark.parametrize("line", command_lines(), ids=" ".join)
 def test_the_platform_is_started_as_its_command_line_allows(line: list[str]) -> None:
-    """Options and their values; argparse ends the program at one that is wrong."""
+    """Options and their values; argparse ends the program at an invalid one."""
     assert build_parser().parse_args(line).foreground
 
 
 def questions() -> dict[str, list[str]]:
-    """Of health checks and probes, by what asks."""
+    """Commands of health checks and probes, by their origin."""
     (service,) = documents(DEPLOY / "compose.yaml")[0]["services"].values()
     (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
     probes = {name: gateway[name]["exec"]["command"] for name in gateway if name.endswith("Probe")}
@@ -46,7 +46,7 @@ def questions() -> dict[str, list[str]]:
     "asks", ["startupProbe", "readinessProbe", "livenessProbe", "compose", "unit", "image"]
 )
 def test_the_platform_is_asked_as_its_command_line_allows(asks: str) -> None:
-    """What starts a gateway again asks whether it is alive; what sends it clients, whether it is ready."""
+    """Liveness checks, which restart a gateway, ask whether it is alive; readiness checks ask whether it is ready."""
     program, *arguments = questions()[asks]
     ready = asks in ("readinessProbe", "compose", "unit")
     parsed = build_parser().parse_args(arguments)

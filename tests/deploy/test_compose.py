@@ -1,4 +1,4 @@
-"""The compose file: valid, closed, and in step with the image."""
+"""The compose file: valid, closed, and consistent with the image."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def test_it_fits_the_specification(compose: Object) -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("readonly", True), ("mem_limit", "8gib"), ("command", "up")])
 def test_a_mistake_is_seen(compose: Object, service: Object, key: str, value: object) -> None:
-    """An unknown key, a unit that there is none of, a command that a shell would have to take apart."""
+    """An unknown key, an unknown unit, a command that needs a shell to split it."""
     service[key] = value
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(compose, SCHEMA)
 
 
 def test_it_listens_on_the_loopback_of_the_machine_alone(service: Object) -> None:
-    """Publishing to a network is a decision of whoever does it."""
+    """Publishing to a network is the operator's decision."""
     assert ["127.0.0.1:8470:8470", "127.0.0.1:8480:8480"] == service["ports"]
 
 
 def test_it_has_no_power(service: Object) -> None:
-    """No root, no capability, no way to more, an image that cannot be changed, an end to what it takes."""
+    """No root, no capability, no privilege escalation, a read-only image, and resource limits."""
     assert ("10001:10001", ["ALL"], True) == (service["user"], service["cap_drop"], service["read_only"])
     assert "no-new-privileges:true" in service["security_opt"]
     assert {"mem_limit", "pids_limit"} <= set(service)
@@ -58,7 +58,7 @@ def test_files_that_it_names_are_there(service: Object) -> None:
 
 
 def test_what_it_keeps_is_in_a_volume_of_its_own(compose: Object, service: Object) -> None:
-    """At the place where the image keeps it."""
+    """At the path where the image stores it."""
     assert ["state:/var/lib/cenote"] == service["volumes"]
     assert {"state"} == set(compose["volumes"])
     assert "VOLUME /var/lib/cenote" in (DEPLOY / "Dockerfile").read_text()

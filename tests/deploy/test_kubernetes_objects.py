@@ -1,4 +1,4 @@
-"""The manifests are what Kubernetes and KubeRay take: by schema, without a cluster."""
+"""The manifests are accepted by Kubernetes and KubeRay: by schema, without a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.deploy.manifests import KUBERNETES, SECRETS, Object, documents, objects, of_kind, pod_templates
 
 VERSIONS = ["1.33", "1.37"]
-"""The oldest that has user namespaces for pods without a switch, and the newest that the schemas know."""
+"""The oldest version with user namespaces for pods by default, and the newest that the schemas cover."""
 
 KUBERAY = json.loads((Path(__file__).parent / "schemas" / "kuberay.json").read_text())
 OWN = [found for found in objects() if found["kind"] != "RayCluster"]
@@ -33,7 +33,7 @@ def test_objects_fit_the_schema_of_kubernetes(found: Object, version: str) -> No
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("owner", pod_templates())
 def test_pod_templates_fit_the_schema_of_kubernetes(owner: str, version: str) -> None:
-    """So are the templates inside what is not Kubernetes' own kind."""
+    """The same for templates inside custom resources."""
     template = {
         "apiVersion": "v1",
         "kind": "PodTemplate",
@@ -46,12 +46,12 @@ def test_pod_templates_fit_the_schema_of_kubernetes(owner: str, version: str) ->
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("found", documents(SECRETS), ids=title)
 def test_examples_of_secrets_fit_the_schema_of_kubernetes(found: Object, version: str) -> None:
-    """A user who copies them gets what Kubernetes takes."""
+    """Kubernetes accepts a user's copy."""
     kubernetes_validate.validate(found, version, strict=True)
 
 
 def test_a_misspelt_field_is_seen() -> None:
-    """The check refuses what the server would drop in silence."""
+    """The check refuses what the server would drop silently."""
     wrong = copy.deepcopy(of_kind("Deployment")["cenote-gateway"])
     wrong["spec"]["template"]["spec"]["hostUser"] = False
     with pytest.raises(kubernetes_validate.ValidationError, match="hostUser"):
@@ -79,7 +79,7 @@ def test_what_kuberay_refuses_is_seen(path: tuple[str, ...], value: object) -> N
 
 
 def test_one_command_applies_every_file_but_the_optional_ones() -> None:
-    """What lies in the folder is in the list."""
+    """Each file of the folder is in the list."""
     (listed,) = documents(KUBERNETES / "kustomization.yaml")
     there = {path.name for path in KUBERNETES.glob("*.yaml")} - {"kustomization.yaml"}
     assert there == set(listed["resources"])

@@ -1,4 +1,4 @@
-"""What the manifests promise: nobody is root, secrets are elsewhere, nothing but the gateway is offered."""
+"""Properties of the manifests: no root, no secrets in files, only the gateway is exposed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTAINERS = list(containers())
 
 @pytest.mark.parametrize(("owner", "container"), CONTAINERS, ids=[owner for owner, _ in CONTAINERS])
 def test_containers_have_no_power(owner: str, container: dict[str, Any]) -> None:
-    """No root, no capability, no way to more, no file of the image that can be changed."""
+    """No root, no capability, no privilege escalation, no writable file of the image."""
     pod = pod_templates()[owner]["spec"]["securityContext"]
     own = container["securityContext"]
     assert (True, 10001) == (pod["runAsNonRoot"], pod["runAsUser"])
@@ -39,7 +39,7 @@ def test_containers_have_no_power(owner: str, container: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("owner", pod_templates())
 def test_pods_share_nothing_with_the_machine(owner: str) -> None:
-    """Neither its network, processes or files, nor a right to ask Kubernetes for something."""
+    """Neither its network, processes or files, nor access to the Kubernetes API."""
     spec = pod_templates()[owner]["spec"]
     assert set() == {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
     assert [] == [volume for volume in spec["volumes"] if "hostPath" in volume]
@@ -55,7 +55,7 @@ def test_a_whole_proc_goes_with_users_of_the_pods_own(owner: str) -> None:
 
 
 def test_only_the_gateway_is_offered() -> None:
-    """One Service, inside the cluster, to the gateway's port; no port of a machine."""
+    """One Service, inside the cluster, for the gateway's port; no port of a machine."""
     services = of_kind("Service")
     assert {"cenote"} == set(services)
     assert "ClusterIP" == services["cenote"]["spec"]["type"]
@@ -67,7 +67,7 @@ def test_only_the_gateway_is_offered() -> None:
 
 
 def test_secrets_are_named_and_never_given() -> None:
-    """Whatever sounds like one comes from a Secret that is made by hand."""
+    """Anything that sounds like one comes from a Secret that an operator creates."""
     given = [
         variable["name"]
         for _, container in CONTAINERS
@@ -90,14 +90,14 @@ def asked_of_secrets() -> set[tuple[str, str, bool]]:
 
 
 def test_there_is_a_store_by_default() -> None:
-    """The gateway is told of one, which a Secret names; a pod whose Secret is missing does not start, and says so."""
+    """The gateway gets it from a Secret; a pod whose Secret is missing does not start, and says so."""
     (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
     assert "--store=$(STORE_URL)" in gateway["args"]
     assert ("cenote-store", "url", False) in asked_of_secrets()
 
 
 def test_whatever_writes_states_can_open_the_store() -> None:
-    """Nodes as the gateway, with the same names; the database is the gateway's alone."""
+    """Nodes and the gateway, with the same names; only the gateway has the database."""
     given = {
         owner: {each["name"] for each in container.get("env", []) if each["name"].startswith("AWS_")}
         for owner, container in CONTAINERS
@@ -112,7 +112,7 @@ def test_whatever_writes_states_can_open_the_store() -> None:
 
 
 def test_examples_of_secrets_have_what_is_asked_for_and_nothing_else() -> None:
-    """By names of Secrets and keys; each value is for its reader to replace."""
+    """By names of Secrets and keys; each value is a placeholder."""
     examples = {
         (secret["metadata"]["name"], key): value
         for secret in documents(SECRETS)
@@ -123,7 +123,7 @@ def test_examples_of_secrets_have_what_is_asked_for_and_nothing_else() -> None:
 
 
 def test_the_image_has_what_store_and_database_take() -> None:
-    """Drivers of both: without them the platform does not start."""
+    """Drivers for both: without them the platform does not start."""
     extras = re.search(r"^ARG EXTRAS=(.+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert extras is not None
     assert {"postgresql", "s3"} <= set(extras[1].split(","))
@@ -139,7 +139,7 @@ def test_the_gateways_memory_holds_what_it_works_on_at_once() -> None:
 
 
 def test_the_token_of_ray_is_the_same_on_both_sides() -> None:
-    """The gateway shows what the cluster asks for."""
+    """The gateway presents the token that the cluster requires."""
     cluster = of_kind("RayCluster")["cenote"]["spec"]["authOptions"]
     (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
     token = next(one for one in gateway["env"] if one["name"] == "RAY_AUTH_TOKEN")
@@ -147,7 +147,7 @@ def test_the_token_of_ray_is_the_same_on_both_sides() -> None:
 
 
 def test_ports_of_ray_are_below_those_of_runtimes() -> None:
-    """So a policy can open the range that the kernel gives out and nothing of Ray's with it."""
+    """So a policy can open the range that the kernel assigns and no port of Ray."""
     cluster = of_kind("RayCluster")["cenote"]["spec"]
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         ports = {
@@ -158,7 +158,7 @@ def test_ports_of_ray_are_below_those_of_runtimes() -> None:
 
 
 def test_the_version_of_ray_is_in_the_range_of_the_image() -> None:
-    """KubeRay chooses its commands and probes by the one, the image has the other."""
+    """KubeRay chooses its commands and probes by the declared version, the image contains the other."""
     version = of_kind("RayCluster")["cenote"]["spec"]["rayVersion"]
     low, high = re.findall(r"\d+\.\d+", re.search(r'ARG RAY="(.+)"', (DEPLOY / "Dockerfile").read_text())[1])
     numbers = [tuple(map(int, text.split(".")[:2])) for text in (low, version, high)]
@@ -166,7 +166,7 @@ def test_the_version_of_ray_is_in_the_range_of_the_image() -> None:
 
 
 def test_a_drain_may_take_one_worker() -> None:
-    """The budget is one less than there are; the head's lets none go."""
+    """The budget is one less than the number of workers; the head's allows no eviction."""
     budgets = {name: one["spec"]["minAvailable"] for name, one in of_kind("PodDisruptionBudget").items()}
     (group,) = of_kind("RayCluster")["cenote"]["spec"]["workerGroupSpecs"]
     assert {"ray-head": 1, "ray-workers": group["replicas"] - 1} == budgets

@@ -1,4 +1,4 @@
-"""Alert rules and the dashboard ask for metrics that there are, with labels and values that these have."""
+"""Alert rules and the dashboard use existing metrics, with existing labels and values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ QUERIES = [rule["expr"] for rule in alerts()] + [
 
 
 def wrong(query: str) -> list[str]:
-    """What a query asks for and nothing gives."""
+    """The metrics, labels and values of a query that do not exist."""
     found = []
     names = re.findall(r"\bcenote_\w+", query)
     for name in names:

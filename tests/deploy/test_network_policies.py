@@ -1,4 +1,4 @@
-"""Who reaches whom under the network policies, by the rules of Kubernetes, worked out here."""
+"""Who reaches whom under the network policies, by the rules of Kubernetes, evaluated here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = {"kubernetes.io/metadata.name": "cenote"}
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A pod, or with an address and no namespace whatever has that: a machine, a service elsewhere."""
+    """A pod, or, with an address and no namespace, any other host: a machine, an external service."""
 
     labels: dict[str, str] = field(default_factory=dict)
     namespace: dict[str, str] | None = field(default_factory=lambda: OURS)
@@ -66,7 +66,7 @@ PEERS = {
 }
 
 SHIPPED = ("network-policies.yaml", "services.yaml")
-"""What one command applies."""
+"""The policies that one command applies."""
 
 
 def policies(*files: str) -> list[Object]:
@@ -74,7 +74,7 @@ def policies(*files: str) -> list[Object]:
 
 
 def passes(rules: list[Object], source: Peer, target: Peer, port: int, protocol: str = "TCP") -> bool:
-    """Both ends must let it through; what is outside the namespace is under no policy of ours."""
+    """Both ends must allow it; hosts outside the namespace are under no policy of these."""
     return (not source.ours or _lets(rules, "Egress", source, target, port, protocol)) and (
         not target.ours or _lets(rules, "Ingress", target, source, port, protocol)
     )
@@ -114,7 +114,7 @@ def _is_peer(peers: list[Object] | None, other: Peer) -> bool:
 
 def _is_selected(peer: Object, other: Peer) -> bool:
     if other.namespace is None:
-        return False  # selectors meet no address
+        return False  # selectors match no address
     there = (
         _selects(peer["namespaceSelector"], other.namespace) if "namespaceSelector" in peer else other.ours
     )
@@ -122,7 +122,7 @@ def _is_selected(peer: Object, other: Peer) -> bool:
 
 
 def _is_in(block: Object, address: str) -> bool:
-    """A pod's address may be any here, so that blocks are for what has one of its own."""
+    """A pod may have any address here, so blocks apply only to peers with an address of their own."""
     if not address:
         return False
     found = ip_address(address)
@@ -208,7 +208,7 @@ def test_what_the_platform_needs_passes(source: str, target: str, port: int) -> 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("source", "target", "port"), REFUSED)
 def test_nothing_else_does(source: str, target: str, port: int) -> None:
-    """Ray is out of reach for everybody, its own ports for the gateway too, and nodes do not call the gateway."""
+    """No peer reaches Ray, its own ports are closed to the gateway too, and nodes do not call the gateway."""
     assert not passes(policies(*SHIPPED), PEERS[source], PEERS[target], port)
 
 
@@ -222,7 +222,7 @@ def test_nothing_else_does(source: str, target: str, port: int) -> None:
     ],
 )
 def test_direct_clients_are_an_option(source: str, port: int, expected: bool) -> None:
-    """With the optional file, clients that are named by pod and namespace reach runtimes, and nothing of Ray's."""
+    """With the optional file, clients that are named by pod and namespace reach runtimes, but not Ray."""
     rules = policies(*SHIPPED, "optional/direct-clients.yaml")
     assert expected == passes(rules, PEERS[source], PEERS["worker"], port)
 
@@ -232,6 +232,6 @@ def test_direct_clients_are_an_option(source: str, port: int, expected: bool) ->
     [("model", 443, True), ("model", 80, False), ("metadata", 443, False), ("private", 443, False)],
 )
 def test_public_addresses_for_nodes_are_an_option(away: str, port: int, expected: bool) -> None:
-    """With the optional file nodes reach them by HTTPS, and nothing of the machines' own network."""
+    """With the optional file nodes reach them by HTTPS, but not the machines' own network."""
     rules = policies(*SHIPPED, "optional/egress.yaml")
     assert expected == passes(rules, PEERS["worker"], PEERS[away], port)

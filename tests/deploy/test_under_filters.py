@@ -1,4 +1,4 @@
-"""A jail of the level `strict` starts under the system-call filters that come with deploy/, and they do refuse."""
+"""A jail of the level `strict` starts under the system-call filters of deploy/, and they do refuse other calls."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _members(group: str) -> Iterator[str]:
 
 
 def under(filters: list[tuple[str, int]], code: str, *arguments: str) -> str:
-    """What a fresh Python prints that has put itself under a filter, as root or not."""
+    """The output of a fresh Python that has put itself under a filter, as root or not."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD + code, json.dumps(filters), *arguments],
         capture_output=True,
@@ -87,7 +87,7 @@ def under(filters: list[tuple[str, int]], code: str, *arguments: str) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def libseccomp() -> None:
-    """The library that container engines and systemd make their filters with."""
+    """The library with which container engines and systemd build their filters."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -103,7 +103,7 @@ def strict() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("strict")
 def test_a_jail_starts_under_the_profile_of_containers() -> None:
-    """What the profile refuses, no jail needs."""
+    """No jail needs what the profile refuses."""
     assert "42" == under(of_profile(), JAIL)
 
 
@@ -111,7 +111,7 @@ def test_a_jail_starts_under_the_profile_of_containers() -> None:
 @pytest.mark.usefixtures("strict")
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
 def test_a_jail_starts_under_the_filter_of_the_unit() -> None:
-    """Nor what the unit refuses, as this machine's systemd understands its groups."""
+    """Nor what the unit refuses, as this machine's systemd resolves its groups."""
     assert "42" == under(of_unit(), JAIL)
 
 
@@ -120,12 +120,12 @@ def test_a_jail_starts_under_the_filter_of_the_unit() -> None:
     [("keyctl", errno.EPERM), ("userfaultfd", errno.EPERM), ("io_uring_setup", errno.ENOSYS)],
 )
 def test_the_profile_refuses(name: str, code: int) -> None:
-    """By the error that a library makes sense of."""
+    """With the errno that libraries expect."""
     assert f"-1 {code}" == under(of_profile(), REFUSED, name)
 
 
 def test_the_profile_names_each_call_once_and_none_that_jails_are_made_with() -> None:
-    """Both Docker and Kubernetes read it; an action that they do not know, or a call named twice, is a mistake."""
+    """Both Docker and Kubernetes read it; an action that they do not know, or a call named twice, is an error."""
     names = [name for name, _ in of_profile()]
     assert sorted(set(names)) == sorted(names)
     needed = {"clone", "clone3", "mount", "pivot_root", "seccomp", "setns", "umount2", "unshare"}

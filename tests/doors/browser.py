@@ -1,4 +1,4 @@
-"""What a person does with pages: opens them, reads them, sends their forms."""
+"""What a person does with pages: opens them, reads them, submits their forms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx
 
 
 class Browser:
-    """One person's: it has their cookies, and sends a form as its page has it."""
+    """One person's browser: it has their cookies, and submits a form as its page has it."""
 
     def __init__(self, base: str) -> None:
         self.http = httpx.Client(base_url=base, timeout=60, trust_env=False, follow_redirects=True)
@@ -19,7 +19,7 @@ class Browser:
         return self._read(self.http.get(path), status)
 
     def send(self, path: str, status: int = 200, **fields: str) -> Page:
-        """The form of the page with that action. Fails where it has none."""
+        """Submits the page's form with that action. Fails if there is none."""
         given = self.page.forms[path] | fields
         return self._read(self.http.post(path, data=given), status)
 

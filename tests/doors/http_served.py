@@ -17,7 +17,7 @@ from cenote.doors.http_app import http_app
 
 @contextmanager
 def served(callers: Callers, policy: SandboxPolicy | None = None) -> Iterator[str]:
-    """Its base URL."""
+    """Yields its base URL."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(http_app(callers, policy=policy), log_level="warning", access_log=False)
     server = uvicorn.Server(config)

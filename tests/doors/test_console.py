@@ -1,4 +1,4 @@
-"""The console: who gets in, what its pages show, and what a hostile output comes to in them."""
+"""The console: who is admitted, what its pages show, and how they show hostile output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stranger(base: str) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(stranger: Browser) -> Browser:
-    """One that has signed in."""
+    """A browser that has signed in."""
     stranger.open("/sign-in")
     stranger.send("/sign-in", token=TOKEN)
     assert "Runtimes" in stranger.page.text
@@ -44,7 +44,7 @@ def browser(stranger: Browser) -> Browser:
 
 @pytest.fixture
 def named(base: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A runtime that was made by another door."""
+    """A runtime that was created through another interface."""
     name = request.node.name.partition("[")[0][:60]
     with httpx.Client(
         base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60, trust_env=False
@@ -55,7 +55,7 @@ def named(base: str, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def run(browser: Browser, name: str, code: str) -> Page:
-    """A cell, from the page of its runtime. Gives the page of its step."""
+    """Runs a cell from the page of its runtime. Returns the page of its step."""
     browser.open(f"/runtimes/{name}")
     return browser.send(f"/runtimes/{name}/run", code=code)
 
@@ -82,7 +82,7 @@ def test_a_wrong_token_opens_nothing(stranger: Browser, token: str) -> None:
 
 
 def test_the_cookie_is_for_this_server_alone(browser: Browser) -> None:
-    """No script reads it, no other site has it sent; it is not the token; it ends with the session."""
+    """No script reads it, no other site can send it; it is not the token; it ends with the session."""
     fresh = browser.http.post("/sign-in", data={"token": TOKEN}, follow_redirects=False)
     cookie = fresh.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
@@ -100,7 +100,7 @@ def test_signing_in_leads_to_no_other_server(stranger: Browser, to: str) -> None
 
 
 def test_forms_of_other_pages_do_nothing(browser: Browser, named: str) -> None:
-    """One without the session's key, one with another's, and one that a browser says is another site's."""
+    """One without the session's key, one with another session's, and one that a browser reports as another site's."""
     browser.open(f"/runtimes/{named}")
     for key in ("", "guess"):
         page = browser.send(f"/runtimes/{named}/run", status=403, code="forged = 1", form_key=key)
@@ -116,7 +116,7 @@ def test_forms_of_other_pages_do_nothing(browser: Browser, named: str) -> None:
 
 
 def test_sessions_end() -> None:
-    """By time, and where there are too many."""
+    """After a timeout, and when there are too many."""
     now = 0.0
     sessions = ConsoleSessions(lambda: now)
     first = sessions.begin("one")
@@ -132,7 +132,7 @@ def test_sessions_end() -> None:
 
 
 def test_a_cell_from_the_page_to_its_record(browser: Browser, named: str) -> None:
-    """Browsers end lines in a form as DOS does."""
+    """Browsers send the lines of a form with CRLF."""
     page = run(browser, named, "rows = [1, 2]\r\nprint('made')\r\nlen(rows), '''a\r\nb'''")
     assert "made" in page.text.split()
     assert "(2, 'a\\nb')" in page.text
@@ -151,7 +151,7 @@ def test_the_failing_expression_is_marked(browser: Browser, named: str) -> None:
 
 
 def test_what_an_edit_would_run_again(browser: Browser, named: str) -> None:
-    """The plan changes nothing; applying it does, and says what."""
+    """The plan changes nothing; applying it does, and reports the changes."""
     for code in ("a = 1", "b = a + 1", "c = 5"):
         run(browser, named, code)
     browser.open(f"/runtimes/{named}/steps/1")
@@ -177,7 +177,7 @@ def test_snapshots_and_going_back(browser: Browser, named: str) -> None:
     run(browser, named, "x = 2")
     browser.open(f"/runtimes/{named}/steps/1")
     browser.send(f"/runtimes/{named}/steps/1/rollback")
-    assert "x = 2" in browser.page.text  # the record keeps it
+    assert "x = 2" in browser.page.text  # the record retains it
     assert "Value 1" in run(browser, named, "x").text
 
 
@@ -195,7 +195,7 @@ def test_a_cell_that_runs_is_shown_and_interrupted(
 
 
 def test_files_are_listed_and_stored(browser: Browser, named: str) -> None:
-    """A browser shows none of them, whatever they are called."""
+    """A browser displays none of them, whatever their names."""
     run(
         browser,
         named,

@@ -1,4 +1,4 @@
-"""E2B's interface, as its SDKs speak it: sandboxes, cells in contexts, commands, files; and who reaches them."""
+"""E2B's interface, as its SDKs use it: sandboxes, cells in contexts, commands, files; and who can reach them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_errors_are_in_the_terms_of_python(sandbox: Sandbox) -> None:
 
 
 def test_long_texts_are_whole(sandbox: Sandbox) -> None:
-    """Values, messages of errors, what is displayed: agents of others send their data in them."""
+    """Values, error messages, displayed data: other frameworks' agents send their data in them."""
     length = 500_000
     assert len(sandbox.text(f"'v' * {length}")) == length
     (error, _) = sandbox.run(f"class Answer(BaseException): pass\nraise Answer('m' * {length})")
@@ -245,7 +245,7 @@ def test_large_bodies_are_refused(sandbox: Sandbox, path: str, monkeypatch: pyte
 
 
 def test_large_uploads_are_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A form, too, before it is whole."""
+    """A form, too, before it has arrived whole."""
     monkeypatch.setattr(files, "MOST_FILE", 1000)
     for body in ({"content": b"x" * 1001}, {"files": {"file": ("f", b"x" * 1001)}}):
         answer = sandbox.http.post("/files", params={"path": "large"}, **body)
@@ -255,7 +255,7 @@ def test_large_uploads_are_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyP
 
 
 def test_a_command_that_cannot_begin_says_why() -> None:
-    """By an error that the SDKs raise, with the reason in it."""
+    """With an error that the SDKs raise, with the reason in it."""
     policy = SandboxPolicy(preload=(), processes=8)
     with served(OneCaller(TOKEN, OpenRuntimes(LocalSource(policy))), policy) as base, keyed(base) as control:
         sandbox, running = make(control), list[Iterator[dict[str, Any]]]()
@@ -271,7 +271,7 @@ def test_a_command_that_cannot_begin_says_why() -> None:
 
 
 def test_one_that_reads_slowly_makes_its_command_wait(sandbox: Sandbox) -> None:
-    """And one that leaves does not."""
+    """One that disconnects does not."""
     events = sandbox.start("yes | head -c 20000000; echo > all-written", tag="slow")
     next(events)
     list(sandbox.start("sleep 0.5"))
@@ -431,7 +431,7 @@ def test_one_that_was_killed_is_gone_and_its_calls_are_cut(control: httpx.Client
 
 
 def test_a_command_of_one_that_was_killed_is_cut(control: httpx.Client) -> None:
-    """As it is with E2B: its SDK asks then whether the sandbox is there, and finds that it is not."""
+    """As with E2B: its SDK then checks whether the sandbox exists, and finds that it does not."""
     sandbox = make(control)
     events = sandbox.start("echo on; sleep 3600")
     next(events), next(events)
@@ -484,7 +484,7 @@ def test_one_that_cannot_be_ended_now_is_ended_later(monkeypatch: pytest.MonkeyP
 
 
 def test_one_that_is_busy_keeps_no_other_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause waits for the cell that runs."""
+    """A pause waits for the running cell."""
     monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
     policy = SandboxPolicy(preload=())
     source = LocalSource(policy, store=str(tmp_path))
@@ -492,7 +492,7 @@ def test_one_that_is_busy_keeps_no_other_alive(tmp_path: Path, monkeypatch: pyte
     with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
         busy, other = make(control, autoPause=True), make(control)
         with busy.http.stream("POST", "/execute", json={"code": code}) as events:
-            lines = events.iter_lines()  # which closes the stream when it goes
+            lines = events.iter_lines()  # which closes the stream when it is collected
             next(lines)
             for each in (busy, other):
                 control.post(f"/sandboxes/{each.id}/timeout", json={"timeout": 0})

@@ -1,4 +1,4 @@
-"""Runtimes over HTTP: what each operation gives, and what becomes of bad input."""
+"""Runtimes over HTTP: the result of each operation, and the handling of bad input."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_pictures_are_base64(runtime: Runtime) -> None:
 
 
 def test_output_comes_while_the_cell_runs(runtime: Runtime, http: httpx.Client) -> None:
-    """As NDJSON: the first line is there while the cell waits for a file that comes after it."""
+    """As NDJSON: the first line arrives while the cell waits for a file that is written after it."""
     code = "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n'last'"
     wanted = {"Accept": http_api.NDJSON}
     with http.stream("POST", f"{runtime.path}/cells", json={"code": code}, headers=wanted) as answer:
@@ -348,7 +348,7 @@ def test_pages_of_other_sites_reach_nothing(http: httpx.Client, headers: dict[st
         (["*.example.com"], "example.com", False),
         (["*.example.com"], "a.b.example.com", True),
         (["*.example.com"], "evil-example.com", False),
-        (["w*.example.com"], "web.example.com", False),  # what no browser takes
+        (["w*.example.com"], "web.example.com", False),  # what no browser accepts
         (["*"], "evil.example", False),
         (["Host.Example"], "host.example", True),
         (["0.0.0.0", "::", "[::]"], "0.0.0.0", False),
@@ -425,7 +425,7 @@ def test_no_client_gets_more_than_its_server_allows(http: httpx.Client, policy: 
 
 
 def test_half_a_request_costs_nothing(base: str, http: httpx.Client) -> None:
-    """A client that stops in the middle of its headers or its body, and goes."""
+    """A client that disconnects in the middle of its headers or its body."""
     address = urlsplit(base)
     for part in (
         b"POST /v1/run",
@@ -483,5 +483,5 @@ async def test_mcp_and_http_work_in_one_runtime(base: str) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_what_is_gone_or_taken_has_a_status_of_its_own(error: CenoteError, status: int) -> None:
-    """A client can tell what it should make anew, name otherwise, or ask once more."""
+    """A client can tell what to create again, name differently, or retry."""
     assert http_api.status_of(error) == status

@@ -1,6 +1,6 @@
 """A notebook whose kernel is a runtime: what each kernel must do, and what this one does besides.
 
-The real IPython would stand beside the one that jails have, and other tests are about that one: these run where
+The real IPython would be installed next to the jails' own one, which other tests cover: these run where
 `pip install '.[jupyter]' jupyter_kernel_test nbclient` was done.
 """
 

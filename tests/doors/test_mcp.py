@@ -1,4 +1,4 @@
-"""MCP clients work in a runtime: its tools, its resources, what they get when something is wrong."""
+"""MCP clients use a runtime: its tools, its resources, and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Speaker:
-    """A client, and what it says to a tool and hears."""
+    """A client that calls tools and returns their answers."""
 
     def __init__(self, client: Client, runtimes: OpenRuntimes) -> None:
         self.client = client
@@ -60,12 +60,12 @@ def text_of(result: CallToolResult) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def door() -> AsyncIterator[Speaker]:
-    """One server for all: each test has a runtime of its own name."""
+    """One server for all: each test has a runtime with its own name."""
     runtimes = OpenRuntimes(LocalSource(SandboxPolicy(preload=("pandas",))))
     over = asyncio.Event()
     there = asyncio.get_running_loop().create_future()
 
-    async def hold() -> None:  # a client is to be left by the task that has entered it
+    async def hold() -> None:  # the task that entered a client has to leave it
         async with Client(mcp_server(serving(runtimes))) as client:
             there.set_result(client)
             await over.wait()
@@ -198,7 +198,7 @@ async def test_a_variable_is_handed_to_another_runtime(door: Speaker) -> None:
     await door.text("open", runtime="giver")
     await door.text("open", runtime="taker")
     await door.text("run", runtime="giver", code="import pandas as pd\ndf = pd.DataFrame({'a': range(3)})")
-    for _ in range(2):  # the second time, the name is there
+    for _ in range(2):  # the second time, the name exists
         await door.text("share", runtime="giver", variable="df", to="taker", new_name="frame")
     assert await door.text("run", runtime="taker", code="frame.a.sum()") == "np.int64(3)"
     assert "not_there" in await door.error("share", runtime="giver", variable="not_there", to="taker")

@@ -28,7 +28,7 @@ from cenote_worker.process.metrics import (
 
 
 def since(before: MetricsSnapshot) -> dict[tuple[str, ...], float]:
-    """What this process has counted, histograms by how many they have."""
+    """What this process has counted since; histograms by their counts."""
     more = Counts()
     more.take_in(THIS_PROCESS.snapshot(), before)
     found = more.snapshot()
@@ -62,7 +62,7 @@ def runtime() -> Iterator[PythonRuntime]:
     ],
 )
 def test_a_cell_is_counted_once(runtime: PythonRuntime, code: str, key: tuple[str, ...]) -> None:
-    """By what became of it, with its time, what ended it and what it called."""
+    """By its outcome, with its time, what ended it and what it called."""
     before = THIS_PROCESS.snapshot()
     runtime.execute(code, timeout=0.3 if "while" in code else None)
     found = since(before)
@@ -103,7 +103,7 @@ def test_steps_that_a_patch_runs_again_and_those_it_does_not(runtime: PythonRunt
 
 
 def test_steps_that_a_restored_state_runs_again(tmp_path: Path) -> None:
-    """What cannot be stored is made again: that is no further cell."""
+    """What cannot be stored is recomputed: that does not count as another cell."""
     policy = SandboxPolicy(preload=(), snapshots="none")
     with PythonRuntime(store=tmp_path, name="r", sandbox=policy) as former:
         former.execute("numbers = (number for number in range(5))")
@@ -118,7 +118,7 @@ def test_steps_that_a_restored_state_runs_again(tmp_path: Path) -> None:
 
 
 def test_a_jail_has_no_say_in_a_label(runtime: PythonRuntime) -> None:
-    """Whatever a cell raises: labels have the values that are known, and there are no more of them."""
+    """Whatever a cell raises: labels have only the known values."""
     runtime.execute("class Odd(Exception): reason = 'x' * 100\nraise Odd")
     known = {(metric.name, *labels) for metric in OF_RUNTIMES for labels in keys_of(metric)}
     found = THIS_PROCESS.snapshot()
@@ -127,7 +127,7 @@ def test_a_jail_has_no_say_in_a_label(runtime: PythonRuntime) -> None:
 
 @pytest.mark.parametrize("accepted", ["", "application/openmetrics-text; version=1.0.0"])
 def test_the_text_is_what_prometheus_reads(accepted: str) -> None:
-    """In both of its formats, with each series that there can be."""
+    """In both of its formats, with each possible series."""
     counts = Counts()
     counts.add(CELLS, "ok", by=3)
     counts.observe(CELL_SECONDS, 0.003)
@@ -159,7 +159,7 @@ def test_labels_are_escaped() -> None:
 
 
 def test_tables_of_processes_add_up() -> None:
-    """Each event once, however often a table is read; a table of other ranges is left out."""
+    """Each event once, however often a table is read; a table with other ranges is left out."""
     machine, gateway = Counts(), Counts()
     before = machine.snapshot()
     for number in range(3):
@@ -177,7 +177,7 @@ def test_tables_of_processes_add_up() -> None:
 
 
 def test_names_are_those_that_prometheus_wants() -> None:
-    """One name, one metric; seconds and bytes are said; each has a sentence, and labels of one dimension."""
+    """One name, one metric; the unit is in the name; each has a description, and labels of one dimension."""
     names = [metric.full_name for metric in ALL]
     assert len(names) == len({*names})
     for metric in ALL:

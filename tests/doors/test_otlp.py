@@ -1,4 +1,4 @@
-"""A collector that is away holds nothing up, and does not fill a log."""
+"""An unreachable collector delays nothing, and does not fill a log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(time.monotonic() - began < 10)
 
 @pytest.fixture(params=["closed", "silent"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Of a collector that is not there, and of one that accepts and never answers."""
+    """Of an unreachable collector, and of one that accepts and never answers."""
     with closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]

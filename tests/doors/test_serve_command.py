@@ -41,7 +41,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_answers_are_sent_at_once() -> None:
-    """asyncio does so on sockets whose protocol is known; each answer waited 40 ms."""
+    """asyncio does so on sockets whose protocol is known; otherwise each answer waited 40 ms."""
     with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 

@@ -1,4 +1,4 @@
-"""A proxy with a world of its own, servers on loopback, and jails whose proxy takes loopback for the internet."""
+"""A proxy with a simulated internet, servers on loopback, and jails whose proxy uses loopback as the internet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tls_site() -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def retrying_site() -> Iterator[Site]:
-    """Takes no key that clients guess: it asks each for a second ClientHello."""
+    """Accepts no key share that clients guess: it requests a second ClientHello from each."""
     with site(tls=True, curve="secp384r1") as served:
         yield served
 
@@ -53,7 +53,7 @@ def world() -> World:
 
 
 class Doors:
-    """Doors of one test at a time to proxies that serve the whole session, one per kind of patience."""
+    """Sessions of one test at a time with proxies that serve the whole run, one per kind of time limits."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -78,7 +78,7 @@ def doors() -> Doors:
 
 @pytest.fixture
 def open_door(doors: Doors, world: World) -> Iterator[OpenDoor]:
-    """open_door("files.test:80", ...): a proxy session for this allow-list, patient unless told otherwise."""
+    """open_door("files.test:80", ...): a proxy session for this allow-list, with long time limits by default."""
     doors.world = world
     yield doors.open
     doors.close()
@@ -91,7 +91,7 @@ def nursery() -> JailStarter:
 
 @pytest.fixture
 def network_runtime(nursery: JailStarter, monkeypatch: pytest.MonkeyPatch) -> Iterator[NetworkRuntime]:
-    """network_runtime("files.test:80"): a runtime whose jail may reach these names, which stand for loopback.
+    """network_runtime("files.test:80"): a runtime whose jail may reach these names, which resolve to loopback.
 
     credentials: of the Allow; other settings are the policy's.
     """

@@ -1,4 +1,4 @@
-"""Which addresses a name may stand for."""
+"""Which addresses a name may resolve to."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_special_addresses_are_not_public(address: str) -> None:
      "172.32.0.0", "223.255.255.255", "2606:4700::1111", "2001:4860:4860::8888", "2a00:1450:4001::1"],
 )  # fmt: skip
 def test_public_addresses(address: str) -> None:
-    """The neighbours of the special ranges belong to the internet."""
+    """The neighbours of the special ranges are public."""
     assert is_public(address)
 
 
 def test_own_addresses() -> None:
-    """What begins and ends on this machine is its own, whatever the address looks like."""
+    """Connections within this machine are local, for any address."""
     assert is_own("127.0.0.1")

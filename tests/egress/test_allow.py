@@ -1,4 +1,4 @@
-"""The policy value that says which names a jail may reach."""
+"""The policy value that lists the names a jail may reach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cenote_security.policy import SandboxPolicy
     ],
 )
 def test_names_match_whole_and_at_their_port(permitted: bool, destination: str, host: str, port: int) -> None:
-    """Without a port it is 443; a wildcard stands for at least one label, and not for a part of one."""
+    """Without a port it is 443; a wildcard stands for one or more whole labels."""
     assert permitted is Allow([destination]).permits(host, port)
 
 
@@ -45,7 +45,7 @@ def test_what_is_no_name_cannot_be_listed(destination: str) -> None:
 
 @pytest.mark.parametrize("destinations", [[], "pypi.org", None, {"pypi.org"}])
 def test_a_list_is_needed(destinations: object) -> None:
-    """A single string would be read letter by letter, and an empty list is written "none"."""
+    """A single string would be read letter by letter; an empty list is written "none"."""
     with pytest.raises(UsageError, match="destinations is a list of names"):
         Allow(destinations)  # type: ignore[arg-type]
 
@@ -78,12 +78,12 @@ def test_longest_names() -> None:
 
 @pytest.mark.parametrize("isolation", ["landlock", "none"])
 def test_a_level_without_a_network_namespace_has_no_allow_list(isolation: str) -> None:
-    """It could not be enforced, so the policy is refused when it is written."""
+    """It could not be enforced, so the policy is refused when it is made."""
     with pytest.raises(UsageError, match="takes a network namespace"):
         SandboxPolicy(network=Allow(["a.com"]), isolation=isolation)  # type: ignore[arg-type]
 
 
 def test_a_network_is_none_or_a_list() -> None:
-    """Anything else is a mistake, and never means everything."""
+    """Any other value is an error, and never means unrestricted."""
     with pytest.raises(UsageError, match=r"either .none. or Allow"):
         SandboxPolicy(network="host")  # type: ignore[arg-type]

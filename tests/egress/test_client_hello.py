@@ -64,13 +64,13 @@ def sni(*names: bytes, kind: int = 0) -> tuple[int, bytes]:
     ids=["any", "1.2", "1.3"],
 )
 def test_the_name_in_real_hellos(settings: dict[str, object]) -> None:
-    """Of every version of TLS that is in use."""
+    """For every TLS version in use."""
     assert "files.test" == server_name(hello("Files.TEST", **settings))
 
 
 @pytest.mark.parametrize("size", [len(SAMPLE) // (MAX_RECORDS - 1), 100, 2**14])
 def test_a_message_over_several_records(size: int) -> None:
-    """A filter that reads the first record only is blind to this."""
+    """A filter that reads only the first record does not see this."""
     assert "files.test" == server_name(records(message_of(SAMPLE), size))
 
 
@@ -109,7 +109,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_what_cannot_be_read_is_refused(data: bytes) -> None:
-    """And never taken for some name."""
+    """It never gives a name."""
     with pytest.raises(UnreadableHello):
         server_name(data)
 
@@ -120,7 +120,7 @@ def test_the_crafted_hello_is_read_but_for_its_flaw() -> None:
 
 
 def test_where_it_ends() -> None:
-    """What comes behind belongs to somebody else's decision."""
+    """Bytes after it are for the caller to decide on."""
     behind = hello("evil.test")
     for first in (SAMPLE, records(message_of(SAMPLE), 100)):
         found = first_hello(first + behind)
@@ -149,7 +149,7 @@ def test_a_second_hello(before: bytes) -> None:
     ids=["two records before it", "another value", "early data"],
 )
 def test_no_second_hello(data: bytes) -> None:
-    """What else may come instead is refused."""
+    """Other messages in its place are refused."""
     with pytest.raises(UnreadableHello):
         second_hello(data)
 
@@ -163,7 +163,7 @@ def test_no_second_hello(data: bytes) -> None:
     )
 )
 def test_a_changed_hello_gives_a_name_or_is_unreadable(edits: list[tuple[int, int, bytes]]) -> None:
-    """No input makes the parser fail in another way."""
+    """For every input the parser fails only in the documented way."""
     changed = bytearray(SAMPLE)
     for at, removed, added in edits:
         changed[at : at + removed] = added
@@ -175,6 +175,6 @@ def test_a_changed_hello_gives_a_name_or_is_unreadable(edits: list[tuple[int, in
 @settings(max_examples=100)
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_name_or_are_unreadable(data: bytes) -> None:
-    """With a record's start in front, so that more than the first check is reached."""
+    """With a record's start in front, so that later checks are reached."""
     with contextlib.suppress(UnreadableHello):
         server_name(b"\x16\x03\x01" + len(data).to_bytes(2, "big") + data)

@@ -1,4 +1,4 @@
-"""Every known attempt on the network once more, where there is one: a way to some names is none to others."""
+"""Every known network attack again, with a network: access to some names gives no access to others."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def networked() -> Iterator[Arena]:
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
 def test_a_proxy_opens_nothing_else(networked: Arena, attempt: EscapeAttempt) -> None:
-    """An interface is up and a port may be connected to; no listener outside hears anything all the same."""
+    """An interface is up and a port may be connected to; listeners outside still get no connection."""
     networked.hold(attempt)
     assert () == networked.runtime.network_log

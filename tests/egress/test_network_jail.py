@@ -1,4 +1,4 @@
-"""Jails with a network: what programs inside reach, and all the ways that they must not find."""
+"""Jails with a network: what programs inside reach, and the ways that must stay closed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def wheel(name: str) -> bytes:
 
 @pytest.mark.slow
 def test_pip_installs_from_a_listed_index(network_runtime: NetworkRuntime, plain_site: Site) -> None:
-    """A package that was not there is there."""
+    """A package that was missing can be imported."""
     file = "/tinyprobe-1.0-py3-none-any.whl"
     plain_site.pages |= {
         "/simple/tinyprobe/": f'<a href="{file}">tinyprobe</a>'.encode(),
@@ -104,7 +104,7 @@ REFUSED = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED.keys())
 def test_other_addresses_are_refused(network_runtime: NetworkRuntime, plain_site: Site, url: str) -> None:
-    """Named in every notation, asked for directly or by a redirect: the error is the proxy's."""
+    """In every notation, requested directly or by a redirect: the error is the proxy's."""
     runtime = network_runtime(f"files.test:{plain_site.port}")
     result = run(
         runtime, f"import urllib.request\nurllib.request.urlopen({url.format(port=plain_site.port)!r})"
@@ -133,18 +133,18 @@ DIRECT = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("code", DIRECT.values(), ids=DIRECT.keys())
 def test_there_is_no_other_way(network_runtime: NetworkRuntime, sink: Sink, code: str) -> None:
-    """Without the proxy there is nothing: no route, no resolver, no privileged socket, no server of its own."""
+    """Without the proxy there is no route, no resolver, no privileged socket and no server of its own."""
     runtime = network_runtime(f"files.test:{sink.port}")
     assert not run(runtime, code.format(port=sink.port)).success
     assert ([], ()) == (sink.connections, runtime.network_log)
 
 
 def test_abstract_sockets_stay_apart(network_runtime: NetworkRuntime) -> None:
-    """A network namespace and a Landlock scope: abstract names of the host do not exist in there."""
+    """A network namespace and a Landlock scope: the host's abstract names do not exist inside."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("")  # the kernel gives it a name that nobody has
+        listener.bind("")  # the kernel gives it an unused name
         listener.listen()
         code = f"import socket; socket.socket(1).connect({listener.getsockname()!r})"
         result = run(network_runtime("a.test"), code)
@@ -153,7 +153,7 @@ def test_abstract_sockets_stay_apart(network_runtime: NetworkRuntime) -> None:
 
 
 def test_a_lying_handshake_from_inside(network_runtime: NetworkRuntime, sink: Sink) -> None:
-    """Code that speaks to the proxy by itself gets no further: the server name must be the tunnel's."""
+    """Code that speaks to the proxy directly has no more access: the server name must be the tunnel's."""
     runtime = network_runtime(f"files.test:{sink.port}")
     code = f"""
 import socket, ssl
@@ -174,7 +174,7 @@ context.wrap_socket(raw, server_hostname="evil.test")
 def test_without_a_network_nothing_of_it_is_there(
     nursery: start.JailStarter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The default: no proxy in the environment, no port, not even a loopback that is up."""
+    """The default: no proxy in the environment, no port, and even loopback is down."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="strict", preload=())) as runtime:
         assert "[]" == value(runtime, "import os\n[name for name in os.environ if 'proxy' in name.lower()]")
         assert not run(runtime, "import socket; socket.create_connection(('127.0.0.1', 3128), 3)").success
@@ -182,7 +182,7 @@ def test_without_a_network_nothing_of_it_is_there(
 
 
 def test_a_way_out_that_cannot_be_opened(nursery: start.JailStarter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jail that was to have it is ended, and no descriptor of it stays behind."""
+    """The jail that needed it is ended, and none of its descriptors remain."""
     policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(["files.test"]))
     first = nursery.start(policy)
     first.end(JailExit(reason="closed"))
@@ -197,7 +197,7 @@ def test_a_way_out_that_cannot_be_opened(nursery: start.JailStarter, monkeypatch
 
 
 def test_each_jail_has_a_proxy_of_its_own(network_runtime: NetworkRuntime, plain_site: Site) -> None:
-    """Who asks is known by the socket: what one jail may reach, another may not, at the same address and port."""
+    """The socket identifies the jail: the same address and port can be reachable for one jail only."""
     one, other = network_runtime(f"files.test:{plain_site.port}"), network_runtime("other.test")
     code = f"import urllib.request\nurllib.request.urlopen('http://files.test:{plain_site.port}/').status"
     assert "200" == value(one, code)
@@ -209,7 +209,7 @@ def test_each_jail_has_a_proxy_of_its_own(network_runtime: NetworkRuntime, plain
 def test_a_flood_from_inside_leaves_the_client_alone(
     network_runtime: NetworkRuntime, plain_site: Site
 ) -> None:
-    """Hundreds of connections that ask nothing: the jail itself goes without, others go on."""
+    """Hundreds of silent connections: only the jail itself loses its network."""
     flooding, other = network_runtime("a.test"), network_runtime(f"files.test:{plain_site.port}")
     code = """
 import socket
@@ -224,7 +224,7 @@ len(held)
 
 
 def test_the_log_and_the_volume_outlive_a_jail(network_runtime: NetworkRuntime) -> None:
-    """Killing its jail does not give code a fresh allowance, nor wipe what was noted."""
+    """Killing its jail gives code no new allowance and does not clear the log."""
     runtime = network_runtime("a.test")
     code = "import urllib.request\nurllib.request.urlopen('https://evil.test/')"
     run(runtime, code)
@@ -234,7 +234,7 @@ def test_the_log_and_the_volume_outlive_a_jail(network_runtime: NetworkRuntime) 
 
 
 def test_the_end_of_a_jail_ends_its_connections(network_runtime: NetworkRuntime, sink: Sink) -> None:
-    """Nothing of it stays open towards the world."""
+    """Nothing of it stays connected outside."""
     runtime = network_runtime(f"files.test:{sink.port}")
     code = f"""
 import socket
@@ -248,14 +248,14 @@ kept.sendall(b"GET http://files.test:{sink.port}/ HTTP/1.1\\r\\nHost: files.test
 
 
 def test_hints_tell_of_the_proxy(network_runtime: NetworkRuntime) -> None:
-    """A model that connects by itself learns what works instead."""
+    """A model that connects directly reads what works instead."""
     result = run(network_runtime("a.test"), "import socket; socket.create_connection(('192.0.2.1', 443), 3)")
     assert result.error is not None
     assert "through the proxy that HTTPS_PROXY names" in result.error.message
 
 
 def test_a_machine_without_namespaces_has_no_allow_list() -> None:
-    """Where `auto` gives less than `strict`, the policy is an error and nothing is weakened."""
+    """Where `auto` gives less than `strict`, the policy is an error; isolation is not weakened."""
 
     class Elsewhere:
         isolation = "landlock"

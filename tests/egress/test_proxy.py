@@ -1,4 +1,4 @@
-"""The proxy as a hostile client sees it: real sockets, real servers, a world on loopback."""
+"""The proxy as a hostile client sees it: real sockets, real servers, a simulated internet on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.egress.ledger import Decision, EgressLedger
 
 UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
 HASTY = replace(LONG, idle=0.5)
-"""For tunnels in which nothing moves any more: the proxy is done with them, and so is the test."""
+"""For tunnels that are idle: the proxy closes them soon, so that the test ends."""
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -48,7 +48,7 @@ def tunnel(door: Door, host: str, port: int) -> socket.socket:
 
 
 def test_tls_through_a_tunnel(open_door: OpenDoor, tls_site: Site) -> None:
-    """The handshake is with the server: its certificate is checked by the client, not by the proxy."""
+    """The handshake is with the server: the client checks its certificate, not the proxy."""
     door = open_door(f"files.test:{tls_site.port}")
     context = ssl.create_default_context(cafile=str(AUTHORITY))
     with context.wrap_socket(tunnel(door, "files.test", tls_site.port), server_hostname="files.test") as sock:
@@ -60,7 +60,7 @@ def test_tls_through_a_tunnel(open_door: OpenDoor, tls_site: Site) -> None:
 
 
 def test_a_hello_that_comes_with_the_request(open_door: OpenDoor, sink: Sink) -> None:
-    """Bytes behind the request are the first of the tunnel: checked like any other, then passed on unchanged."""
+    """Bytes after the request are the first of the tunnel: checked like any others, then passed on unchanged."""
     door = open_door(f"files.test:{sink.port}", patience=HASTY)
     sample = hello("files.test")
     with door.connect() as sock:
@@ -70,7 +70,7 @@ def test_a_hello_that_comes_with_the_request(open_door: OpenDoor, sink: Sink) ->
 
 
 def test_a_plain_request_with_a_body(open_door: OpenDoor, plain_site: Site) -> None:
-    """The answer comes back as the server gave it, and says that the connection ends with it."""
+    """The server's answer is unchanged, except that it says that the connection ends with it."""
     door = open_door(f"files.test:{plain_site.port}")
     head = f"POST http://files.test:{plain_site.port}/p HTTP/1.1\r\nHost: files.test:{plain_site.port}\r\n"
     answer = door.ask(head.encode() + b"Content-Length: 4\r\n\r\nbody")
@@ -80,7 +80,7 @@ def test_a_plain_request_with_a_body(open_door: OpenDoor, plain_site: Site) -> N
 
 
 def test_a_large_answer_and_a_slow_reader(open_door: OpenDoor, plain_site: Site) -> None:
-    """A reader that rests slows the server down, and loses nothing."""
+    """A reader that pauses slows the server down, and loses nothing."""
     plain_site.pages["/large"] = b"x" * 8_000_000
     door = open_door(f"files.test:{plain_site.port}")
     with door.connect() as sock:
@@ -91,7 +91,7 @@ def test_a_large_answer_and_a_slow_reader(open_door: OpenDoor, plain_site: Site)
 
 
 def test_a_redirect_is_the_clients_to_follow(open_door: OpenDoor, plain_site: Site) -> None:
-    """The proxy gives it back; following it would reach a name that nobody checked."""
+    """The proxy returns it; following it would reach an unchecked name."""
     door = open_door(f"files.test:{plain_site.port}")
     answer = door.ask(get_request("files.test", plain_site.port, "/to/http://169.254.169.254/"))
     assert "HTTP/1.1 302 Found" == status_line(answer)
@@ -122,7 +122,7 @@ def test_what_is_not_listed_is_not_looked_up(open_door: OpenDoor, world: World, 
 def test_a_listed_name_with_a_private_address(
     open_door: OpenDoor, world: World, sink: Sink, addresses: list[str]
 ) -> None:
-    """Forged requests to the metadata service (CWE-918): that a name is listed is no pass for what it stands for."""
+    """Forged requests to the metadata service (CWE-918): a listed name does not permit its private address."""
     world.names["files.test"] = [addresses]
     door = open_door(f"files.test:{sink.port}")
     answer = door.ask(connect_request("files.test", sink.port))
@@ -130,7 +130,7 @@ def test_a_listed_name_with_a_private_address(
 
 
 def test_rebinding(open_door: OpenDoor, world: World, sink: Sink) -> None:
-    """DNS rebinding: a name is looked up once per request, and what was checked is what is dialled."""
+    """DNS rebinding: a name is looked up once per request, and the checked address is the one that is dialled."""
     world.permitted = ("127.0.0.1",)
     world.names["files.test"] = [["127.0.0.1"], ["127.0.0.99"]]
     door = open_door(f"files.test:{sink.port}")
@@ -143,7 +143,7 @@ def test_rebinding(open_door: OpenDoor, world: World, sink: Sink) -> None:
 def test_of_several_addresses_only_permitted_ones_are_dialled(
     open_door: OpenDoor, world: World, sink: Sink
 ) -> None:
-    """A private address that hides among public ones is passed over; one that does not answer leads to the next."""
+    """A private address among public ones is skipped; one that does not answer leads to the next."""
     world.permitted = ("127.0.0.1", "127.0.0.3")
     world.names["files.test"] = [["10.0.0.1", "127.0.0.3", "127.0.0.1"]]
     door = open_door(f"files.test:{sink.port}", patience=HASTY)
@@ -155,7 +155,7 @@ def test_of_several_addresses_only_permitted_ones_are_dialled(
 def test_a_name_that_does_not_exist_and_a_server_that_does_not_answer(
     open_door: OpenDoor, world: World, sink: Sink
 ) -> None:
-    """The jail learns which it was only by name of the error."""
+    """The jail sees the difference only in the error's name."""
     world.names["closed.test"] = [["127.0.0.1"]]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -164,7 +164,7 @@ def test_a_name_that_does_not_exist_and_a_server_that_does_not_answer(
     assert "ConnectionRefusedError" in status_line(door.ask(connect_request("closed.test", port)))
 
 
-# -- tunnels that lie ---------------------------------------------------------------------------------------
+# -- tunnels with false names -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_name_that_does_not_exist_and_a_server_that_does_not_answer(
     ids=["another name", "no name", "http", "ssh"],
 )
 def test_a_tunnel_must_name_its_server(open_door: OpenDoor, sink: Sink, first: bytes, reason: str) -> None:
-    """An SNI that lies, or none: not a byte of it reaches the server; the client gets TLS's own alert."""
+    """A false SNI, or none: no byte of it reaches the server; the client gets TLS's own alert."""
     door = open_door(f"files.test:{sink.port}")
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(first)
@@ -189,7 +189,7 @@ def test_a_tunnel_must_name_its_server(open_door: OpenDoor, sink: Sink, first: b
 
 
 def test_a_tunnel_must_name_its_server_in_time(open_door: OpenDoor, sink: Sink) -> None:
-    """A hello that lacks its last byte. It comes with the request: its time begins with the tunnel."""
+    """A hello without its last byte. It comes with the request: its time begins with the tunnel."""
     door = open_door(f"files.test:{sink.port}", patience=replace(LONG, hello=0.5))
     answer = door.ask(connect_request("files.test", sink.port) + hello("files.test")[:-1])
     assert ESTABLISHED + UNRECOGNIZED_NAME == answer
@@ -202,7 +202,7 @@ def test_a_tunnel_must_name_its_server_in_time(open_door: OpenDoor, sink: Sink) 
 
 
 def test_tls_with_a_second_hello(open_door: OpenDoor, retrying_site: Site) -> None:
-    """RFC 8446's HelloRetryRequest is an ordinary thing between a client and a server of different taste."""
+    """RFC 8446's HelloRetryRequest is normal between a client and a server with different preferences."""
     door = open_door(f"files.test:{retrying_site.port}")
     context = ssl.create_default_context(cafile=str(AUTHORITY))
     raw = tunnel(door, "files.test", retrying_site.port)
@@ -213,13 +213,13 @@ def test_tls_with_a_second_hello(open_door: OpenDoor, retrying_site: Site) -> No
 
 
 def say_next(client: ssl.SSLObject) -> None:
-    """As far as it gets with what it has of the server."""
+    """As far as possible with the server's messages so far."""
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
 
 
 def test_a_second_hello_with_another_name(open_door: OpenDoor, retrying_site: Site) -> None:
-    """The first names the listed server, the second, which the server goes by, another one on the same address."""
+    """The first names the listed server; the second, which the server uses, names another one at the same address."""
     door = open_door(f"files.test:{retrying_site.port}")
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context(cafile=str(AUTHORITY))
@@ -227,7 +227,7 @@ def test_a_second_hello_with_another_name(open_door: OpenDoor, retrying_site: Si
     with tunnel(door, "files.test", retrying_site.port) as sock:
         for changed in (b"files.test", b"other.test"):
             say_next(client)
-            while not outgoing.pending:  # the server's wish may come in pieces
+            while not outgoing.pending:  # the server's request may come in pieces
                 incoming.write(sock.recv(65536))
                 say_next(client)
             sock.sendall(outgoing.read().replace(b"files.test", changed))
@@ -236,7 +236,7 @@ def test_a_second_hello_with_another_name(open_door: OpenDoor, retrying_site: Si
 
 
 def test_a_second_hello_that_nobody_has_asked_for_yet(open_door: OpenDoor, retrying_site: Site) -> None:
-    """Sent along with the first, it would be there before the server's wish for it is seen."""
+    """Sent with the first, it would arrive before the server's request for it is seen."""
     door = open_door(f"files.test:{retrying_site.port}")
     with tunnel(door, "files.test", retrying_site.port) as sock:
         sock.sendall(hello("files.test") + hello("other.test"))
@@ -245,7 +245,7 @@ def test_a_second_hello_that_nobody_has_asked_for_yet(open_door: OpenDoor, retry
 
 
 def test_a_server_that_answers_nothing(open_door: OpenDoor, sink: Sink) -> None:
-    """Nothing behind the hello reaches it; the tunnel ends when nothing moves."""
+    """No bytes after the hello reach it; the tunnel ends when it is idle."""
     door = open_door(f"files.test:{sink.port}", patience=HASTY)
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test") + b"\x14\x03\x03\x00\x01\x01")
@@ -259,7 +259,7 @@ def test_a_server_that_answers_nothing(open_door: OpenDoor, sink: Sink) -> None:
 
 
 def test_a_second_request_is_not_passed_on(open_door: OpenDoor, sink: Sink) -> None:
-    """Pipelining to another host: the second request would ride on the first one's decision."""
+    """Pipelining to another host: the second request would use the first one's decision."""
     door = open_door(f"files.test:{sink.port}")
     first = get_request("files.test", sink.port)
     with door.connect() as sock:
@@ -272,7 +272,7 @@ def test_a_second_request_is_not_passed_on(open_door: OpenDoor, sink: Sink) -> N
 
 
 def test_no_more_than_the_declared_body_is_passed_on(open_door: OpenDoor, sink: Sink) -> None:
-    """Request smuggling by length (CL.TE and its kin): the server reads exactly what the proxy counted."""
+    """Request smuggling by length (CL.TE and variants): the server reads exactly what the proxy counted."""
     door = open_door(f"files.test:{sink.port}")
     name = f"files.test:{sink.port}"
     head = f"POST http://{name}/ HTTP/1.1\r\nHost: {name}\r\nContent-Length: 3\r\n\r\n"
@@ -287,7 +287,7 @@ def test_no_more_than_the_declared_body_is_passed_on(open_door: OpenDoor, sink: 
     "line", ["Transfer-Encoding: chunked", "Content-Length: 3\r\nTransfer-Encoding: chunked"]
 )
 def test_chunks_are_refused(open_door: OpenDoor, sink: Sink, line: str) -> None:
-    """A body whose end only its content shows is never passed on."""
+    """A body whose end is known only from its content is never passed on."""
     door = open_door(f"files.test:{sink.port}")
     head = f"POST http://files.test:{sink.port}/ HTTP/1.1\r\nHost: files.test:{sink.port}\r\n{line}\r\n\r\n"
     assert "HTTP/1.1 411" in status_line(door.ask(head.encode() + b"0\r\n\r\n"))
@@ -298,7 +298,7 @@ def test_chunks_are_refused(open_door: OpenDoor, sink: Sink, line: str) -> None:
 
 
 def test_slow_requests_end(open_door: OpenDoor) -> None:
-    """Slowloris: a head that grows for ever is given up after a fixed time, not after a pause."""
+    """Slowloris: a head that grows without end is closed after a fixed time, not after a pause."""
     door = open_door("files.test", patience=replace(LONG, head=0.3))
     with door.connect() as sock:
         sock.sendall(b"GET http://files.test/ HTTP/1.1\r\n")
@@ -315,7 +315,7 @@ def test_slow_requests_end(open_door: OpenDoor) -> None:
 
 
 def test_idle_tunnels_end(open_door: OpenDoor, sink: Sink) -> None:
-    """A tunnel in which nothing moves is closed."""
+    """An idle tunnel is closed."""
     door = open_door(f"files.test:{sink.port}", patience=HASTY)
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test"))
@@ -323,13 +323,13 @@ def test_idle_tunnels_end(open_door: OpenDoor, sink: Sink) -> None:
 
 
 def test_an_endless_head(open_door: OpenDoor) -> None:
-    """More than a head can have is not kept in memory."""
+    """Only as much as a head may have is kept in memory."""
     door = open_door("files.test")
     assert "HTTP/1.1 431" in status_line(door.ask(b"GET http://files.test/ HTTP/1.1\r\n" + b"x" * 70_000))
 
 
 def test_connections_at_once_are_limited(open_door: OpenDoor, sink: Sink) -> None:
-    """Those beyond the limit wait, and are served when another ends."""
+    """Connections beyond the limit wait, and are served when another ends."""
     door = open_door(f"files.test:{sink.port}", connections=2, rate=1000)
     silent = [door.connect() for _ in range(2)]
     with door.connect() as third:
@@ -365,7 +365,7 @@ def test_a_flood_is_slowed_down(open_door: OpenDoor) -> None:
 
 
 def test_the_volume_is_limited(open_door: OpenDoor, plain_site: Site) -> None:
-    """What goes over it is cut off, and nothing is dialled any more."""
+    """Bytes beyond it are cut off, and no more connections are made."""
     plain_site.pages["/mebibyte"] = b"x" * 2**20
     door = open_door(f"files.test:{plain_site.port}", volume="512KiB")
     request = get_request("files.test", plain_site.port, "/mebibyte")
@@ -391,7 +391,7 @@ def test_a_client_that_resets_harms_only_itself(open_door: OpenDoor, plain_site:
 
 
 def test_closing_a_session_ends_its_connections(open_door: OpenDoor, sink: Sink) -> None:
-    """When a jail is gone, nothing of it stays connected."""
+    """When a jail ends, none of its connections remain."""
     door = open_door(f"files.test:{sink.port}")
     with tunnel(door, "files.test", sink.port) as sock:
         door.close()
@@ -400,11 +400,11 @@ def test_closing_a_session_ends_its_connections(open_door: OpenDoor, sink: Sink)
         until(lambda: bool(door.connect().close()))
 
 
-# -- the word about it ----------------------------------------------------------------------------------------
+# -- the log --------------------------------------------------------------------------------------------------
 
 
 def test_each_decision_is_logged(open_door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
-    """With the decision itself on the record, for whoever keeps an audit."""
+    """The record includes the decision itself, for callers that write an audit log."""
     caplog.set_level(logging.INFO, "cenote.egress")
     door = open_door("files.test")
     door.ask(connect_request("evil.test", 443))
@@ -416,7 +416,7 @@ def test_each_decision_is_logged(open_door: OpenDoor, caplog: pytest.LogCaptureF
 
 
 def test_bytes_are_told_when_a_connection_has_ended(open_door: OpenDoor, sink: Sink) -> None:
-    """Of each decision at once, and of one that let something pass once more, with what passed both ways."""
+    """Each decision is logged at once, and a repeated permission at the end, with the bytes both ways."""
     door, heard = open_door(f"files.test:{sink.port}", patience=HASTY), list[tuple[bool, int | None]]()
     door.ledger.witness = lambda decision, passed: heard.append((decision.allowed, passed))
     door.ask(connect_request("evil.test", 443))
@@ -429,7 +429,7 @@ def test_bytes_are_told_when_a_connection_has_ended(open_door: OpenDoor, sink: S
 
 
 def test_hostile_text_does_not_reach_the_log(open_door: OpenDoor) -> None:
-    """Log injection (CWE-117): a reason is one line of printable ASCII, and short."""
+    """Log injection (CWE-117): a reason is one short line of printable ASCII."""
     door = open_door("files.test")
     for target in (b"evil\x1b[31m.test:443", b"x" * 5000 + b":443", b"a%0d%0ab:443"):
         door.ask(b"CONNECT " + target + b" HTTP/1.1\r\n\r\n")
@@ -438,7 +438,7 @@ def test_hostile_text_does_not_reach_the_log(open_door: OpenDoor) -> None:
 
 
 def test_the_ledger_keeps_the_latest(open_door: OpenDoor) -> None:
-    """A jail that is refused for ever does not fill the client's memory."""
+    """A jail that is refused without end does not fill the client's memory."""
     ledger = EgressLedger(open_door("files.test").ledger.allow)
     for port in range(1500):
         ledger.note("tunnel", "evil.test", port, reason="no")
@@ -446,7 +446,7 @@ def test_the_ledger_keeps_the_latest(open_door: OpenDoor) -> None:
 
 
 def test_pace() -> None:
-    """A burst after a rest, then one turn per interval; a rest does not add up beyond the burst."""
+    """A burst after a pause, then one connection per interval; a pause does not add up beyond the burst."""
     pace = ConnectionRate(rate=2)
     assert [0.0] * int(2 * BURST_SECONDS) == [pace.wait(100.0) for _ in range(int(2 * BURST_SECONDS))]
     assert [0.5, 1.0] == [pace.wait(100.0), pace.wait(100.0)]

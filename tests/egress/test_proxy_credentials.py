@@ -32,7 +32,7 @@ TUNNEL = Tunnel(host=HOST, port=443)
 
 
 def inside(target: str, *headers: str, method: str = "GET", secret: Secret = SECRET) -> str:
-    """What the server gets of a request in a tunnel."""
+    """The server's view of a request in a tunnel."""
     lines = (f"{method} {target} HTTP/1.1", f"Host: {HOST}", *headers, "", "")
     return parse_inside("\r\n".join(lines).encode("latin-1"), TUNNEL, secret).head.decode("latin-1")
 
@@ -45,7 +45,7 @@ def policy(**settings: object) -> SandboxPolicy:
 
 
 def test_nothing_shows_a_value() -> None:
-    """Text of a policy, copies, errors: a value is where it is used and in no word about it."""
+    """In the text of a policy, copies and errors: a value is only where it is used."""
     shown = [repr(policy()), str(SECRET), repr(policy().network), repr(copy.deepcopy(policy()))]
     refused: list[Callable[[], object]] = [
         lambda: pickle.dumps(policy()),
@@ -74,7 +74,7 @@ def test_nothing_shows_a_value() -> None:
 
 
 def test_json_may_bring_a_credential() -> None:
-    """As a request over HTTP does; the names of hosts come in one spelling."""
+    """As a request over HTTP does; host names are normalised."""
     credentials = f'{{"API.Example.com": {{"value": "{VALUE}"}}}}'
     text = f'{{"network": {{"destinations": ["{HOST}"], "credentials": {credentials}}}}}'
     assert policy() == SandboxPolicy.from_json(text)
@@ -154,7 +154,7 @@ def test_a_path_that_is_listed(path: str) -> None:
 
 @pytest.mark.parametrize("path", GOES_WITHOUT)
 def test_another_path_goes_without(path: str) -> None:
-    """The request passes, with what the jail says itself."""
+    """The request passes, with the jail's own headers."""
     head = inside(path, "Authorization: mine", secret=PATHS)
     assert VALUE not in head
     assert "Authorization: mine" in head
@@ -162,7 +162,7 @@ def test_another_path_goes_without(path: str) -> None:
 
 @pytest.mark.parametrize("path", TWO_READINGS)
 def test_a_path_that_leads_out_of_a_listed_one(path: str) -> None:
-    """Path confusion (CWE-436): the proxy reads one path, and the server another."""
+    """Path confusion (CWE-436): the proxy and the server read different paths."""
     with pytest.raises(HttpRefusal, match="two ways"):
         inside(path, secret=PATHS)
 
@@ -207,7 +207,7 @@ def test_the_host_is_that_of_the_tunnel(host: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_an_echo_is_masked(size: int) -> None:
-    """However it comes in pieces; of the same length, and nothing else is touched or lost."""
+    """In any chunking; of the same length, and nothing else is changed or lost."""
     said = f"Bearer Bear {VALUE[:-1]} {VALUE}! {WORD}{WORD} canary-".encode()
     mask = Mask(VALUE)
     passed = b"".join(mask.take(said[at : at + size]) for at in range(0, len(said), size)) + mask.rest()
@@ -268,7 +268,7 @@ def test_an_echo_comes_back_masked(secured: Door, tls_site: Site) -> None:
 
 
 def test_another_host_of_the_same_server_goes_without(secured: Door, tls_site: Site) -> None:
-    """Its tunnel is one: the certificate that a client sees is the server's own."""
+    """Its tunnel is end to end: the client sees the server's own certificate."""
     with secured.connect() as sock:
         sock.sendall(f"CONNECT other.test:{tls_site.port} HTTP/1.1\r\n\r\n".encode())
         read_head(sock)
@@ -298,7 +298,7 @@ def test_plain_http_to_such_a_host_is_refused(secured: Door, tls_site: Site) -> 
 def test_a_server_that_is_not_that_host_gets_nothing(
     open_door: OpenDoor, tls_site: Site, plain_site: Site
 ) -> None:
-    """Its certificate is for other names, or it speaks no TLS."""
+    """Its certificate is for other names, or it does not use TLS."""
     tls_site.heads.clear()
     for host, port in (("evil.test", tls_site.port), ("files.test", plain_site.port)):
         door = open_door(f"{host}:{port}", credentials={f"{host}:{port}": SECRET})
@@ -309,7 +309,7 @@ def test_a_server_that_is_not_that_host_gets_nothing(
 
 
 def test_a_client_that_does_not_trust_the_proxy(secured: Door, tls_site: Site) -> None:
-    """A pinned certificate: the log says why it failed."""
+    """A pinned certificate: the log has the reason for the failure."""
     with secured.connect() as sock:
         sock.sendall(f"CONNECT files.test:{tls_site.port} HTTP/1.1\r\n\r\n".encode())
         read_head(sock)
@@ -404,7 +404,7 @@ for name in names.split():
     look(get('/echo/v1/', host=name))
 """,
 }
-"""Each looks for the canary, and puts what it finds into `found`."""
+"""Each searches for the canary, and puts its results into `found`."""
 
 TOOLS = f"""
 import http.client, re, socket, ssl, urllib.request
@@ -457,7 +457,7 @@ def ran(runtime: PythonRuntime, code: str, port: int) -> ExecutionResult:
 def test_a_hostile_cell_finds_no_credential(
     network_runtime: NetworkRuntime, tls_site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server had it, in each request for a listed path; nothing that the jail can look at has."""
+    """The server got it in each request for a listed path; nothing that the jail can read has it."""
     tls_site.heads.clear()
     caplog.set_level("DEBUG")
     names = [f"{name}.test:{tls_site.port}" for name in ("files", "other")]
@@ -471,7 +471,7 @@ def test_a_hostile_cell_finds_no_credential(
     assert dict.fromkeys(READS, "[]") == {
         way: result.value for way, result in zip(READS, results, strict=True)
     }
-    # Each way to look does find what is there.
+    # Each search method does find what exists.
     planted = "import os\nos.environ['PLANTED'] = 'can' 'ary-8aaa'\nopen('/tmp/x', 'w').write(os.environ['PLANTED'])"
     ran(runtime, planted, tls_site.port)
     for way in ("environment", "files", "own memory"):
@@ -480,7 +480,7 @@ def test_a_hostile_cell_finds_no_credential(
         ), way
     said = "found.clear()\nlook(get('/echo', {'X': os.environ['PLANTED']}))\nfound"
     assert "[b'canary-8aaa']" == ran(runtime, said, tls_site.port).value
-    # And it is in no record that the client keeps.
+    # It is in no record of the client either.
     kept = [repr(results), repr(runtime.network_log), caplog.text, repr(runtime)]
     kept += [repr(vars(record)) for record in caplog.records]
     assert [] == [text for text in kept if WORD in text]
@@ -504,7 +504,7 @@ def test_programs_trust_the_proxy_and_whom_they_would(
 
 
 def test_another_process_goes_on_with_a_jail_and_its_authority(nursery: JailStarter) -> None:
-    """What is handed on has it; its text does not show the key."""
+    """The handed-over state has it; its text does not show the key."""
     network = Allow([HOST], credentials={HOST: SECRET})
     ends = nursery.start_ends(SandboxPolicy(isolation="strict", preload=(), network=network))
     later = JailEnds.arrived(ends.record(), list(map(os.dup, ends.descriptors())))

@@ -21,14 +21,14 @@ def get(url: str, host: str, *headers: str, method: str = "GET") -> bytes:
 
 
 def test_a_tunnel() -> None:
-    """Names are compared in lower case; the Host header may be missing, or must agree."""
+    """Names are compared in lower case; the Host header may be missing or must agree."""
     assert Tunnel(host="a.com", port=443) == parse(head("CONNECT A.com:443 HTTP/1.1"))
     assert Tunnel(host="a.com", port=443) == parse(head("CONNECT a.com:443 HTTP/1.0", "Host: a.COM:443"))
     assert Tunnel(host="a.com", port=8443) == parse(head("CONNECT a.com:8443 HTTP/1.1", "Host: a.com"))
 
 
 def test_a_plain_request_is_passed_on_in_origin_form() -> None:
-    """One Host header, made from the target; what is between client and proxy stays; the server is to close."""
+    """One Host header, made from the target; headers between client and proxy are removed; the server must close."""
     request = parse(
         get(
             "http://a.com:8080?q=1",
@@ -57,7 +57,7 @@ HOSTS = ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]", "0x7f.1"
 
 @pytest.mark.parametrize("host", HOSTS, ids=[host.replace("0x", "hex ") for host in HOSTS])
 def test_only_names_are_reached(host: str) -> None:
-    """Addresses in every notation and names with two readings get no further, tunnelled or not."""
+    """Addresses in every notation and ambiguous names are refused, tunnelled or not."""
     with pytest.raises(HttpRefusal):
         parse(head(f"CONNECT {host}:443 HTTP/1.1"))
     with pytest.raises(HttpRefusal):
@@ -122,7 +122,7 @@ def test_the_longest_head() -> None:
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 3), st.binary(max_size=3)), max_size=4),
 )
 def test_a_changed_request_is_read_or_refused(sample: bytes, edits: list[tuple[int, int, bytes]]) -> None:
-    """Whatever is cut out or put in, the outcome is a request with one Host and no stray control byte, or Refused."""
+    """For any mutation, the outcome is a request with one Host and no stray control byte, or Refused."""
     changed = bytearray(sample[:500])
     for at, removed, added in edits:
         changed[at : at + removed] = added
@@ -137,13 +137,13 @@ def test_a_changed_request_is_read_or_refused(sample: bytes, edits: list[tuple[i
 
 
 def test_an_answer_says_why_in_its_status_line() -> None:
-    """Clients show nothing else of a refused tunnel."""
+    """Clients show only this of a refused tunnel."""
     assert HttpRefusal(403, "not here").answer().startswith(b"HTTP/1.1 403 not here\r\n")
     assert HttpRefusal(403, "not here").answer().endswith(b"\r\n\r\nnot here\n")
 
 
 def test_what_the_log_and_the_answer_say_of_a_request_is_one_line_of_ascii() -> None:
-    """A header may hold the bytes that some terminals take for commands, and some readers for the end of a line."""
+    """A header may hold bytes that some terminals take for commands and some readers for line ends."""
     with pytest.raises(HttpRefusal) as refused:
         parse(get("http://a.com/", "\x9b2J\x85\tcenote.egress: allowed"))
     assert r"\x9b2J\x85\tcenote.egress: allowed is not a name" in refused.value.reason

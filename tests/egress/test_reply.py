@@ -1,4 +1,4 @@
-"""What a jail gets of a server's answer: all of it, and that nothing follows on this connection."""
+"""What a jail gets of a server's answer: all of it, and a notice that the connection ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def whole(answer: bytes) -> bytes:
 
 
 def test_an_answer_says_that_nothing_follows() -> None:
-    """Whatever the server has said of its own connection."""
+    """Whatever the server says about its own connection."""
     line = b"HTTP/1.1 200 OK\r\n"
     about = b"connection : a,\r\n\tb\r\nX-Connection: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: a\r\n"
     assert line + CLOSE + b"X-Connection: 1\r\n\r\n" + BODY == whole(line + about + b"\r\n" + BODY)
@@ -28,7 +28,7 @@ def test_an_answer_says_that_nothing_follows() -> None:
 
 
 def test_interim_answers_pass_at_once() -> None:
-    """A client may wait for one before it sends its body."""
+    """A client may wait for an interim answer before it sends its body."""
     interim = b"HTTP/1.1 100 Continue\r\n\r\n"
     reply = Reply()
     assert interim == reply.take(interim)
@@ -46,7 +46,7 @@ def test_what_cannot_be_read_passes_as_it_is(answer: bytes) -> None:
 
 
 def test_a_head_without_an_end() -> None:
-    """It is waited for no longer than heads are."""
+    """It is waited for no longer than a request's head."""
     reply, endless = Reply(), b"HTTP/1.1 200 OK\r\nA: " + b"a" * MAX_HEAD
     assert b"" == reply.take(endless[:MAX_HEAD])
     assert endless == reply.take(endless[MAX_HEAD:])
@@ -73,7 +73,7 @@ PIECES = st.lists(
 
 @given(PIECES)
 def test_how_it_comes_makes_no_difference(pieces: list[bytes]) -> None:
-    """At once, or in pieces of which none says where an answer's head ends."""
+    """In one piece, or in pieces of which none shows where an answer's head ends."""
     reply = Reply()
     got = b"".join(map(reply.take, (bytes([each]) for each in b"".join(pieces)))) + reply.rest()
     assert whole(b"".join(pieces)) == got

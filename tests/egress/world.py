@@ -1,4 +1,4 @@
-"""A small internet on loopback: names that stand for 127.0.0.1, and servers that say what reached them."""
+"""A small internet on loopback: names that resolve to 127.0.0.1, and servers that record what they receive."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cenote_worker.egress.tls_termination import make_authority_of_proxy
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"
 LONG = ProxyTimeouts(head=PATIENCE, hello=PATIENCE, dial=PATIENCE, idle=PATIENCE)
-"""For clients that a busy machine may hold up. What ends only by its limit takes another, short in that one thing."""
+"""For clients that a busy machine may delay. Cases that end only by a limit use another one with that limit short."""
 
 
 @dataclass
 class World:
-    """A Reach. names: what each stands for, one answer per look-up, the last for good. asked: look-ups."""
+    """A Reach. names: answers per name, one for each look-up, the last one repeated. asked: look-ups."""
 
     names: dict[str, list[Sequence[str]]] = field(default_factory=dict)
     permitted: tuple[str, ...] = ("127.0.0.1",)
@@ -48,14 +48,14 @@ class World:
         return address in self.permitted
 
     def context(self) -> ssl.SSLContext:
-        """Checks servers as the proxy does, against the authority of these tests."""
+        """Checks servers as the proxy does, with the authority of these tests."""
         context = ssl.create_default_context(cafile=str(AUTHORITY))
         context.set_alpn_protocols(PROTOCOLS)
         return context
 
 
 class _Site(BaseHTTPRequestHandler):
-    """Answers every request with what it got; `/to/x` redirects to x."""
+    """Answers every request with its content; `/to/x` redirects to x."""
 
     protocol_version = "HTTP/1.1"
 
@@ -86,23 +86,23 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hung up is what many of these tests are about."""
+        """Clients that hang up are part of many tests."""
 
 
 @dataclass
 class Site:
-    """A web server: its port, the pages it has, the requests it got."""
+    """A web server: its port, its pages, the requests it got."""
 
     port: int
     pages: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
-    """Headers of each request. The answer to `/echo` has them too."""
+    """Headers of each request. The answer to `/echo` includes them."""
 
 
 @contextmanager
 def site(*, tls: bool, curve: str = "") -> Iterator[Site]:
-    """curve: the only one that the server takes for the exchange of keys."""
+    """curve: the only one that the server accepts for the key exchange."""
     server = _Server(("127.0.0.1", 0), _Site)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -123,7 +123,7 @@ def site(*, tls: bool, curve: str = "") -> Iterator[Site]:
 
 
 class Sink:
-    """A server that takes one connection at a time, answers nothing, and remembers the bytes."""
+    """A server that takes one connection at a time, does not answer, and stores the bytes."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -145,7 +145,7 @@ class Sink:
                 self._ended.set()
 
     def await_end(self) -> None:
-        """Until a connection has ended: no more of it can come."""
+        """Waits until a connection has ended, so that no more bytes can come."""
         assert self._ended.wait(PATIENCE), "the connection is still open"
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Sink:
 
 
 class Door:
-    """What a jail has: a way to connect to its proxy; and what the proxy noted."""
+    """What a jail has: a way to connect to its proxy; and what the proxy logged."""
 
     def __init__(self, service: EgressService, allow: Allow) -> None:
         self.ledger = EgressLedger(allow)
@@ -168,7 +168,7 @@ class Door:
         return socket.create_connection(self._address, timeout=PATIENCE)
 
     def ask(self, request: bytes) -> bytes:
-        """All that comes back when the request is sent and nothing more."""
+        """Everything that comes back when the request is sent and nothing more."""
         with self.connect() as sock:
             sock.sendall(request)
             return read_all(sock)
@@ -182,7 +182,7 @@ class Door:
 
 
 def read_all(sock: socket.socket) -> bytes:
-    """Until the peer ends or breaks off."""
+    """Until the peer closes or resets."""
     got = b""
     with contextlib.suppress(ConnectionError):
         while chunk := sock.recv(65536):

@@ -1,4 +1,4 @@
-"""A machine's environments in a folder of the test's own, and wheels to build them from."""
+"""A machine's environments in a folder of the test, and wheels to build them from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSIONS = ("1.0", "2.0")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where environments are, for this module's tests; and uv's own files."""
+    """The folder of environments for this module's tests, and uv's files."""
     folder = tmp_path_factory.mktemp("machine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CENOTE_ENVIRONMENTS", str(folder / "environments"))

@@ -1,4 +1,4 @@
-"""`cenote env build|ls|rm`, and a command that runs code in what it built."""
+"""`cenote env build|ls|rm`, and a command that runs code in a built environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.environments.store import EnvironmentStore
 
 
 def env(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Status and what was printed. Where the command line itself is wrong, argparse ends the program."""
+    """Status and output. For a wrong command line, argparse ends the program."""
     try:
         status = main(arguments)
     except SystemExit as ended:
@@ -58,7 +58,7 @@ def test_from_a_build_to_its_end(
     with kept.held(digest):
         status, _, err = env("env", "rm", "mine", capsys=capsys)
     assert (4, True) == (status, "in use" in err)
-    # The zygote of that command is this process's: to remove its environment, this process must end.
+    # The command's zygote belongs to this process, which must end before its environment is removed.
     assert kept.is_held(digest)
     kept.name("loud", build(of("tone")).digest)
     assert (0, True) == (env("env", "rm", "loud", capsys=capsys)[0], "loud" not in kept.names())

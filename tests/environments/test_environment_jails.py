@@ -1,4 +1,4 @@
-"""Jails with packages of their own: just these, whatever they contain, and states that stay with them."""
+"""Jails with their own packages: exactly these, whatever they contain, and states that stay with them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def opened(environment: Environment | str | None, **arguments: object) -> Iterat
 
 
 def value(runtime: PythonRuntime, expression: str) -> object:
-    """What an expression is inside, as JSON has it."""
+    """The value of an expression inside, as JSON."""
     result = runtime.execute(f"import json\nprint(json.dumps({expression}))")
     assert result.success, result.error
     assert result.stdout is not None
@@ -54,7 +54,7 @@ def one(of: Of) -> Iterator[PythonRuntime]:
 
 
 def test_its_packages_and_no_others(one: PythonRuntime, kept: EnvironmentStore, place: Path) -> None:
-    """Those of this process cannot be imported, and a program that a cell starts has the same."""
+    """This process's packages cannot be imported, and a program started by a cell has the same packages."""
     code = (
         "import greeting, tone; print(greeting.VERSION, tone.LOUD)\n"
         "try:\n    import numpy\nexcept ImportError:\n    print('none')"
@@ -77,14 +77,14 @@ def test_its_packages_and_no_others(one: PythonRuntime, kept: EnvironmentStore, 
 
 
 def test_its_files_are_read_only(one: PythonRuntime) -> None:
-    """From inside, too."""
+    """Also from inside."""
     result = one.execute("import greeting\nopen(greeting.__file__, 'a')")
     assert result.error is not None
     assert result.error.type in ("OSError", "PermissionError")
 
 
 def test_what_cells_expect_of_python(one: PythonRuntime) -> None:
-    """What its start-up gives to cells is there without it."""
+    """Builtins such as `exit` and `help`, which Python's start-up adds, exist without it."""
     names = ("exit", "quit", "help", "copyright", "license")
     assert [True] * len(names) == value(one, f"[hasattr(__import__('builtins'), each) for each in {names}]")
 
@@ -103,7 +103,7 @@ def test_state_works_as_elsewhere(one: PythonRuntime) -> None:
 
 
 def test_values_cross(of: Of) -> None:
-    """Functions by value, plain data, and what stays here; a class of a package that is only inside stays inside."""
+    """Functions by value, plain data, and host functions; a class of a package that is only inside stays inside."""
 
     def doubled(number: int) -> int:
         return 2 * number
@@ -121,16 +121,16 @@ def test_values_cross(of: Of) -> None:
 
 
 def test_a_module_of_the_environment_is_there_from_the_start(of: Of, kept: EnvironmentStore) -> None:
-    """What it names is imported by its zygote, besides what the policy names."""
+    """Its zygote imports the modules it names, besides those that the policy names."""
     wanted = of("greeting==2.0", preload=["greeting"])
     with opened(wanted) as runtime:
         assert True is value(runtime, "'greeting' in __import__('sys').modules")
-    with pytest.raises(EnvironmentInUseError):  # its zygote is there for the next one
+    with pytest.raises(EnvironmentInUseError):  # its zygote is reused by the next one
         kept.remove(build(wanted).digest)
 
 
 def test_equal_content_has_one_zygote(of: Of) -> None:
-    """However it was named; other content has another."""
+    """For any name; different content has another."""
     before = len(start._nursery._zygotes)
     with opened(of("greeting==1.0", "tone==1.5")) as same, opened(build(of("greeting==1.0")).digest) as again:
         assert ["1.0", "1.0"] == [value(each, "__import__('greeting').VERSION") for each in (same, again)]
@@ -144,7 +144,7 @@ def test_two_versions_at_once(one: PythonRuntime, of: Of) -> None:
 
 
 def test_packages_that_would_be_others(place: Path) -> None:
-    """Modules with the names of the worker's, the standard library's and of start-up files run nowhere outside."""
+    """Modules with the names of the worker's, the standard library's and start-up files never run outside."""
     trace = place / "ran outside"
     said = TRACE.format(str(trace))
     names = (
@@ -180,7 +180,7 @@ def test_a_virtual_environment_that_lies_elsewhere(of: Of, kept: EnvironmentStor
 
 
 def test_states_stay_with_their_environment(of: Of, tmp_path: Path, kept: EnvironmentStore) -> None:
-    """A checkpoint names it by content; with another one, or none, it is refused, with what to write."""
+    """A checkpoint names it by content; with another one, or none, it is refused, with the remedy."""
     kept.name("work", build(of("greeting==1.0")).digest)
     stored = {"store": str(tmp_path), "name": "kept"}
     with opened("work", durable=True, **stored) as runtime:
@@ -205,7 +205,7 @@ def test_states_without_an_environment(of: Of, tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_there() -> None:
-    """An error of the call that would start the jail; the next may find it."""
+    """It is an error of the call that would start the jail; the next one may find it."""
     with opened("absent") as runtime:
         for _ in range(2):
             with pytest.raises(UnknownEnvironmentError, match="cenote env build"):
@@ -213,7 +213,7 @@ def test_one_that_is_not_there() -> None:
 
 
 def test_platforms_refuse_it(of: Of) -> None:
-    """A definition at the client, a name at the gateway."""
+    """A definition is refused by the client, a name by the gateway."""
     with pytest.raises(UsageError, match="for a platform"):
         policies.from_policy(policy(of("greeting")))
     named = policies.to_policy(policies.from_policy(policy("data")))
@@ -223,7 +223,7 @@ def test_platforms_refuse_it(of: Of) -> None:
 
 
 def test_a_child_has_its_parents_or_none(of: Of) -> None:
-    """Another one might show another folder of the machine."""
+    """Another one might show a different folder of the machine."""
     parent = policy(of("greeting"))
     assert weakness(parent, parent) is None
     assert weakness(policy(None), parent) is None
@@ -231,7 +231,7 @@ def test_a_child_has_its_parents_or_none(of: Of) -> None:
 
 
 def test_without_uv(of: Of, kept: EnvironmentStore) -> None:
-    """What is built is used without it; to build is refused in one line."""
+    """A built one is used without it; building is refused in one line."""
     digest = build(of("greeting==1.0")).digest
     program = (
         "import sys; sys.modules['uv'] = None\n"

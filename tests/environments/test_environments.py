@@ -1,4 +1,4 @@
-"""Environments on one machine: built once, by content, from wheels alone, and never half."""
+"""Environments on one machine: built once, by content, from wheels only, and never partially."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PYTHON = ".".join(map(str, sys.version_info[:2]))
 
 
 def test_what_is_built(of: Of, kept: EnvironmentStore, place: Path) -> None:
-    """Exact packages, read-only and readable for all, compiled; and no code of theirs has run."""
+    """Exact packages, read-only and readable for all, compiled; none of their code has run."""
     said: list[str] = []
     built = build(of("greeting==1.0", preload=["greeting.deep", "tone"]), said.append)
     assert ("greeting==1.0", "tone==1.5") == built.packages
@@ -45,7 +45,7 @@ def test_what_is_built(of: Of, kept: EnvironmentStore, place: Path) -> None:
 
 
 def test_the_address_is_the_content(of: Of, wheels: Path, tmp_path: Path) -> None:
-    """Two ways to say the same packages come to one environment; other packages, or another preload, do not."""
+    """Two descriptions of the same packages give one environment; other packages, or another preload, do not."""
     built = build(of("greeting==1.0"))
     assert built.digest == build(of("greeting<2", "tone")).digest
     lock = tmp_path / "requirements.txt"
@@ -57,7 +57,7 @@ def test_the_address_is_the_content(of: Of, wheels: Path, tmp_path: Path) -> Non
 
 
 def test_requirements_are_resolved_once(of: Of, place: Path) -> None:
-    """A newer version that appears later changes nothing, until somebody asks for it."""
+    """A newer version that appears later changes nothing until it is requested."""
     folder = place / "more"
     write_wheel(folder, "grows", "1.0", {"grows.py": ""})
     wanted = Environment(["grows"], find_links=[str(folder)], offline=True)
@@ -68,7 +68,7 @@ def test_requirements_are_resolved_once(of: Of, place: Path) -> None:
 
 
 def test_sources_are_not_built(place: Path, tmp_path: Path) -> None:
-    """A source distribution's code would run outside of any jail: it is refused, by name and by path."""
+    """A source distribution's code would run outside any jail: it is refused, by name and by path."""
     trace, folder = tmp_path / "ran", tmp_path / "sources"
     setup = f"open({str(trace)!r}, 'w')\n"
     write_sources(folder, "hostile", "1.0", setup)
@@ -85,7 +85,7 @@ def test_sources_are_not_built(place: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_had_is_said(of: Of, kept: EnvironmentStore) -> None:
-    """In the words of uv; nothing is left."""
+    """In uv's words; nothing is left."""
     before = kept.all()
     with pytest.raises(EnvironmentBuildError, match=r"greeting==3\.0"):
         build(of("greeting==3.0"))
@@ -95,7 +95,7 @@ def test_what_cannot_be_had_is_said(of: Of, kept: EnvironmentStore) -> None:
 def test_a_failure_in_the_middle_leaves_nothing(
     of: Of, kept: EnvironmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk while packages are compiled: no environment, no folder; the next try succeeds."""
+    """A full disk while packages are compiled: no environment, no folder; the next attempt succeeds."""
     wanted = of("greeting==1.0", preload=["tone"])
 
     def full(*_: object) -> None:
@@ -110,7 +110,7 @@ def test_a_failure_in_the_middle_leaves_nothing(
 
 
 def test_what_a_killed_builder_left_is_never_used(of: Of, kept: EnvironmentStore) -> None:
-    """Half of an environment has no name that is looked up; the next builder starts anew."""
+    """An incomplete environment has no name that is looked up; the next builder starts over."""
     wanted = of("tone", preload=["tone"])
     digest = build(wanted).digest
     kept.remove(digest)
@@ -130,7 +130,7 @@ def _build_and_count(wanted: Environment, counts: multiprocessing.Queue[int]) ->
 
 
 def test_two_processes_build_one(of: Of) -> None:
-    """Whoever comes second waits and finds it."""
+    """The second process waits and finds it."""
     wanted, context = of("greeting==2.0", preload=["greeting"]), multiprocessing.get_context("spawn")
     counts: multiprocessing.Queue[int] = context.Queue()
     both = [context.Process(target=_build_and_count, args=(wanted, counts)) for _ in range(2)]
@@ -142,7 +142,7 @@ def test_two_processes_build_one(of: Of) -> None:
 
 
 def test_names(of: Of, kept: EnvironmentStore) -> None:
-    """A name is for the one that got it last; first digits do where they are enough."""
+    """A name refers to the one that got it last; leading digits are enough if they are unique."""
     one, other = build(of("greeting==1.0")), build(of("greeting==2.0"))
     kept.name("data", one.digest)
     assert one == kept.find("data")
@@ -157,7 +157,7 @@ def test_names(of: Of, kept: EnvironmentStore) -> None:
 
 
 def test_what_is_in_use_stays(of: Of, kept: EnvironmentStore) -> None:
-    """Removing is refused while anybody holds it, then takes the name too."""
+    """Removal is refused while a process uses it; later it removes the name too."""
     built = build(of("tone"))
     kept.name("loud", built.digest)
     with kept.held(built.digest) as descriptor:
@@ -175,7 +175,7 @@ def test_what_is_in_use_stays(of: Of, kept: EnvironmentStore) -> None:
 
 
 def test_another_python_is_refused(of: Of) -> None:
-    """The version of this process, in part or in full, is right; any other is an error with the next step."""
+    """This process's version, in part or in full, is accepted; any other is an error with the next step."""
     build(of("tone", python=PYTHON))
     for wrong in ("3.9", "3.1", f"{PYTHON}.999"):
         with pytest.raises(UnfitEnvironmentError, match=f"run it with Python {wrong}"):
@@ -183,13 +183,13 @@ def test_another_python_is_refused(of: Of) -> None:
 
 
 def test_a_preload_is_there(of: Of) -> None:
-    """A module that no package has is found out when the environment is built, not when a jail starts."""
+    """A missing module is found when the environment is built, not when a jail starts."""
     with pytest.raises(UnfitEnvironmentError, match="'absent'"):
         build(of("tone", preload=["absent.part"]))
 
 
 def test_versions_that_no_worker_works_with(place: Path, tmp_path: Path) -> None:
-    """A requirement on one is not to be resolved; a lock with one is refused."""
+    """A requirement on one cannot be resolved; a lock with one is refused."""
     folder = tmp_path / "old"
     write_wheel(folder, "protobuf", "4.25.0", {"google/protobuf/__init__.py": ""})
     with pytest.raises(EnvironmentBuildError, match="protobuf"):
@@ -237,7 +237,7 @@ def test_bounds_of_versions(package: str, fits: bool, monkeypatch: pytest.Monkey
     ],
 )
 def test_what_is_no_lock(text: str, reason: str, place: Path, tmp_path: Path) -> None:
-    """A file that leaves anything open, or leads elsewhere."""
+    """A file that is incomplete, or leads elsewhere."""
     lock = tmp_path / "requirements.txt"
     lock.write_text(text)
     with pytest.raises(UnfitEnvironmentError, match=reason):
@@ -245,7 +245,7 @@ def test_what_is_no_lock(text: str, reason: str, place: Path, tmp_path: Path) ->
 
 
 def test_a_hash_is_checked(of: Of, wheels: Path, tmp_path: Path) -> None:
-    """A wheel that is not the one of the lock is not installed."""
+    """A wheel that differs from the one in the lock is not installed."""
     lock = tmp_path / "requirements.txt"
     lock.write_text(f"tone==1.5 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(EnvironmentBuildError, match="installing the packages failed"):
@@ -276,7 +276,7 @@ def test_lock_files_of_other_tools(of: Of, wheels: Path, tmp_path: Path) -> None
 
 
 def _add_hashes(lock: Path, wheels: Path) -> None:
-    """As uv has them of an index; of a folder it writes none."""
+    """As uv gets them from an index; for a folder it writes none."""
     text = lock.read_text()
     for wheel in wheels.iterdir():
         digest = sha256(wheel.read_bytes()).hexdigest()
@@ -287,7 +287,7 @@ def _add_hashes(lock: Path, wheels: Path) -> None:
 def test_settings_of_other_users_are_not_read(
     of: Of, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """uv takes an index from a `uv.toml` in the folders above: no file of a folder that all may write to counts."""
+    """uv reads an index from a `uv.toml` in parent folders: files in world-writable folders are ignored."""
     (tmp_path / "uv.toml").write_text('this = "would be an error"\n')
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ("tone==1.5",) == build(of("tone<9")).packages
@@ -306,7 +306,7 @@ def test_environments_of_other_users_are_not_used(of: Of, kept: EnvironmentStore
         os.chown(kept.root / built.digest, 0, -1)
 
 
-# -- virtual environments that lie elsewhere --
+# -- virtual environments in other places --
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def venv(wheels: Path, tmp_path: Path) -> Path:
 
 
 def test_a_virtual_environment(venv: Path, kept: EnvironmentStore) -> None:
-    """It stays where it is, and is found changed when another package has come to it."""
+    """It stays in place, and is reported as changed when another package is added."""
     built = build(Environment(path=venv))
     assert (str(venv), ("greeting==1.0", "tone==1.5")) == (built.venv, built.packages)
     assert built == build(Environment(path=venv))
@@ -357,7 +357,7 @@ def _relink(python: Path) -> None:
 
 
 def test_an_editable_package_is_refused(venv: Path) -> None:
-    """Its files lie where no jail sees them."""
+    """Its files are where no jail sees them."""
     info = next(venv.rglob("greeting-*.dist-info"))
     (info / "direct_url.json").write_text(json.dumps({"url": "file:///a", "dir_info": {"editable": True}}))
     with pytest.raises(UnfitEnvironmentError, match="greeting is installed editable"):
@@ -388,13 +388,13 @@ def test_what_is_no_definition(arguments: dict[str, object], reason: str) -> Non
 
 
 def test_a_definition_as_json() -> None:
-    """It comes back equal, whatever it has."""
+    """It comes back equal, with any fields."""
     wanted = Environment(["a==1", "b"], python="3.12", preload=["a"], find_links=["/w"], offline=True)
     assert wanted == Environment.from_json(wanted.to_json())
 
 
 def test_facts_as_they_are_stored(of: Of, kept: EnvironmentStore) -> None:
-    """Its own folder is not named in them, so that all environments may be moved."""
+    """They do not name its own folder, so that all environments may be moved."""
     built = build(of("greeting==1.0"))
     facts = json.loads((kept.root / built.digest / "environment.json").read_text())
     assert "venv" == facts["venv"]

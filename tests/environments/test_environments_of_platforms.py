@@ -33,7 +33,7 @@ def policy(environment: str | None) -> SandboxPolicy:
 
 @pytest.fixture(scope="module")
 def command(place: Path) -> Command:
-    """`cenote` of an operator with a folder of their own."""
+    """`cenote` of an operator with separate folders."""
 
     def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         own = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CONFIG")}
@@ -47,7 +47,7 @@ def command(place: Path) -> Command:
 
 @pytest.fixture(scope="module")
 def built(of: Callable[..., Environment], kept: EnvironmentStore) -> BuiltEnvironment:
-    """It has a name."""
+    """An environment with a name."""
     built = build(of("greeting==1.0"))
     kept.name("words", built.digest)
     return built
@@ -73,7 +73,7 @@ def platform(
 
 
 def test_runtimes_have_what_the_name_means(platform: Platform, built: BuiltEnvironment) -> None:
-    """And nothing else; the digest is as good."""
+    """No other packages; the digest works as well."""
     for name, given in (("by-name", "words"), ("by-digest", built.digest)):
         with platform.runtime(name, sandbox=policy(given)) as runtime:
             assert "'1.0'" == runtime.execute(VERSION).value
@@ -83,7 +83,7 @@ def test_runtimes_have_what_the_name_means(platform: Platform, built: BuiltEnvir
 
 
 def test_a_runtime_that_is_there_has_its_own(platform: Platform, built: BuiltEnvironment) -> None:
-    """By whatever name it is joined; one that asks for another is refused."""
+    """A client may join it by any name; one that requests a different environment is refused."""
     with platform.runtime("mine", sandbox=policy("words")) as runtime:
         runtime.execute("kept = 7")
     for given in (policy("words"), policy(built.digest), None):
@@ -115,7 +115,7 @@ def test_others_are_refused(platform: Platform, of: Callable[..., Environment]) 
 def test_a_name_means_the_same_until_the_platform_ends(
     platform: Platform, of: Callable[..., Environment], kept: EnvironmentStore, built: BuiltEnvironment
 ) -> None:
-    """It cannot be removed meanwhile."""
+    """It cannot be removed while the platform runs."""
     kept.name("words", build(of("greeting==2.0")).digest)
     try:
         with platform.runtime("later", sandbox=policy("words")) as runtime:
@@ -127,7 +127,7 @@ def test_a_name_means_the_same_until_the_platform_ends(
 
 
 def test_an_environment_that_is_not_there(command: Command, tmp_path: Path) -> None:
-    """`cenote up` says so in a line."""
+    """`cenote up` reports it in one line."""
     done = command(tmp_path, "up", "--without-ray", "--port", "0", "--no-http", "--environment", "none")
     assert 0 != done.returncode
     assert "no environment 'none' is built on this machine" in done.stderr

@@ -1,4 +1,4 @@
-"""Tiny wheels, made on the spot: a wheel is a zip file with records."""
+"""Tiny wheels made by the tests: a wheel is a zip file with records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 def write_wheel(
     folder: Path, name: str, version: str, files: Mapping[str, str], requires: Sequence[str] = ()
 ) -> Path:
-    """files: text by path, from the folder of packages on."""
+    """files: text by path, relative to the folder of packages."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)

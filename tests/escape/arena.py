@@ -1,4 +1,4 @@
-"""Where attempts are tried: a jail, a neighbour that it must not touch, witnesses outside."""
+"""The place where attempts run: a jail, a neighbour that it must not touch, witnesses outside."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cenote_worker.supervisor.account.worker_process import pid_of
 
 
 class Arena:
-    """One level's jail and neighbour, kept from attempt to attempt; a jail that was lost is replaced."""
+    """One level's jail and neighbour, shared by all attempts; a lost jail is replaced."""
 
     def __init__(self, level: Isolation, **policy: Any) -> None:
         self.witnesses = Witnesses()
         mount = Mount(source=str(self.witnesses.shown))
         self.policy = SandboxPolicy(isolation=level, preload=(), mounts=[mount], **policy)
-        # A tracker is no wall, and it looks at all that attempts before have left: nothing is in an attempt's way.
+        # A tracker is no wall, and it inspects everything that earlier attempts left: attempts must not be slowed.
         self.runtime = PythonRuntime(sandbox=replace(self.policy, tracking=False))
         self.neighbour = PythonRuntime(sandbox=replace(self.policy, tracking=False, snapshots="none"))
         self._secret = self.witnesses.secret
@@ -36,7 +36,7 @@ class Arena:
         self._neighbour = worker_of(self.neighbour)
 
     def small_policy(self) -> SandboxPolicy:
-        """The arena's own, so that its zygote fits, with little of everything."""
+        """The arena's own policy, so that its zygote fits, with low limits."""
         return SandboxPolicy(
             isolation=self.policy.isolation,
             preload=(),
@@ -58,7 +58,7 @@ class Arena:
         return self.runtime.execute(attempt.cell(self.facts()), timeout=PATIENCE)
 
     def hold(self, attempt: EscapeAttempt) -> None:
-        """Make an attempt. Fails the test when something outside was touched, or when it was not really tried."""
+        """Makes an attempt. Fails the test when something outside was touched, or when it was not really tried."""
         result = self.run(attempt)
         breaches, ended = self.breaches(result), outcome(result)
         assert [] == breaches, f"{attempt.reference} got through"
@@ -67,7 +67,7 @@ class Arena:
         )
 
     def breaches(self, result: ExecutionResult) -> list[str]:
-        """What went through, seen from outside: witnesses, the neighbour, the walls of the jail's processes."""
+        """The breaches, seen from outside: witnesses, the neighbour, the walls of the jail's processes."""
         found = self.witnesses.breaches(f"{result.stdout}{result.stderr}{result.value}{result.error}")
         if self._secret != self.neighbour.execute("open('mine').read()").value.strip("'"):  # type: ignore[union-attr]
             found.append("the neighbour's file changed")
@@ -84,7 +84,7 @@ class Arena:
 
 
 def outcome(result: ExecutionResult) -> str:
-    """How an attempt ended, in its own words, or in the supervisor's when its jail is gone."""
+    """An attempt's outcome, as it reports it, or as the supervisor does when its jail is gone."""
     return outcome_of(result.stdout) or (result.error.reason if result.error else "")
 
 
@@ -104,11 +104,11 @@ def worker_of(runtime: PythonRuntime | AsyncPythonRuntime) -> int:
 WALLS = {"NoNewPrivs": "1", "Seccomp": "2"}
 CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapAmb")
 OF_A_WARDEN = {"CapPrm": CHOOSES_NUMBERS, "CapEff": CHOOSES_NUMBERS}
-"""What it may have besides nothing: no code of a cell's ever runs in it."""
+"""A warden's capabilities: no code of a cell ever runs in it."""
 
 
 def unconfined(top: int) -> list[tuple[int, str]]:
-    """`(pid, which wall is missing)` of a jail's processes, none when all stand."""
+    """`(pid, missing wall)` of a jail's processes, empty when all walls stand."""
     found = []
     for pid in tree_of(top):
         status = status_of(pid)
@@ -123,7 +123,7 @@ def unconfined(top: int) -> list[tuple[int, str]]:
 
 
 def stop_for_good(pid: int) -> None:
-    """For the end of a test: nothing that it started may stay."""
+    """Kills a process at the end of a test, so that nothing that it started stays."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

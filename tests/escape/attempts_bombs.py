@@ -1,4 +1,4 @@
-"""Attempts to use up what others need. Each has a limit of its own too: a missing wall must not harm the machine."""
+"""Attempts to use up shared resources. Each has a limit of its own too: a missing wall must not harm the machine."""
 
 from __future__ import annotations
 

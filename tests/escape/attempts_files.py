@@ -1,4 +1,4 @@
-"""Attempts on files: reading a secret, changing what is shown, getting at another jail's folder."""
+"""Attempts on files: reading a secret, changing mounted files, reaching another jail's folder."""
 
 # ruff: noqa: SIM115  (an attempt ends at once, and its crude ways are the point)
 

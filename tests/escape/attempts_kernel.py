@@ -1,4 +1,4 @@
-"""Attempts on the kernel: namespaces, mounts, its rarely walked doors, foreign call tables, privileges."""
+"""Attempts on the kernel: namespaces, mounts, rarely used calls, foreign call tables, privileges."""
 
 # ruff: noqa: SIM115  (an attempt ends at once, and its crude ways are the point)
 
@@ -156,7 +156,7 @@ def change_root(world: World) -> object:
     return os.chroot("newroot")
 
 
-# -- doors that data work never uses ----------------------------------------------------------------------
+# -- calls that data work never uses ----------------------------------------------------------------------
 
 
 @DOORS.attempt("userfaultfd, which makes races of kernel exploits certain", *_SHUT)

@@ -1,4 +1,4 @@
-"""Attempts on the network and on whoever listens: no packet leaves, no listener is reached, no family is opened."""
+"""Attempts on the network and on listeners: no packet leaves, no listener is reached, no family is opened."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def kill_strangers(world: World) -> object:
 
 @SIGNALS.attempt("kill(-1)", "done", *_NOBODY)
 def kill_everybody(world: World) -> object:
-    return os.kill(-1, signal.SIGURG)  # harmless to what ignores it; it reaches all that SIGKILL would
+    return os.kill(-1, signal.SIGURG)  # harmless to those that ignore it; it reaches all that SIGKILL would
 
 
 @SIGNALS.attempt("stopping and killing the parent", "done", *_NOBODY)
@@ -337,7 +337,7 @@ def steal_the_output(world: World) -> object:
     return os.read(os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK), 100)
 
 
-# -- memory that jails have in common -----------------------------------------------------------------------
+# -- memory that jails share --------------------------------------------------------------------------------
 
 
 @COMMON.attempt("a hole in the file behind a zygote's heap, MADV_REMOVE", "EACCES", machine="x86_64")

@@ -1,4 +1,4 @@
-"""Ways in which checkers of source text were got around. No rules are on here: the kernel alone must hold."""
+"""Known ways around checkers of source text. No rules are on here: the kernel alone must hold."""
 
 # ruff: noqa: UP030, UP032  (an attempt ends at once, and its crude ways are the point)
 

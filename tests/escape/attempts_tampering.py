@@ -1,6 +1,6 @@
-"""Attempts of a cell on its own worker: whatever it breaks, it breaks for itself.
+"""Attempts of a cell on its own worker: the damage must stay in its own runtime.
 
-Where no outcome is named, any will do: a worker that was tampered with may say what it likes.
+Where no outcome is named, any will do: a tampered worker may report anything.
 """
 
 # ruff: noqa: SIM115  (an attempt ends at once, and its crude ways are the point)

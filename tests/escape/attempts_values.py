@@ -1,4 +1,4 @@
-"""Values and arguments that are traps for whoever takes them out of a jail. Each attempt leaves one in `trap`."""
+"""Values and arguments that attack the process that takes them out of a jail. Each attempt leaves one in `trap`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cenote doctor --attack`: what a user is told about the walls of their own machine."""
+"""`cenote doctor --attack`: its report on the walls of the user's machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote.terminal.screen import Screen
 
 @pytest.mark.slow
 def test_each_level_is_attacked() -> None:
-    """Every attempt at every level that is there, all held, exit status 0."""
+    """Every attempt at every available level, all held, exit status 0."""
     command = [sys.executable, "-m", "cenote.cli.main", "doctor", "--attack", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     report = json.loads(done.stdout)
@@ -25,7 +25,7 @@ def test_each_level_is_attacked() -> None:
 
 
 def test_people_get_a_table_of_attempts() -> None:
-    """Per level a line for each attempt: what it is known as, and what was seen, be it from outside or by itself."""
+    """Per level a line for each attempt: its reference, and what was observed, from outside or by itself."""
     out = io.StringIO()
     verdicts = [
         verdict("read_a_secret", "reading by path", outcome="EACCES", held=True),
@@ -50,7 +50,7 @@ def verdict(
 
 @pytest.mark.slow
 def test_what_gets_through_is_seen() -> None:
-    """Without walls the secret is read, listeners are reached, files and processes change: none of it held."""
+    """Without walls the secret is read, listeners are reached, files and processes change: nothing held."""
     failed = {verdict.name: verdict.breaches for verdict in attack("none") if not verdict.held}
     assert ("the secret was read",) == failed["read_a_secret"]
     assert ("the bystander changed",) == failed["signal_by_pidfd"]

@@ -1,4 +1,4 @@
-"""The witnesses are awake: without walls the same attempts are seen to get through."""
+"""The witnesses work: without walls the same attempts are seen to get through."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_arena() -> Iterator[Arena]:
 
 @pytest.mark.slow
 def test_without_walls_attempts_get_through(open_arena: Arena) -> None:
-    """Each is noticed from outside. What would hit the client hits the bystander instead."""
+    """Each is noticed from outside. An attempt that would hit the client hits the bystander instead."""
     assert len(HARMLESS) == len(ATTEMPTS)
     assert [] == [attempt.name for attempt in ATTEMPTS if not _is_noticed(open_arena, attempt)]
 
@@ -49,6 +49,6 @@ def _is_noticed(arena: Arena, attempt: EscapeAttempt) -> bool:
 
 @pytest.mark.slow
 def test_missing_walls_are_noticed(open_arena: Arena) -> None:
-    """A jail's processes without filter, capabilities dropped and no_new_privs do not pass for confined ones."""
+    """A jail's processes without filter, dropped capabilities and no_new_privs do not count as confined."""
     result = open_arena.runtime.execute("1")
     assert any("NoNewPrivs" in breach for breach in open_arena.breaches(result))

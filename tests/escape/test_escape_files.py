@@ -1,4 +1,4 @@
-"""No way to a file outside the jail, by whatever name, link, handle or kernel bug of old."""
+"""No way to a file outside the jail, by any name, link, handle or former kernel bug."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from cenote_security.attacks.escape_attempt import EscapeAttempt
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", FILES.attempts, ids=lambda attempt: attempt.name)
 def test_files_outside_are_out_of_reach(arena: Arena, attempt: EscapeAttempt) -> None:
-    """The secret stays unread, everything outside as it was."""
+    """The secret stays unread, everything outside is unchanged."""
     arena.hold(attempt)

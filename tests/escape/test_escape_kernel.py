@@ -1,4 +1,4 @@
-"""No way through the kernel: namespaces, mounts, doors with a record of holes, privileges."""
+"""No way through the kernel: namespaces, mounts, calls with a record of holes, privileges."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ ATTEMPTS = [attempt for family in (NAMESPACES, MOUNTS, DOORS, PRIVILEGES) for at
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_the_kernel_gives_nothing(arena: Arena, attempt: EscapeAttempt) -> None:
-    """Each door is shut, and every process of the jail stays behind filter, Landlock and without capabilities."""
+    """Each call is refused, and every process of the jail keeps its filter and Landlock, without capabilities."""
     arena.hold(attempt)

@@ -1,4 +1,4 @@
-"""Nobody else goes short: bombs meet a limit, hangs end, and what is left of a jail ends with it."""
+"""Resources of others are safe: bombs meet a limit, hangs end, and processes of a jail end with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cenote_worker.supervisor.start import JailStarter
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", BOMBS.attempts, ids=lambda attempt: attempt.name)
 def test_bombs_meet_a_limit(arena: Arena, attempt: EscapeAttempt) -> None:
-    """The limit is the jail's own: the neighbour works on, and so does a fresh jail of the same runtime."""
+    """The limit is the jail's own: the neighbour continues, and so does a fresh jail of the same runtime."""
     with PythonRuntime(sandbox=arena.small_policy()) as runtime:
         result = runtime.execute(attempt.cell(arena.facts()), timeout=60)
         assert outcome(result) in attempt.outcomes, (attempt.reference, result.stdout[-300:], result.error)
@@ -34,11 +34,11 @@ def test_bombs_meet_a_limit(arena: Arena, attempt: EscapeAttempt) -> None:
 
 @pytest.mark.slow
 def test_hangs_end(hasty: None, arena: Arena) -> None:
-    """Each is killed when its time is up; all of them at once keep nobody else waiting."""
+    """Each is killed when its time is up; all of them at once delay no other jail."""
     results: dict[str, ExecutionResult] = {}
 
     def hang(attempt: EscapeAttempt, runtime: PythonRuntime) -> None:
-        for seconds in (1, 20):  # on a busy machine it may have to end before it has come to hang
+        for seconds in (1, 20):  # on a busy machine it may end before it hangs
             result = results[attempt.name] = runtime.execute(attempt.cell(arena.facts()), timeout=seconds)
             if outcome(result) in attempt.outcomes:
                 return
@@ -72,11 +72,11 @@ for _ in range(3):
         os._exit(0)
     os.wait()
 """
-"""Each orphan is the jail's own by the end of the cell."""
+"""Each orphan is a child of the jail by the end of the cell."""
 
 
 def test_nothing_survives_its_jail(arena: Arena) -> None:
-    """Daemons in sessions of their own, orphaned twice, end with the jail that they come from."""
+    """Daemons in their own sessions, orphaned twice, end with their jail."""
     with PythonRuntime(sandbox=arena.policy) as runtime:
         runtime.execute(LEFT_BEHIND)
         left = tree_of(warden_of(runtime))
@@ -88,7 +88,7 @@ def test_nothing_survives_its_jail(arena: Arena) -> None:
 def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left then to whom orphans come and who would end them: the warden must have done it before."""
+    """Then no process is left that adopts orphans and would end them: the warden must have done it before."""
     monkeypatch.setattr(hosted, "start_jail", JailStarter().start)
     with PythonRuntime(sandbox=arena.policy) as runtime:
         runtime.execute(LEFT_BEHIND)
@@ -114,7 +114,8 @@ except OSError as error:
 
 def test_descriptors_under_way_cost_a_neighbour_nothing_for_good(arena: Arena) -> None:
     """The kernel counts them per user (CVE-2013-4312's limit): a jail that uses the count up may delay another's
-    large values; it does not end that jail, and the client can still start new ones."""
+    large values; it does not end that jail, and the client can still start new ones.
+    """
     with PythonRuntime(sandbox=arena.policy) as crowd, PythonRuntime(sandbox=arena.policy) as victim:
         victim.execute("kept = bytes(1 << 20)")
         assert str(errno.ETOOMANYREFS) in crowd.execute(CROWD, timeout=PATIENCE).stdout
@@ -128,7 +129,7 @@ def test_descriptors_under_way_cost_a_neighbour_nothing_for_good(arena: Arena) -
 
 
 def _retrieved(victim: PythonRuntime) -> bytes:
-    """Nothing at first: what a dead process held is freed when it suits the kernel."""
+    """Empty at first: the kernel frees a dead process's resources with a delay."""
     with suppress(JailError):
         return bytes(victim.retrieve("kept"))
     return b""

@@ -1,4 +1,4 @@
-"""No way to anybody who listens, and no socket of a kind that data work does not need."""
+"""No way to any listener, and no socket of a kind that data work does not need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cenote_security.attacks.escape_attempt import EscapeAttempt
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
 def test_nobody_is_reached(arena: Arena, attempt: EscapeAttempt) -> None:
-    """No listener outside hears anything, be it named by port, path or abstract name."""
+    """No listener outside is reached, by port, path or abstract name."""
     arena.hold(attempt)
 
 
 @pytest.mark.parametrize("attempt", SHARED_MEMORY.attempts, ids=lambda attempt: attempt.name)
 def test_no_memory_is_shared(arena: Arena, attempt: EscapeAttempt) -> None:
-    """A segment of the host cannot be opened, and what a jail leaves behind is nobody else's to see."""
+    """A segment of the host cannot be opened, and a segment that a jail leaves is invisible to others."""
     segment = Path("/dev/shm", f"{arena.witnesses.folder.name}-host")
     segment.write_bytes(bytes(4096))
     segment.chmod(0o666)

@@ -1,4 +1,4 @@
-"""`noexec`: nothing that lies where a jail can write is run or mapped as code, as far as its level can prevent that.
+"""`noexec`: no file where a jail can write is run or mapped as code, as far as its level can prevent that.
 
 Each attempt makes a file in a mounted folder if it gets through, and the test looks for that file from outside.
 """
@@ -33,7 +33,7 @@ BY_MAPPING = {
     "shared object": "import ctypes; ctypes.CDLL(put(open(LIBRARY, 'rb').read())); open(MARK, 'w')",
     "mapping": "mmap.mmap(os.open(put(TOUCH), os.O_RDONLY), 4096, mmap.MAP_PRIVATE, 5); open(MARK, 'w')",
 }
-"""Landlock has no right for these: it is asked when a program starts, not when a file is mapped."""
+"""Landlock has no right for these: it checks when a program starts, not when a file is mapped."""
 
 PREAMBLE = """
 import glob, mmap, os, subprocess, tempfile
@@ -54,12 +54,12 @@ def run_open(file):
 """
 
 Leaves = Callable[[str], bool]
-"""Whether an attempt left its mark."""
+"""Whether an attempt left its mark outside."""
 
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that any user may write to, all the way down."""
+    """A folder that any user may write to, with all its parents accessible."""
     folder = Path(tempfile.mkdtemp(prefix="cenote-noexec-", dir="/var/tmp"))
     folder.chmod(0o777)
     yield folder
@@ -106,7 +106,7 @@ def test_nothing_written_is_executed(start: Callable[[bool], Leaves]) -> None:
 
 @pytest.mark.slow
 def test_without_it_each_attempt_gets_through(start: Callable[[bool], Leaves]) -> None:
-    """So it is noexec that stops them, not a mistake in them; only the last makes what never could be run."""
+    """So noexec stops them, not a mistake in them; only the last makes a file that could never be run."""
     leaves = start(False)
     assert ["mode of a memory file"] == [name for name, attempt in ATTEMPTS.items() if not leaves(attempt)]
     assert [] == [name for name, attempt in BY_MAPPING.items() if not leaves(attempt)]
@@ -114,7 +114,7 @@ def test_without_it_each_attempt_gets_through(start: Callable[[bool], Leaves]) -
 
 @pytest.mark.slow
 def test_mapping_is_stopped_by_mounts_only(level: str, start: Callable[[bool], Leaves]) -> None:
-    """At `landlock`, which has none, a file can still be mapped as code: a limit that the documentation names."""
+    """At `landlock`, which has none, a file can still be mapped as code: a documented limit."""
     leaves = start(True)
     expected = [] if level == "strict" else list(BY_MAPPING)
     assert expected == [name for name, attempt in BY_MAPPING.items() if leaves(attempt)]
@@ -129,7 +129,7 @@ def test_what_is_installed_still_runs(start: Callable[[bool], Leaves]) -> None:
 
 
 def test_large_values_still_cross(level: str) -> None:
-    """Sealed memory is made so that it cannot be executed, so it may be made."""
+    """Sealed memory is not executable, so it may be made."""
     policy = SandboxPolicy(isolation=level, preload=(), noexec=True)  # type: ignore[arg-type]
     with PythonRuntime(sandbox=policy) as runtime:
         runtime.execute("value = b'x' * 1_000_000")
@@ -137,6 +137,6 @@ def test_large_values_still_cross(level: str) -> None:
 
 
 def test_none_has_no_such_wall() -> None:
-    """Asking for it there is an error, not a promise that nobody keeps."""
+    """Requesting it there is an error, not a promise that is not met."""
     with pytest.raises(UsageError, match="noexec"):
         SandboxPolicy(isolation="none", noexec=True)

@@ -16,5 +16,5 @@ ATTEMPTS = [
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_processes_outside_are_out_of_reach(arena: Arena, attempt: EscapeAttempt) -> None:
-    """Nobody outside is read, signalled, traced or slowed; the machine's parameters stay as they are."""
+    """No outside process is read, signalled, traced or slowed; the machine's parameters stay unchanged."""
     arena.hold(attempt)

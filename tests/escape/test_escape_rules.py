@@ -1,4 +1,4 @@
-"""What gets past a checker of source text gets no further: rules are advice, the kernel is the wall."""
+"""Code that gets past a checker of source text gets no further: rules are advice, the kernel is the wall."""
 
 from __future__ import annotations
 

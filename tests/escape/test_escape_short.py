@@ -12,5 +12,5 @@ from cenote_security.attacks.short_set_unsafe import SHORT
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", SHORT.attempts, ids=lambda attempt: attempt.name)
 def test_the_short_set_holds(arena: Arena, attempt: EscapeAttempt) -> None:
-    """Each attempt that `cenote doctor --attack` makes, with a neighbour and a look at the processes besides."""
+    """Each attempt that `cenote doctor --attack` makes, with a neighbour and a check of the processes in addition."""
     arena.hold(attempt)

@@ -1,4 +1,4 @@
-"""The tables as a whole: many techniques, each named, each under a name of its own."""
+"""The tables as a whole: many techniques, each with a reference and a unique name."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_there_are_many_and_no_two_are_one() -> None:
 
 
 def test_most_are_refused() -> None:
-    """`done` is for what stays inside; most attempts must be told no."""
+    """`done` is for effects that stay inside; most attempts must be refused."""
     refused = [attempt for attempt in ATTEMPTS if attempt.outcomes and DONE not in attempt.outcomes]
     assert len(refused) >= 120

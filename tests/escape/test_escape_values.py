@@ -1,4 +1,4 @@
-"""No value that a jail hands out runs code, hangs or harms whoever takes it."""
+"""No value from a jail runs code, hangs or does harm in the process that takes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def victim(arena: Arena) -> Iterator[PythonRuntime]:
 
 
 def trapped(arena: Arena, attempt: EscapeAttempt) -> str:
-    """A cell that leaves the attempt's value in `trap` and looks at it in no way."""
+    """A cell that leaves the attempt's value in `trap` without inspecting it."""
     call = f"trap = {attempt.name}(World(**{arena.facts()!r}))\n"
     head, _, _ = attempt.cell(arena.facts()).rpartition("try_it(")
     return head + call
@@ -33,7 +33,7 @@ def trapped(arena: Arena, attempt: EscapeAttempt) -> str:
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", VALUES.attempts, ids=lambda attempt: attempt.name)
 def test_a_trap_is_not_sprung(arena: Arena, victim: PythonRuntime, attempt: EscapeAttempt) -> None:
-    """Retrieving, describing, showing, sharing and passing it to a host function: an error of ours or plain data."""
+    """Retrieving, describing, showing, sharing and passing it to a host function: a Cenote error or plain data."""
     made = victim.execute(trapped(arena, attempt))
     assert made.success, made.error
     pid = os.getpid()
@@ -61,7 +61,7 @@ trap = Slow()
 
 @pytest.mark.parametrize("kind", ["retrieve", "share"])
 def test_a_value_that_takes_forever(arena: Arena, kind: str) -> None:
-    """Its taker can interrupt, and is told; nobody else waits."""
+    """Its caller can interrupt, and gets an error; others do not wait."""
     with PythonRuntime(sandbox=arena.policy) as runtime:
         runtime.execute(SLOW)
         told: list[BaseException] = []

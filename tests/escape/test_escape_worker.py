@@ -17,7 +17,7 @@ ATTEMPTS = [attempt for family in (TAMPERING, FRAMES) for attempt in family.atte
 
 @pytest.fixture
 def victim(arena: Arena) -> Iterator[PythonRuntime]:
-    """A jail that nobody needs afterwards."""
+    """A jail that is not needed afterwards."""
     with PythonRuntime(sandbox=arena.policy) as runtime:
         yield runtime
 
@@ -25,7 +25,7 @@ def victim(arena: Arena) -> Iterator[PythonRuntime]:
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_a_worker_that_is_taken_over(arena: Arena, victim: PythonRuntime, attempt: EscapeAttempt) -> None:
-    """The client gets results or a clear loss, in time; a fresh jail of the same runtime works as ever."""
+    """The client gets results or a clear loss, in time; a fresh jail of the same runtime works as usual."""
     result = victim.execute(attempt.cell(arena.facts()), timeout=15)
     assert not attempt.outcomes or outcome(result) in attempt.outcomes, (attempt.reference, result)
     for _ in range(2):

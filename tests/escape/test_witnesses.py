@@ -1,4 +1,4 @@
-"""What stands outside a jail to tell whether anything came out: it hears jails, and nobody else."""
+"""Listeners outside a jail that report whether anything came out: jails reach them, and no other process does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cenote_security.attacks.witnesses import Witnesses
 
 
 def test_listeners_have_ports_that_nobody_had_before() -> None:
-    """A client that goes on asking for a server that has ended would be taken for an escape: seen in a whole run."""
+    """A client that keeps calling an ended server would be taken for an escape: this happened in a full run."""
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     with Witnesses() as one, Witnesses() as other:
         ports = [found.facts()[kind] for found in (one, other) for kind in ("tcp", "udp")]
@@ -20,7 +20,7 @@ def test_listeners_have_ports_that_nobody_had_before() -> None:
 
 
 def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all others taken, the one that is free."""
+    """With all others taken, the free one is used."""
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         ports = [taken.getsockname()[1], free.getsockname()[1]]
         free.close()
@@ -31,7 +31,7 @@ def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_none_that_is_free_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing waits for ever."""
+    """It does not wait for ever."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(witnesses, "_PORTS", [taken.getsockname()[1]])
         monkeypatch.setattr(witnesses, "_ephemeral_ports", lambda: range(0))

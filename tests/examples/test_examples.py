@@ -1,4 +1,4 @@
-"""Every example runs, offline, as a reader would run it, and prints what it claims to show."""
+"""Every example runs offline, as a reader would run it, and prints what it claims to show."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ SHOWN = {
 
 FIGURES = {"data_analysis": "revenue.png"}
 ELSEWHERE = {"model_choice", "large_dataset", "doors"}
-"""No example; one that `tests/data` runs, which has a cluster for it; one that needs a platform and other clients."""
+"""Not an example; one that `tests/data` runs on its cluster; one that needs a platform and other clients."""
 
 PROGRAM = "multi_agent"
-"""One with several runtimes."""
+"""An example with several runtimes."""
 
 Run = Callable[[str], str]
 
@@ -80,7 +80,7 @@ def run_example(name: str, folder: Path) -> str:
 
 @pytest.fixture
 def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """As the program of this process, which has imported Cenote and has warm jails."""
+    """Runs as the program of this process, which has imported Cenote and has warm jails."""
 
     def run(name: str) -> str:
         monkeypatch.delenv("CENOTE_MODEL", raising=False)
@@ -102,7 +102,7 @@ def check(name: str, output: str) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_shows_what_it_claims(name: str, run_here: Run, tmp_path: Path) -> None:
-    """It runs to its end with nothing on stderr, each claimed line, and a figure that a viewer opens."""
+    """It runs to its end with nothing on stderr, each claimed line, and a valid figure."""
     check(name, run_here(name))
     if name in FIGURES:
         assert (tmp_path / "demo-output" / FIGURES[name]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
@@ -110,7 +110,7 @@ def test_an_example_shows_what_it_claims(name: str, run_here: Run, tmp_path: Pat
 
 @pytest.mark.slow
 def test_an_example_ends_as_a_program(tmp_path: Path) -> None:
-    """Exit status 0 and nothing on stderr, behind its end too."""
+    """Exit status 0 and nothing on stderr, also after its end."""
     check(PROGRAM, run_example(PROGRAM, tmp_path))
 
 

@@ -1,8 +1,8 @@
-"""The programs and commands of the README and of docs/ run as they are printed, and show what is printed below them.
+"""The programs and commands of the README and of docs/ run as printed, and give the output printed below them.
 
 A `python` block is a whole program; a `text` block after it is its output. In a `console` block lines that begin
-with `$ ` are commands, and the others what they show. `...` in an output stands for anything. Blocks of other
-languages are not run; those that a reader could run begin with what they need.
+with `$ ` are commands, and the others their output. `...` in an output stands for anything. Blocks of other
+languages are not run; those that a reader could run begin with their requirements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEEDS = re.compile(r"# Needs .+\.\n")
 NOT_RUN = {"README.md": 0, "docs/adapters.md": 6, "docs/data.md": 2, "docs/doors.md": 3, "docs/environments.md": 3,
            "docs/jobs.md": 1, "docs/operations.md": 1, "docs/other-languages.md": 1, "docs/platform.md": 2,
            "docs/runtime.md": 2}  # fmt: skip
-"""Blocks of code that need more than this machine has: a cluster, a key, the network."""
+"""Blocks of code that need more than this machine: a cluster, a key, the network."""
 
 BLOCKS = [
     (f"{page.relative_to(ROOT)}:{page.read_text().count(chr(10), 0, block.start()) + 1}", *block.groups())
@@ -37,8 +37,8 @@ up) shift; set -- up --without-ray --port 0 "$@"; exec {python} -m cenote.cli.ma
 *) exec {python} -m cenote.cli.main "$@" ;;
 esac
 """
-"""The command, with a platform that is quick to start and disturbs no other one: neither shows in what it prints but
-for the port."""
+"""The command, with a platform that starts quickly and does not disturb another one: its output differs only in the
+port."""
 
 
 def fits(expected: str, shown: str) -> bool:
@@ -59,7 +59,7 @@ def test_a_program_shows_what_is_printed_below_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In an empty folder, with no name but its own. All in one process: each would import the same for seconds."""
+    """In an empty folder, in a fresh namespace. All in one process, since each import would take seconds."""
     assert shown is not None, "no output is printed below it"
     for name in [name for name in os.environ if name.startswith(("CENOTE_", "OPENAI_"))]:
         monkeypatch.delenv(name)
@@ -73,7 +73,7 @@ def test_a_program_shows_what_is_printed_below_it(
 @pytest.mark.slow
 @pytest.mark.parametrize(("code", "shown"), blocks("console"))
 def test_commands_show_what_is_printed_below_them(code: str, shown: str | None, tmp_path: Path) -> None:
-    """In an empty home, one after the other in one shell."""
+    """In an empty home, in sequence in one shell."""
     assert shown is None
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -95,7 +95,7 @@ def test_commands_show_what_is_printed_below_them(code: str, shown: str | None, 
 
 
 def test_what_is_not_run_says_what_it_needs() -> None:
-    """Few blocks do, and no more than are counted here."""
+    """Few blocks need more, and no more than are counted here."""
     counted = dict.fromkeys(NOT_RUN, 0)
     for place, kind, code, _shown in BLOCKS:
         if kind in ("py", "sh"):

@@ -1,4 +1,4 @@
-"""A runtime without a jail: plain `exec` in this process, for tests of what is built on runtimes."""
+"""A runtime without a jail: plain `exec` in this process, for tests of code that uses runtimes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Violation:
 
 
 class InProcessRuntime:
-    """Has the `port` of the real ones, and is it. `forbidden` are substrings that its rules refuse in code."""
+    """Has the `port` of the real ones, and implements it. `forbidden` are substrings that its rules refuse."""
 
     author = ""
     scope: Scope = "shared"

@@ -6,7 +6,7 @@ from cenote.models.remote import Waits
 
 
 class Naps:
-    """Pauses that are noted instead of taken; the dice always show one half."""
+    """Records pauses instead of waiting; the random number is always one half."""
 
     def __init__(self) -> None:
         self.taken: list[float] = []

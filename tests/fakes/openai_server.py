@@ -3,7 +3,7 @@
     with OpenAIServer([refusal(429, headers={"retry-after": "2"}), answer("Hello")]) as server:
         model = OpenAIServerModel("any", api_key="k", base_url=server.url, trust_env=False)
 
-Each request takes the next reply. What was asked is in `server.requests`.
+Each request takes the next reply. The requests are in `server.requests`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DONE = b"data: [DONE]\n\n"
 class Reply:
     """One response: its parts are sent one by one, each flushed on its own.
 
-    ending: `close` ends the body as it should be; `drop` resets the connection before the end; `stall` sends
+    ending: `close` ends the body properly; `drop` resets the connection before the end; `stall` sends
         nothing more until the client hangs up; `ping` sends `idle` again and again until then.
     """
 
@@ -39,7 +39,7 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a client sent."""
+    """A request of a client."""
 
     path: str
     headers: Mapping[str, str]  # by lower-case name
@@ -77,13 +77,13 @@ def stream(*parts: bytes, ending: Ending = "close", idle: bytes = b": ping\n\n")
 
 
 def answer(text: str, *, reason: str = "stop", report: bytes = b"") -> Reply:
-    """A well-behaved answer in two deltas, with the usage that `report` holds."""
+    """A well-formed answer in two deltas, with the usage that `report` holds."""
     half = len(text) // 2
     return stream(delta(text[:half]), delta(text[half:]), finish(reason), report, DONE)
 
 
 def refusal(status: int, body: object = None, *, headers: Mapping[str, str] | None = None) -> Reply:
-    """An error response: JSON for a dict, as it is for bytes."""
+    """An error response: a dict is sent as JSON, bytes unchanged."""
     payload = {"error": {"message": f"status {status}", "type": "test"}} if body is None else body
     data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return Reply(
@@ -106,9 +106,9 @@ def bytewise(reply: Reply) -> Reply:
 
 
 class OpenAIServer:
-    """Serves a scenario from threads of its own; a request beyond it gets status 418.
+    """Serves a scenario from its own threads; a request beyond it gets status 418.
 
-    pages: JSON by path, for GET; others are not found. `pages_asked` has the paths that were asked for.
+    pages: JSON by path, for GET; other paths are not found. `pages_asked` has the requested paths.
     """
 
     def __init__(self, scenario: Iterable[Reply], pages: Mapping[str, object] | None = None) -> None:
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
             scenario.hung_up.set()
 
     def _gone(self) -> bool:
-        """Whether the client went, once it moves: one that closes with a part unread resets the connection."""
+        """Whether the client has gone, at its next action: one that closes with unread data resets the connection."""
         try:
             return not self.connection.recv(1)
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""Runtimes at each level that has walls."""
+"""Runtimes at each level with isolation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`runtime.files` beyond the working directory: absolute paths, folders, moves, changes, streams."""
+"""`runtime.files` outside the working directory: absolute paths, folders, moves, changes, streams."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_absolute_paths_are_those_of_the_jail(files: PythonRuntime) -> None:
 
 
 def test_what_a_cell_may_not_a_client_may_not(files: PythonRuntime) -> None:
-    """The walls decide: nothing of the machine's is written, and what is not there is not there."""
+    """The jail's isolation decides: the machine's files cannot be written, and hidden files do not exist."""
     with pytest.raises(UnknownFileError):
         files.files.read("/no/such/file")
     with pytest.raises(FileRefusedError):
@@ -138,7 +138,7 @@ def test_names_that_are_no_text(files: PythonRuntime) -> None:
 
 
 def test_streams(files: PythonRuntime) -> None:
-    """More than a call moves at once, in pieces, either way."""
+    """More than a call moves at once, in pieces, in both directions."""
     pieces = [bytes([number]) * 100_000 for number in range(30)]
     files.files.write_stream("big", iter(pieces))
     assert b"".join(pieces) == b"".join(files.files.read_stream("big"))
@@ -148,7 +148,7 @@ def test_streams(files: PythonRuntime) -> None:
     files.files.upload(io.BytesIO(b"from a file"), "small")
     assert b"from a file" == files.files.read("small")
     for _ in files.files.read_stream("big"):
-        break  # the rest is nobody's
+        break  # the rest is discarded
 
 
 def test_a_stream_that_breaks_leaves_nothing(files: PythonRuntime) -> None:
@@ -176,7 +176,7 @@ def test_local_files_come_and_go(files: PythonRuntime, tmp_path: Path) -> None:
 
 
 def test_changes_are_seen(files: PythonRuntime) -> None:
-    """What is there before it begins is none; it ends when it is closed."""
+    """A file that existed before is not a change; watching ends when it is closed."""
     files.files.write("there", b"1")
     with files.files.watch("", every=0.02) as watch:
         changes = iter(watch)

@@ -14,7 +14,7 @@ NAMES = [b"\xff\xfe", b"\x1b[31mred", b"new\nline", "right-to-left \u202e".encod
 
 
 def test_hostile_names(runtime: PythonRuntime) -> None:
-    """Any name is listed, printable text stands for it, and its bytes open it."""
+    """Any name is listed in printable text, and its bytes open it."""
     runtime.execute(f"for name in {NAMES!r}: open(name, 'wb').write(name)")
     entries = runtime.files.list().entries
     assert sorted(NAMES) == [entry.raw for entry in entries]
@@ -24,7 +24,7 @@ def test_hostile_names(runtime: PythonRuntime) -> None:
 
 
 def test_an_error_shows_no_control_characters(runtime: PythonRuntime) -> None:
-    """Nor does a message that names a hostile file."""
+    """The same holds for a message that names a hostile file."""
     with pytest.raises(UnknownFileError) as caught:
         runtime.files.read(b"\x1b[2Jgone\xff")
     assert str(caught.value).isprintable()
@@ -32,7 +32,7 @@ def test_an_error_shows_no_control_characters(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_more_files_than_are_listed(runtime: PythonRuntime) -> None:
-    """A folder of any size costs the client ten thousand entries, and says that it has more."""
+    """A folder of any size costs the client ten thousand entries, and reports that it has more."""
     runtime.execute(
         f"import os\nos.mkdir('many')\nfor n in range({MAX_ENTRIES + 1}): os.mknod(f'many/{{n}}')"
     )
@@ -44,7 +44,7 @@ def test_more_files_than_are_listed(runtime: PythonRuntime) -> None:
 
 
 def test_links_are_shown_and_not_followed(runtime: PythonRuntime) -> None:
-    """Neither as the file nor on the way to it; replacing and deleting touch the link itself."""
+    """Neither as the file nor in its path; replacing and deleting affect the link itself."""
     runtime.execute(
         "import os\nos.mkdir('real')\nopen('real/file', 'w').write('x')\n"
         "os.symlink('real/file', 'link')\nos.symlink('real', 'way')\nos.symlink('/etc/hostname', 'out')"
@@ -70,7 +70,7 @@ def test_links_are_shown_and_not_followed(runtime: PythonRuntime) -> None:
     ids=["fifo", "folder", "socket", "device"],
 )
 def test_only_regular_files_are_read(runtime: PythonRuntime, make: str, tmp_path: Path) -> None:
-    """A pipe does not hang the client, a device does not fill it; the runtime goes on."""
+    """A pipe does not hang the client, a device does not fill its memory; the runtime continues."""
     runtime.execute(f"import os, socket\ntry:\n    {make}\nexcept OSError:\n    os.mkfifo('it')")
     for attempt in (lambda: runtime.files.read("it"), lambda: runtime.files.download("it", tmp_path / "it")):
         with pytest.raises(FileRefusedError):
@@ -80,7 +80,7 @@ def test_only_regular_files_are_read(runtime: PythonRuntime, make: str, tmp_path
 
 
 def test_a_sparse_file(runtime: PythonRuntime) -> None:
-    """A terabyte of nothing is refused by its size, or could not be made at all."""
+    """A terabyte of zeros is refused by its size, or could not be made at all."""
     made = runtime.execute("import os\nopen('sparse', 'w').close()\nos.truncate('sparse', 1 << 40)").success
     if made:
         with pytest.raises(FileRefusedError, match="1099511627776 bytes"):
@@ -109,7 +109,7 @@ workdir.Workdir.answer = answer
     ids=["too many entries", "a name that is too long", "another answer", "a file instead"],
 )
 def test_a_worker_that_lies_about_folders(runtime: PythonRuntime, body: str) -> None:
-    """An answer that cannot be is a protocol violation: that jail ends, the next call has a fresh one."""
+    """An impossible answer is a protocol violation: that jail ends, the next call has a new one."""
     runtime.execute(FORGED.format(body=body))
     with pytest.raises(JailError):
         runtime.files.list()
@@ -126,7 +126,7 @@ def test_a_stat_of_several_files(runtime: PythonRuntime, count: int) -> None:
 
 
 def test_more_bytes_than_were_asked_for(runtime: PythonRuntime) -> None:
-    """A range that was answered with more is refused."""
+    """A range with more bytes than requested is refused."""
     runtime.execute(FORGED.format(body="reply.file.content.inline = b'xxx'; reply.file.content.size = 3"))
     with pytest.raises(JailError, match="more of 'x' than was asked for"):
         runtime.files.read("x", 0, 2)
@@ -134,7 +134,7 @@ def test_more_bytes_than_were_asked_for(runtime: PythonRuntime) -> None:
 
 
 def test_impossible_entries(runtime: PythonRuntime) -> None:
-    """Kinds that do not exist and times that are no numbers become harmless ones."""
+    """Unknown kinds and invalid times become harmless ones."""
     body = "reply.folder.entries.add(name=b'x', kind=99, modified=float('nan'), size=2**64 - 1)"
     runtime.execute(FORGED.format(body=body))
     entry = runtime.files.stat("x")
@@ -142,7 +142,7 @@ def test_impossible_entries(runtime: PythonRuntime) -> None:
 
 
 def test_text_of_a_refusal(runtime: PythonRuntime) -> None:
-    """What a hostile worker says about a failure is bounded, and harmless on a terminal."""
+    """A hostile worker's text about a failure is bounded, and harmless on a terminal."""
     runtime.execute(FORGED.format(body="raise OSError(5, '\\x1b[2J' * 100_000)"))
     with pytest.raises(FileRefusedError) as caught:
         runtime.files.read("x")
@@ -151,7 +151,7 @@ def test_text_of_a_refusal(runtime: PythonRuntime) -> None:
 
 
 def test_a_worker_that_hangs_up(runtime: PythonRuntime) -> None:
-    """A jail that dies over a file is reported as lost."""
+    """A jail that dies during a file operation is reported as lost."""
     runtime.execute(FORGED.format(body="import os; os._exit(3)"))
     with pytest.raises(JailError, match="ended"):
         runtime.files.read("x")

@@ -1,4 +1,4 @@
-"""The local side of transfers: links that somebody else may have made, atomic writes, limits."""
+"""The local side of transfers: links made by other users, atomic writes, limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shared(tmp_path: Path) -> tuple[Mount, ...]:
 
 @pytest.mark.parametrize("data", [b"", b"small", BIG], ids=["empty", "inline", "memory"])
 def test_there_and_back(tmp_path: Path, data: bytes) -> None:
-    """What is written is read, by absolute and by relative paths."""
+    """Written content is read back, by absolute and by relative paths."""
     write(tmp_path / "file", data)
     assert data == read(tmp_path / "file")
     assert data == read(os.path.relpath(tmp_path / "file"))
@@ -48,7 +48,7 @@ def test_there_and_back(tmp_path: Path, data: bytes) -> None:
 
 
 def test_the_users_own_links_lead_on(tmp_path: Path) -> None:
-    """Relative and absolute, several of them, and `..`: as the kernel goes."""
+    """Relative and absolute, several of them, and `..`: resolved as the kernel does."""
     (tmp_path / "real").mkdir()
     (tmp_path / "way").symlink_to("real")
     (tmp_path / "far").symlink_to(tmp_path / "way")
@@ -59,7 +59,7 @@ def test_the_users_own_links_lead_on(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make somebody else's link")
 def test_a_link_of_somebody_else(tmp_path: Path) -> None:
-    """Neither read through nor written through, wherever it leads."""
+    """Neither read through nor written through, whatever its target."""
     (tmp_path / "secret").write_bytes(b"s")
     for name, target in (("file", "secret"), ("way", ".")):
         (tmp_path / name).symlink_to(target)
@@ -73,7 +73,7 @@ def test_a_link_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_a_link_below_a_shared_folder(tmp_path: Path, shared: tuple[Mount, ...]) -> None:
-    """A jail may work under the user's own id: where it can write, no link is followed whoever owns it."""
+    """A jail may work under the user's own id: where it can write, no link is followed, whatever its owner."""
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "file").write_bytes(b"s")
     (tmp_path / "shared" / "way").symlink_to(tmp_path / "private")
@@ -88,7 +88,7 @@ def test_a_link_below_a_shared_folder(tmp_path: Path, shared: tuple[Mount, ...])
 
 
 def test_a_shared_folder_behind_the_users_link(tmp_path: Path, shared: tuple[Mount, ...]) -> None:
-    """The folder is known by what it is, not by its name."""
+    """The folder is identified by its inode, not by its name."""
     (tmp_path / "alias").symlink_to("shared")
     (tmp_path / "shared" / "up").symlink_to("..")
     with pytest.raises(FileRefusedError, match="somebody else"):
@@ -96,7 +96,7 @@ def test_a_shared_folder_behind_the_users_link(tmp_path: Path, shared: tuple[Mou
 
 
 def test_a_link_in_place_of_the_target(tmp_path: Path, shared: tuple[Mount, ...]) -> None:
-    """It counts as there, and when replaced it is replaced itself: what it leads to stays as it was."""
+    """It counts as existing, and replacing replaces the link itself: its target is unchanged."""
     (tmp_path / "private").write_bytes(b"s")
     place = tmp_path / "shared" / "out"
     place.symlink_to(tmp_path / "private")
@@ -111,7 +111,7 @@ def test_a_link_in_place_of_the_target(tmp_path: Path, shared: tuple[Mount, ...]
 
 
 def test_links_in_a_circle(tmp_path: Path) -> None:
-    """An endless way ends."""
+    """An endless path is an error."""
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(FileRefusedError, match="too many"):
@@ -133,7 +133,7 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
 
 
 def test_the_limit(tmp_path: Path) -> None:
-    """At it and one past it."""
+    """At the limit and one past it."""
     (tmp_path / "file").write_bytes(bytes(100))
     assert 100 == len(read(tmp_path / "file", 100))
     with pytest.raises(FileRefusedError, match="100 bytes; the policy lets 99"):
@@ -141,6 +141,6 @@ def test_the_limit(tmp_path: Path) -> None:
 
 
 def test_what_comes_out_is_not_executable(tmp_path: Path) -> None:
-    """Whatever it was in the jail."""
+    """Whatever its mode was in the jail."""
     write(tmp_path / "program", b"#!/bin/sh\n")
     assert 0 == (tmp_path / "program").stat().st_mode & 0o111

@@ -1,4 +1,4 @@
-"""`runtime.files`: what a user does with the working directory of a jail."""
+"""`runtime.files`: a user's operations on the working directory of a jail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.transport.content import INLINE_LIMIT
 
 @pytest.mark.parametrize("size", [0, 1, INLINE_LIMIT, INLINE_LIMIT + 1, 3_000_000])
 def test_bytes_come_back_as_they_went(runtime: PythonRuntime, size: int) -> None:
-    """Inline or in sealed memory, to the byte; the jail sees the same file."""
+    """Inline or in sealed memory, byte for byte; the jail sees the same file."""
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     runtime.files.write("data.bin", data)
     assert data == runtime.files.read("data.bin")
@@ -27,7 +27,7 @@ def test_bytes_come_back_as_they_went(runtime: PythonRuntime, size: int) -> None
 
 
 def test_a_part_of_a_file(runtime: PythonRuntime) -> None:
-    """An offset and a size; beyond the end there is nothing."""
+    """An offset and a size; beyond the end it is empty."""
     runtime.files.write("text", "0123456789")
     assert b"345" == runtime.files.read("text", 3, 3)
     assert b"89" == runtime.files.read("text", offset=8)
@@ -40,7 +40,7 @@ def test_a_part_of_a_file(runtime: PythonRuntime) -> None:
 
 
 def test_text_that_utf8_cannot_write(runtime: PythonRuntime) -> None:
-    """Written out it would be another text: it is refused, and the error says what to do."""
+    """Escaped it would be a different text: it is refused, and the error gives the remedy."""
     with pytest.raises(UsageError, match="errors='surrogateescape', and give the bytes"):
         runtime.files.write("text", "half of \ud83d")
 
@@ -61,7 +61,7 @@ def test_what_a_cell_made_is_listed(runtime: PythonRuntime) -> None:
 
 
 def test_missing_folders_are_made_and_files_kept(runtime: PythonRuntime) -> None:
-    """Writing makes the way; only overwrite=True replaces."""
+    """Writing makes missing folders; only overwrite=True replaces."""
     runtime.files.write("a/b/c.txt", "old")
     with pytest.raises(FileTakenError, match="overwrite=True"):
         runtime.files.write("a/b/c.txt", "new")
@@ -83,7 +83,7 @@ def test_delete(runtime: PythonRuntime) -> None:
 
 
 def test_upload_and_download(runtime: PythonRuntime, tmp_path: Path) -> None:
-    """A local file goes in and out; what is there is kept unless said otherwise."""
+    """A local file goes in and out; an existing file is kept by default."""
     (tmp_path / "in.csv").write_bytes(b"a,b\n" * 50_000)
     runtime.files.upload(tmp_path / "in.csv", "data/in.csv")
     assert "200000" == runtime.execute("import os; os.path.getsize('data/in.csv')").value
@@ -98,7 +98,7 @@ def test_upload_and_download(runtime: PythonRuntime, tmp_path: Path) -> None:
 
 
 def test_usage_is_checked_before_the_jail(runtime: PythonRuntime) -> None:
-    """Relative paths stay below the working directory; numbers make sense."""
+    """Relative paths stay below the working directory; numbers must be valid."""
     for path in ("../x", "a/../../x", "a\0b", "\udcff", "x" * 5_000):
         with pytest.raises(UsageError):
             runtime.files.read(path)
@@ -109,7 +109,7 @@ def test_usage_is_checked_before_the_jail(runtime: PythonRuntime) -> None:
 
 
 def test_the_size_limit(make_runtime: Callable[..., PythonRuntime], tmp_path: Path) -> None:
-    """A transfer has at most as many bytes as the disk of the policy, either way."""
+    """A transfer has at most as many bytes as the disk of the policy, in both directions."""
     runtime = make_runtime(isolation="landlock", disk="1MiB")
     (tmp_path / "big").write_bytes(bytes(2**20))
     runtime.files.upload(tmp_path / "big", "big")
@@ -126,7 +126,7 @@ def test_the_size_limit(make_runtime: Callable[..., PythonRuntime], tmp_path: Pa
 
 
 def test_a_full_disk_leaves_no_half_file(make_runtime: Callable[..., PythonRuntime]) -> None:
-    """A write that does not fit is refused with the kernel's word, and what was there stays."""
+    """A write that does not fit is refused with the kernel's error, and the existing file stays."""
     runtime = make_runtime(isolation="strict", disk="1MiB")
     runtime.files.write("kept", bytes(600_000))
     for name, overwrite in (("more", False), ("kept", True)):
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_no_half_file(make_runtime: Callable[..., PythonRunti
 
 
 def test_both_faces_have_the_same_files() -> None:
-    """What one can do the other can do, with the same arguments."""
+    """Both APIs have the same methods, with the same arguments."""
     faces = [
         {
             name: list(inspect.signature(member).parameters.values())
@@ -149,7 +149,7 @@ def test_both_faces_have_the_same_files() -> None:
 
 
 async def test_the_async_face(tmp_path: Path) -> None:
-    """Every call, awaited; calls made at once are done one after the other."""
+    """Every call, awaited; concurrent calls run in sequence."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         files = runtime.files
         await asyncio.gather(*(files.write(f"f{number}", str(number)) for number in range(5)))
@@ -163,7 +163,7 @@ async def test_the_async_face(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_read_leaves_no_descriptor() -> None:
-    """What comes for a caller who has gone is closed."""
+    """An answer for a caller that has gone is closed."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         await runtime.files.write("big", bytes(INLINE_LIMIT + 1))
         before = len(opened(MEMORY))
@@ -178,13 +178,13 @@ async def test_a_cancelled_read_leaves_no_descriptor() -> None:
 
 
 def test_files_wait_for_the_running_cell(runtime: PythonRuntime) -> None:
-    """A read sees what the cell before it wrote, however the jail is busy."""
+    """A read sees what the cell before it wrote, even while the jail is busy."""
     runtime.execute("import threading, time\nopen('x', 'w').write('1')")
     assert b"1" == runtime.files.read("x")
 
 
 def test_a_new_jail_has_an_empty_directory(runtime: PythonRuntime) -> None:
-    """What is in the working directory goes with the jail."""
+    """The working directory's content is lost with the jail."""
     runtime.files.write("x", "1")
     runtime.reset()
     assert not runtime.files.exists("x")

@@ -48,7 +48,7 @@ def fork(closing: ExitStack) -> Fork:
 
 @pytest.fixture
 def by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forks go by value, as where no image of the process can be had."""
+    """Forks go by value, as where no process image is available."""
 
     def refused(*_: object, **__: object) -> NoReturn:
         raise CheckpointRefusedError("no image in this test")

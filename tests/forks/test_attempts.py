@@ -22,7 +22,7 @@ def block(code: str) -> str:
 
 
 def numbered_model(turns: int) -> ScriptedModel:
-    """Each conversation about `go` sets x to a number of its own, then gives its answer."""
+    """Each conversation about `go` sets x to a number of its own, then answers."""
     numbers = itertools.count(1)
 
     def answer(messages: Sequence[Message]) -> str:
@@ -38,7 +38,7 @@ def points(state: FinalState) -> float:
 
 
 def test_the_highest_score_and_the_first_of_equals() -> None:
-    """Branches without a score are never the best; without any score the errors are told."""
+    """Branches without a score are never the best; without any score the errors are reported."""
     scores = [None, 1.0, 3.0, 3.0]
     assert 2 == best([BranchAttempt(score=score) for score in scores])
     with pytest.raises(BranchesFailedError, match=r"none of 1 branches.*ValueError: no") as failed:
@@ -47,7 +47,7 @@ def test_the_highest_score_and_the_first_of_equals() -> None:
 
 
 async def test_the_best_branch_is_kept(make: Make) -> None:
-    """Its runtime and conversation become the agent's; the one it began with is as it was."""
+    """Its runtime and conversation become the agent's; the original runtime is unchanged."""
     runtime = make(variables=[Variable("start", 10)])
     agent = CaveAgent(numbered_model(7), runtime)
     response = await agent.branch("go", n=3, score=points)
@@ -61,7 +61,7 @@ async def test_the_best_branch_is_kept(make: Make) -> None:
 
 
 async def test_a_score_that_is_no_number_is_none(make: Make) -> None:
-    """NaN, of an attempt whose figures do, is less than nothing and more than nothing: it must not win."""
+    """NaN compares as neither less nor greater: an attempt with that score must not win."""
     agent = CaveAgent(numbered_model(7), make(variables=[Variable("start", 10)]))
     given = iter([float("nan"), 2.0, None])
     response = await agent.branch("go", n=3, score=lambda state: next(given))
@@ -72,7 +72,7 @@ async def test_a_score_that_is_no_number_is_none(make: Make) -> None:
 
 
 async def test_a_score_that_cannot_be_called_is_told_before_the_work() -> None:
-    """No model is called for it, and no jail made."""
+    """No model is called, and no jail is started."""
 
     async def waiting(state: FinalState) -> float:
         return 1.0
@@ -86,7 +86,7 @@ async def test_a_score_that_cannot_be_called_is_told_before_the_work() -> None:
 
 
 async def test_verifiers_look_and_run_checks_that_leave_nothing(make: Make) -> None:
-    """A check cell works on what the branch left; afterwards it never ran."""
+    """A check cell works on the branch's final state, and has no lasting effect."""
     seen: list[str | None] = []
 
     def score(state: FinalState) -> float:
@@ -101,7 +101,7 @@ async def test_verifiers_look_and_run_checks_that_leave_nothing(make: Make) -> N
 
 
 async def test_branches_that_fail_are_recorded(make: Make) -> None:
-    """A verifier's error is that branch's own; when all fail, the agent is as it was."""
+    """A verifier's error belongs to its branch; when all fail, the agent is unchanged."""
 
     def picky(state: FinalState) -> float:
         if points(state) != 2:
@@ -129,7 +129,7 @@ async def test_one_budget_for_all(make: Make) -> None:
 
 
 async def test_outputs_put_away_are_the_branchs_own(make: Make) -> None:
-    """One function reads them, in each branch its own and those from before."""
+    """One function reads them, in each branch its own outputs and the earlier ones."""
     texts = [block("print('a' * 300)"), "Done.", block("print('b' * 300)"), "Done."]
     agent = CaveAgent(ScriptedModel(texts), make(), max_exec_output=100)
     await agent.run("fill")

@@ -1,4 +1,4 @@
-"""What cannot be copied into a branch is made again there, in real jails: by the rules of a restore."""
+"""Values that cannot be copied into a branch are made again there, in real jails: by the rules of a restore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def source(make: Make) -> PythonRuntime:
 
 
 def test_a_half_consumed_generator_stands_where_it_stood(source: PythonRuntime, fork: Fork) -> None:
-    """In each branch, over the list that it shares there; a branch's branch has it where the branch had it."""
+    """In each branch, over the branch's own shared list; a branch's branch has it at the branch's position."""
     run(source, "data = [1, 2, 3]\ng = (x * 2 for x in data)", "a = next(g)", "big = bytearray(300_000)")
     one, two = fork(source, 2)
     assert "4" == run(one, "data.append(9)", "next(g)")
@@ -44,7 +44,7 @@ def test_a_step_that_failed_has_made_what_it_had_bound_by_then(source: PythonRun
 
 
 def test_locks_connections_and_open_files(source: PythonRuntime, fork: Fork) -> None:
-    """Each branch has its own; files are the ones that there are, and lie where they lay."""
+    """Each branch has its own; files are the existing ones, at their positions."""
     run(
         source,
         "import sqlite3, threading, os\nlock = threading.Lock(); conn = sqlite3.connect(':memory:')",
@@ -59,7 +59,7 @@ def test_locks_connections_and_open_files(source: PythonRuntime, fork: Fork) -> 
 
 
 def test_host_calls_are_answered_from_the_record(make: Make, fork: Fork) -> None:
-    """No branch calls again what made the value; what it calls later it calls itself."""
+    """No branch repeats the calls that made the value; its later calls are made."""
     calls = list[str]()
 
     def send(text: str) -> int:
@@ -76,7 +76,7 @@ def test_host_calls_are_answered_from_the_record(make: Make, fork: Fork) -> None
 
 @pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fork) -> None:
-    """Before anything starts where that is known, else before anybody has a branch; with `partial` all else is."""
+    """Before anything starts if that is known, otherwise before a branch is returned; `partial` copies the rest."""
     source = make(sandbox=SANDBOX, variables=[Variable("h", "as it was put in")])
     run(source, "import time; t = time.time(); g = (t + x for x in range(3)); kept = [1]")
     with pytest.raises(
@@ -91,7 +91,7 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fo
 
 
 def test_a_kept_state_has_the_generator_as_it_was_there(make: Make, fork: Fork) -> None:
-    """Not as it is now: only the steps that led to that state are run."""
+    """Not in its present state: only the steps that led to the earlier state are run."""
     source = make(sandbox=SandboxPolicy(preload=()))
     run(source, "g = iter([1, 2, 3, 4]); h = (x for x in g)", "next(h);", "next(h);")
     (former,) = fork(source, step=2)
@@ -102,7 +102,7 @@ def test_a_kept_state_has_the_generator_as_it_was_there(make: Make, fork: Fork) 
 def test_a_branch_of_what_was_restored_has_what_the_restore_had(
     make: Make, fork: Fork, tmp_path: Path
 ) -> None:
-    """The steps that were read from the store lead to it; the branch can be stored, and comes back too."""
+    """The steps that were read from the store lead to it; the branch can be stored, and restored too."""
     source = make(sandbox=SANDBOX, store=tmp_path / "s", name="r")
     run(source, "g = (x for x in 'abcd')", "next(g);")
     source.checkpoint()
@@ -115,7 +115,7 @@ def test_a_branch_of_what_was_restored_has_what_the_restore_had(
 
 
 def test_a_branch_goes_on_behind_what_a_client_has_put_in(source: PythonRuntime, fork: Fork) -> None:
-    """A change by the client is a step as well, and belongs to what the branch has."""
+    """A change by the client is a step as well, and part of the branch's state."""
     run(source, "a = 1")
     source.inject(Variable("b", 2))
     (branch,) = fork(source)
@@ -177,7 +177,7 @@ OTHERS = """
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.sampled_from(CELLS), min_size=5, max_size=15))
 def test_a_branch_is_what_its_source_is(cells: list[str]) -> None:
-    """Whatever was done until then; nothing outside is done again for it."""
+    """After any cells; no external effect is repeated for it."""
     calls = list[int]()
     functions = [Function(calls.append, name="note", host=True)]
     with PythonRuntime(sandbox=SANDBOX, functions=functions, variables=[Variable("rows", [1, 2])]) as source:
@@ -192,7 +192,7 @@ def test_a_branch_is_what_its_source_is(cells: list[str]) -> None:
 
 
 async def test_an_agent_branches_with_its_generator(source: PythonRuntime) -> None:
-    """Best of n, each from where the generator stood."""
+    """Best of n, each from the generator's position."""
     run(source, "g = (x for x in range(9))", "next(g);")
     agent = CaveAgent(ScriptedModel(["```python\nn = next(g)\nreply(str(n))\n```"] * 2), source)
     response = await agent.branch("take one", n=2, score=lambda state: float(state.retrieve("n")))

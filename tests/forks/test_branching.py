@@ -1,4 +1,4 @@
-"""Forks in real jails: what a branch begins with, what it shares with nobody, what cannot come along."""
+"""Forks in real jails: the start of a branch, its independence, and values that cannot be copied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def value(runtime: PythonRuntime, expression: str) -> str | None:
 
 
 def test_branches_begin_with_the_state_and_go_their_own_ways(make: Make, fork: Fork) -> None:
-    """Shared objects stay shared, files come along; what one does neither the others nor the source sees."""
+    """Shared objects stay shared, files are copied; changes of one are invisible to the others and the source."""
     source = make(variables=[Variable("scores", [1, 2])])
     source.execute("a = scores\ndef total(): return sum(a)\nopen('note.txt', 'w').write('hello')")
     source.execute("scores.append(3)")
@@ -34,7 +34,7 @@ def test_branches_begin_with_the_state_and_go_their_own_ways(make: Make, fork: F
 
 
 def test_a_branch_goes_on_with_history_and_snapshots(make: Make, fork: Fork) -> None:
-    """Its steps follow the source's, in a history of its own; the state it began with is one to go back to."""
+    """Its steps follow the source's, in a history of its own; a rollback can reach its first state."""
     source = make()
     source.execute("x = 1")
     source.execute("x += 1")
@@ -47,7 +47,7 @@ def test_a_branch_goes_on_with_history_and_snapshots(make: Make, fork: Fork) -> 
 
 
 def test_a_fork_of_an_earlier_state(make: Make, fork: Fork) -> None:
-    """The branch begins there; the source is where it was, generators included."""
+    """The branch begins there; the source is unchanged, generators included."""
     source = make()
     source.execute("x = 1")
     source.snapshot("first")
@@ -79,7 +79,7 @@ def test_random_numbers(make: Make, fork: Fork) -> None:
 
 
 def test_the_clients_functions_are_offered_in_branches(make: Make, fork: Fork) -> None:
-    """The same function of the same client; also after a reset, with the values as they were at first."""
+    """The same function of the same client; also after a reset, with the initial values."""
     calls: list[int] = []
     source = make(functions=[Function(calls.append, name="note", host=True)], variables=[Variable("n", [1])])
     source.execute("n.append(2)")
@@ -93,7 +93,7 @@ def test_the_clients_functions_are_offered_in_branches(make: Make, fork: Fork) -
 
 @pytest.mark.usefixtures("by_value")
 def test_what_cannot_come_along_is_named_before_anything_starts(make: Make, fork: Fork) -> None:
-    """With `partial` the branch does without it."""
+    """With `partial` the branch lacks it."""
     source = make()
     source.execute("import time\ng = (i for i in range(3) if time.time())\nx = 5")
     with pytest.raises(IncompleteForkError) as refused:
@@ -106,7 +106,7 @@ def test_what_cannot_come_along_is_named_before_anything_starts(make: Make, fork
 
 
 def test_rules_know_in_a_branch_what_names_mean(make: Make, fork: Fork) -> None:
-    """A name that stood for a forbidden function goes on to stand for it."""
+    """A name bound to a forbidden function stays forbidden."""
     source = make(security_checker=SecurityChecker([FunctionRule({"eval"})]))
     source.execute("e = print")
     source.core.check("f = e")
@@ -116,7 +116,7 @@ def test_rules_know_in_a_branch_what_names_mean(make: Make, fork: Fork) -> None:
 
 
 def test_a_branch_that_is_lost_takes_nobody_along(make: Make, fork: Fork) -> None:
-    """Jails of their own: the source and the other branch go on."""
+    """Each has its own jail: the source and the other branch continue."""
     source = make()
     source.execute("x = 1")
     one, two = fork(source, 2)
@@ -125,7 +125,7 @@ def test_a_branch_that_is_lost_takes_nobody_along(make: Make, fork: Fork) -> Non
 
 
 def test_a_fork_of_a_fork(make: Make, fork: Fork) -> None:
-    """Branches branch."""
+    """Branches can branch."""
     source = make()
     source.execute("x = 1")
     (branch,) = fork(source)
@@ -134,7 +134,7 @@ def test_a_fork_of_a_fork(make: Make, fork: Fork) -> None:
 
 
 def test_counts_and_runtimes_that_cannot_fork(make: Make) -> None:
-    """One for a count of one, a list otherwise; an attached author cannot fork."""
+    """One branch for a count of one, a list otherwise; an attached author cannot fork."""
     source = make()
     with pytest.raises(UsageError, match="at least one"):
         source.fork(count=0)

@@ -1,4 +1,4 @@
-"""Each copy of a state by value is compared with the original: what differs is named before anything relies on it."""
+"""Each copy of a state by value is compared with the original: differences are named before the copy is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import ipaddress
 net = ipaddress.ip_network('10.0.0.0/8')
 assert net.hostmask
 """
-"""An object whose library leaves out of its pickle what it has worked out."""
+"""An object whose library omits computed attributes from its pickle."""
 
 
 def forecast(make: Make, store: Path, *cells: str) -> tuple[PythonRuntime, Fidelity]:
@@ -37,14 +37,14 @@ def names(things: object) -> set[str]:
 
 
 def about(lines: tuple[str, ...], start: str) -> str:
-    """The one line that is about something."""
+    """The one line about a thing."""
     (line,) = [line for line in lines if line.startswith(f"{start}: ")]
     return line
 
 
 @pytest.mark.usefixtures("by_value")
 def test_what_a_pickle_drops_is_named_by_all_who_copy(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """Before: by the forecast and the branch. To a model: with the first cell, once."""
+    """Before use: by the forecast and the branch. To a model: with the first cell, once."""
     source, expected = forecast(make, tmp_path, LOSING, "plain = [1, 2]")
     lost = "net: net.hostmask is not in a copy"
     assert ({"net"}, True) == (names(expected.differing), expected.complete)
@@ -91,7 +91,7 @@ def test_a_copy_that_is_equal_has_no_news(make: Make, fork: Fork, tmp_path: Path
 
 
 def test_what_was_set_in_a_library_is_named(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """An attribute, and a generator of numbers that a library keeps for itself."""
+    """An attribute, and a library's internal generator of numbers."""
     source, expected = forecast(
         make, tmp_path, "import calendar, json", "calendar.setfirstweekday(6)", "json.tries = open"
     )
@@ -106,7 +106,7 @@ def test_what_was_set_in_a_library_is_named(make: Make, fork: Fork, tmp_path: Pa
 
 @pytest.mark.usefixtures("by_value")
 def test_settings_that_are_not_carried_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """Of a library that has no way to be carried."""
+    """State of a library that is not carried."""
     source, expected = forecast(
         make, tmp_path, "import numpy.ma", "numpy.ma.masked_print_option.set_display('?')"
     )
@@ -118,7 +118,7 @@ def test_settings_that_are_not_carried_are_named(make: Make, fork: Fork, tmp_pat
 def test_an_object_of_a_library_is_the_one_that_the_library_has(
     make: Make, fork: Fork, tmp_path: Path
 ) -> None:
-    """A copy of it would not be what the library goes on to use."""
+    """A copy of it would not be the object that the library uses."""
     source, expected = forecast(
         make, tmp_path, "import calendar\nkept = [getattr(calendar, 'c')]\nown = [calendar.TextCalendar()]"
     )
@@ -129,7 +129,7 @@ def test_an_object_of_a_library_is_the_one_that_the_library_has(
 
 @pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_looked_into_is_not_called_exact(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """It is there; nobody can say whether it is as it was."""
+    """It exists; whether it is unchanged is unknown."""
     source, expected = forecast(make, tmp_path, "import re\nfound = re.match('a+', 'aab')\nplain = 1")
     assert ({"found"}, {"plain", "re"}) == (names(expected.uncompared), {*expected.exact})
     (branch,) = fork(source)
@@ -138,7 +138,7 @@ def test_what_cannot_be_looked_into_is_not_called_exact(make: Make, fork: Fork, 
 
 
 def test_trying_a_copy_touches_nothing_outside(make: Make, tmp_path: Path) -> None:
-    """Code that rebuilds a value may write files: not those of the runtime that is copied."""
+    """Code that rebuilds a value may write files: not those of the copied runtime."""
     source, expected = forecast(
         make,
         tmp_path,
@@ -152,7 +152,7 @@ def test_trying_a_copy_touches_nothing_outside(make: Make, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_code_that_never_ends_does_not_hold_a_copy_up(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """What was not tried in the time there is, is not called exact; what came before it is."""
+    """Values not tried in time are not called exact; earlier ones are."""
     _, expected = forecast(
         make,
         tmp_path,
@@ -165,7 +165,7 @@ def test_code_that_never_ends_does_not_hold_a_copy_up(make: Make, fork: Fork, tm
 
 @pytest.mark.usefixtures("by_value")
 def test_temporary_files_come_along_or_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """A pipe cannot. Those of libraries' caches are not spoken of."""
+    """A pipe cannot. Files of libraries' caches are not reported."""
     source, expected = forecast(
         make,
         tmp_path,
@@ -179,7 +179,7 @@ def test_temporary_files_come_along_or_are_named(make: Make, fork: Fork, tmp_pat
 
 
 def test_what_is_known_of_a_value_is_not_found_out_again(make: Make, tmp_path: Path) -> None:
-    """And what has changed meanwhile is."""
+    """Changed values are compared again."""
     source, _ = forecast(make, tmp_path, LOSING, "plain = [1]")
     source.execute("plain.append(2)\ndel net.hostmask")
     source.checkpoint("later")

@@ -1,4 +1,4 @@
-"""Agents that take failing blocks back, and models that go back themselves."""
+"""Agents that roll failing blocks back, and models that roll back themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def block(code: str) -> str:
 
 
 def outputs(agent: CaveAgent) -> list[str]:
-    """What the model was shown of its blocks."""
+    """The outputs of its blocks that the model has seen."""
     return [message.content for message in agent.messages[2:] if message.role == "user"]
 
 
@@ -30,7 +30,7 @@ async def play(runtime: PythonRuntime, *codes: str, **settings: object) -> CaveA
 
 
 async def test_a_failing_block_is_taken_back(make: Make) -> None:
-    """What it did before it failed is gone, and the model is told; a block that succeeds stays."""
+    """Its effects before the failure are gone, and the model is informed; a block that succeeds stays."""
     runtime = make()
     agent = await play(runtime, "x = [1]", "x.append(2); 1 / 0", "print(x)", on_error="rollback")
     _, failed, shown = outputs(agent)
@@ -40,7 +40,7 @@ async def test_a_failing_block_is_taken_back(make: Make) -> None:
 
 
 async def test_so_many_blocks_are_taken_back(make: Make) -> None:
-    """Then what a failing block did stays, as the model was told with the last one; a new task counts anew."""
+    """Then the effects of a failing block stay, as the last message said; a new task counts from zero."""
     runtime = make()
     fails = "x.append(2); 1 / 0"
     agent = await play(runtime, "x = [1]", fails, fails, "print(x)", on_error="rollback", max_rollbacks=1)
@@ -51,7 +51,7 @@ async def test_so_many_blocks_are_taken_back(make: Make) -> None:
 
 
 async def test_the_model_goes_back_to_what_it_has_kept(make: Make) -> None:
-    """Both take effect when their block ends; functions of the agent's own are there after it."""
+    """Both take effect when their block ends; the agent's own functions still exist afterwards."""
     runtime = make()
     agent = await play(
         runtime,
@@ -69,21 +69,21 @@ async def test_the_model_goes_back_to_what_it_has_kept(make: Make) -> None:
 
 
 async def test_a_label_that_nobody_gave(make: Make) -> None:
-    """An error in the block that asks for it; nothing is rolled back."""
+    """An error in the block that uses it; nothing is rolled back."""
     agent = await play(make(), "rollback('nowhere')", checkpoints=True)
     (shown,) = outputs(agent)
     assert "no state is kept as 'nowhere'; there are none" in shown
 
 
 async def test_without_leave_there_are_no_such_functions(make: Make) -> None:
-    """They are in the model's hands only where its owner has said so."""
+    """The model has them only with the owner's permission."""
     agent = await play(make(), "checkpoint('a')")
     assert "NameError" in outputs(agent)[0]
     assert "checkpoint" not in agent.messages[0].content
 
 
 def test_on_error_is_one_of_two(make: Make) -> None:
-    """Anything else is refused at once."""
+    """Any other value is refused at once."""
     with pytest.raises(UsageError, match="on_error"):
         CaveAgent(ScriptedModel([]), make(), on_error="explode")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="max_rollbacks"):

@@ -1,4 +1,4 @@
-"""A state on its way to its branches, in memory that all of them map: whose bytes are whose, and who may lie."""
+"""A state on its way to its branches, in memory that all of them map: separate bytes, and hostile jails."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_written_in_one_is_seen_in_no_other(make: Make, fork: Fork) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", ["auto", "watchdog"])
 def test_the_jail_that_is_forked_does_not_pay_for_the_copy(make: Make, fork: Fork, limits: Any) -> None:
-    """A state of more than half of what it may have is copied all the same; what a branch writes is the branch's."""
+    """A state of more than half of the memory limit is copied all the same; a branch's writes count for it."""
     source = make(sandbox=SandboxPolicy(memory="256MiB", preload=("numpy",), limits=limits))
     assert source.execute("import numpy\na = numpy.ones(18 * 2**20)").success
     (branch,) = fork(source)
@@ -87,7 +87,7 @@ def test_the_jail_that_is_forked_does_not_pay_for_the_copy(make: Make, fork: For
 
 @pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_rebuilt_is_named(make: Make, fork: Fork) -> None:
-    """It could be pickled, and fails only in the branch; with `partial` the rest comes along."""
+    """It could be pickled, and fails only in the branch; with `partial` the rest is copied."""
     source = make()
     source.execute(
         "def fail(): raise ValueError('not here')\nclass Odd:\n    def __reduce__(self): return fail, ()"
@@ -99,11 +99,11 @@ def test_what_cannot_be_rebuilt_is_named(make: Make, fork: Fork) -> None:
     assert "(5, False)" == value(branch, "(x, 'odd' in globals())")
 
 
-# -- the edge --
+# -- hostile senders --
 
 
 def received(jail: Jail) -> ReceivedState:
-    """What the receiver makes of a jail that does this at the other end."""
+    """What the receiver returns for a jail that does this at the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         acting = threading.Thread(target=jail, args=(theirs,))
@@ -119,7 +119,7 @@ def send(sock: socket.socket, **fields: object) -> None:
 
 
 def room(sock: socket.socket, size: int) -> int:
-    """A descriptor of memory that the other end gives."""
+    """A descriptor of memory from the other end."""
     send(sock, room=size)
     packet = receive_packet(sock)
     assert packet is not None
@@ -127,7 +127,7 @@ def room(sock: socket.socket, size: int) -> int:
 
 
 def finish(sock: socket.socket, *sizes: int, process: bool = True) -> None:
-    """Says that there are parts of these sizes."""
+    """Reports parts of these sizes."""
     state = checkpoint_pb2.State()
     if process:
         state.process.parts.add(size=0)
@@ -139,7 +139,7 @@ def finish(sock: socket.socket, *sizes: int, process: bool = True) -> None:
 @pytest.mark.parametrize("size", [10, INLINE_LIMIT, LARGE, 3 * LARGE])
 @pytest.mark.parametrize("in_pieces", [False, True])
 def test_what_a_copy_hands_over_arrives(size: int, in_pieces: bool) -> None:
-    """Inline or in memory, it is sealed, and each part is a reader's own."""
+    """Inline or in memory, it is sealed, and each reader has its own copy of each part."""
     content = os.urandom(size)
 
     def jail(sock: socket.socket) -> None:
@@ -163,7 +163,7 @@ def _keeps_a_map(sock: socket.socket) -> None:
     with mmap.mmap(memory, LARGE) as pages:
         os.close(memory)
         finish(sock, LARGE)
-        sock.recv(1)  # until nobody is there
+        sock.recv(1)  # until the other end is closed
         pages.close()
 
 
@@ -204,13 +204,13 @@ LIES: dict[str, Jail] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_ends_the_fork(lie: str) -> None:
-    """Each is refused as such, and what was given for it is given back."""
+    """Each is refused as such, and the memory given for it is freed."""
     with all_closed(), pytest.raises(CheckpointRefusedError, match="broke the protocol"):
         received(LIES[lie])
 
 
 def test_a_sealed_room_is_nobodys_to_change() -> None:
-    """Not by a descriptor that was handed out before, nor by a map of it that is made later."""
+    """Not by an earlier descriptor, nor by a later mapping of it."""
     made = FillableMemory(LARGE)
     handed = os.dup(made.fileno())
     os.pwrite(handed, b"state", 0)
@@ -228,7 +228,7 @@ def test_a_sealed_room_is_nobodys_to_change() -> None:
 
 
 def test_a_room_that_somebody_maps_to_write_is_refused() -> None:
-    """And given back."""
+    """And freed."""
     made = FillableMemory(LARGE)
     with mmap.mmap(made.fileno(), LARGE), pytest.raises(MalformedValueError, match="not sealed"):
         made.seal()

@@ -1,4 +1,4 @@
-"""Forks of jails that take their time on purpose: whoever serves the runtime waits no longer than it has said."""
+"""Forks of jails that delay on purpose: the host waits no longer than its timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.runtime.state.branches import ForkOrder, copied, temporary_ro
 POLICY = SandboxPolicy(preload=())
 PATIENCE = 1.0
 ENOUGH = 60.0
-"""Seconds in which everything must be over, where the code would take ten minutes."""
+"""Seconds in which everything must end, where the code would take ten minutes."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def slow(when: str) -> str:
 @pytest.mark.usefixtures("by_value")
 @pytest.mark.slow
 def test_a_copy_that_stalls_is_given_up(runtime: HostedRuntime) -> None:
-    """The source goes on, whichever state was copied."""
+    """The source continues, whichever state was copied."""
     run(runtime, slow("copied"))
     run(runtime, "x = 2; del slow")
     began = time.monotonic()
@@ -62,10 +62,10 @@ def test_a_copy_that_stalls_is_given_up(runtime: HostedRuntime) -> None:
 @pytest.mark.usefixtures("by_value")
 @pytest.mark.slow
 def test_a_branch_that_stalls_is_ended(runtime: HostedRuntime) -> None:
-    """Its jail, and nothing else."""
+    """Only its jail ends."""
     run(runtime, slow("put"))
     began = time.monotonic()
-    for patience in (PATIENCE, 10 * PATIENCE, 40 * PATIENCE):  # where the copy takes longer, with more of it
+    for patience in (PATIENCE, 10 * PATIENCE, 40 * PATIENCE):  # where the copy is slow, with a longer timeout
         with suppress(CheckpointRefusedError), copied(runtime, ForkOrder(patience=patience)) as copy:
             branch = copy.runtime(NoHosts())
             with pytest.raises(IncompleteForkError, match="KeyboardInterrupt") as stalled:
@@ -79,7 +79,7 @@ def test_a_branch_that_stalls_is_ended(runtime: HostedRuntime) -> None:
 
 @pytest.mark.parametrize("step", [7, 2**62])
 def test_a_step_that_was_never_taken_is_not_believed(runtime: HostedRuntime, step: int) -> None:
-    """The branch counts on from what the source knows of, and its fork point is a step of both."""
+    """The branch counts on from the source's known step, and its fork point is a step of both."""
     run(
         runtime,
         f"import gc\nfor one in gc.get_objects():\n    if hasattr(one, '_writers'): one._step = {step}",
@@ -94,7 +94,7 @@ def test_a_step_that_was_never_taken_is_not_believed(runtime: HostedRuntime, ste
 
 
 def test_a_step_behind_which_nothing_can_be_counted_ends_the_fork(runtime: HostedRuntime) -> None:
-    """The next one would fit no message."""
+    """The next number would fit no message."""
     run(
         runtime,
         "import gc\nfor one in gc.get_objects():\n    if hasattr(one, '_writers'): one._step = 2**64 - 1",
@@ -105,7 +105,7 @@ def test_a_step_behind_which_nothing_can_be_counted_ends_the_fork(runtime: Hoste
 
 @pytest.mark.slow
 def test_a_runtime_that_works_is_not_visited(runtime: HostedRuntime) -> None:
-    """A cell that runs is neither waited for nor disturbed; what is sent during a visit comes behind it."""
+    """A running cell is neither waited for nor disturbed; requests sent during a visit follow it."""
     run(runtime, "x = 1")
     run(runtime, "x = 2")
     heard = Heard()

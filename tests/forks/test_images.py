@@ -1,4 +1,4 @@
-"""Forks by an image of the process: a branch goes on where its source is, whatever that holds."""
+"""Forks by an image of the process: a branch continues from its source's state, whatever that contains."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_branch_goes_on_where_its_source_is(make: Make, fork: Fork) -> None:
 
 
 def test_a_branch_goes_back_and_is_merged(make: Make, fork: Fork) -> None:
-    """It keeps states of its own."""
+    """It stores states of its own."""
     source = make()
     printed(source, "numbers = iter(range(100)); next(numbers); kept = [1]")
     (branch,) = fork(source)
@@ -182,7 +182,7 @@ def test_a_branch_goes_back_and_is_merged(make: Make, fork: Fork) -> None:
 
 
 def test_a_kept_state_is_the_beginning(make: Make, fork: Fork) -> None:
-    """The source is where it was afterwards."""
+    """The source is unchanged afterwards."""
     source = make()
     for _ in range(3):
         printed(
@@ -204,7 +204,7 @@ print(mine + [ssl.RAND_bytes(8), uuid.uuid4().hex, secrets.token_hex(8), os.uran
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_what_is_secret_never_repeats(make: Make, fork: Fork, deterministic: bool) -> None:
-    """Random numbers do, where that is asked for."""
+    """Random numbers do repeat, if the caller asks for it."""
     source = make()
     printed(source, DRAWS)
     made = [source, *fork(source, 3, deterministic=deterministic)]
@@ -217,7 +217,7 @@ def test_what_is_secret_never_repeats(make: Make, fork: Fork, deterministic: boo
 
 
 def test_what_is_at_one_runtime_only_is_made_again_or_named(make: Make, fork: Fork) -> None:
-    """Such as a connection. What has the number of it reads no other's."""
+    """Such as a connection. A reused descriptor number does not give access to another one."""
     source = make()
     printed(source, "import socket\nours, theirs = socket.socketpair()")
     printed(source, "class Kept:\n    def __reduce__(self): raise TypeError\nkept = Kept()")
@@ -251,7 +251,7 @@ def test_other_levels_fork_by_value(make: Make, fork: Fork) -> None:
 
 
 def test_threads_are_a_reason(make: Make, fork: Fork) -> None:
-    """The user hears which."""
+    """The reason is reported to the user."""
     source = make()
     printed(
         source,
@@ -266,7 +266,7 @@ def test_threads_are_a_reason(make: Make, fork: Fork) -> None:
 def test_a_jail_that_takes_no_image_gets_the_state_by_value(
     make: Make, fork: Fork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as the source is where it was."""
+    """If the source is still unchanged."""
     source = make()
     printed(source, "x = 5")
 
@@ -279,7 +279,7 @@ def test_a_jail_that_takes_no_image_gets_the_state_by_value(
 
 
 def test_an_image_of_another_zygote_is_refused(make: Make) -> None:
-    """Before anything has changed: the jail goes on."""
+    """Before anything has changed: the jail continues."""
     source, other = make(), make(sandbox=SandboxPolicy(preload=("json",)))
     printed(source, "x = 1")
     printed(other, "y = 2")
@@ -303,7 +303,7 @@ def _damaged(image: ReceivedImage, at: int, data: bytes) -> ReceivedImage:
 
 
 def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
-    """Which is refused it, or ends, or computes something else. Neither client nor source notice."""
+    """The jail refuses it, ends, or computes something else. Client and source are unaffected."""
     source = make()
     printed(source, "x = [1, 2, 3]")
     image, _ = transfer.imaged(backend(source), backend(source).started())

@@ -1,4 +1,4 @@
-"""What programs have set in libraries, and names that lead into these: in a branch of a branch, and when reopened."""
+"""State set in libraries, and names that lead into these: in a branch of a branch, and after reopening."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ LIBRARIES = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | None]]:
-    """To each question: in the runtime itself, in a branch, in a branch of that one, and when it was stored."""
+    """For each question: in the runtime itself, in a branch, in a branch of that one, and after a restore."""
     store = str(tmp_path_factory.mktemp("store"))
     found: dict[str, list[str | None]] = {case: [] for case in LIBRARIES}
 
@@ -143,7 +143,7 @@ def runtime(tmp_path: str) -> Iterator[PythonRuntime]:
 
 
 def test_what_was_set_and_cannot_be_stored_is_named(runtime: PythonRuntime, tmp_path: str) -> None:
-    """Where it would be looked for, with the reason; the variables are exact all the same."""
+    """Under its own name, with the reason; the variables are exact all the same."""
     runtime.execute(
         "import string\nstring.busy = (n for n in range(3))\nimport codecs\ncodecs.register(lambda name: None)"
     )

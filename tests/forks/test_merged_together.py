@@ -1,4 +1,4 @@
-"""After a merge the source is as if it had run the branch's cells, or what did not come is named."""
+"""After a merge the source is as if it had run the branch's cells; values that were not merged are named."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def value(runtime: PythonRuntime, expression: str) -> str | None:
 
 
 def test_objects_of_several_names_stay_one(merged: Merged) -> None:
-    """Changed or not, as far as they share objects in the branch; a view its array, functions their variable."""
+    """Changed or not, if they share objects in the branch: a view with its array, functions with their variable."""
     source, merge = merged(
         "import numpy as np\nqueue = []; workers = {'a': queue}\ninner = []; one = [inner]; other = [inner]\n"
         "array = np.arange(4.0); view = array[1:]\n"
@@ -55,7 +55,7 @@ def test_objects_of_several_names_stay_one(merged: Merged) -> None:
 
 
 def test_functions_have_the_source_s_globals(merged: Merged) -> None:
-    """And each other, and the class that they are about."""
+    """And use each other, and their class."""
     source, _ = merged(
         "factor = 2\nclass Shape:\n    def area(self): return 1\nshape = Shape()",
         "def area(shape): return shape.area() * factor\ndef twice(shape): return 2 * area(shape)\n"
@@ -87,7 +87,7 @@ def test_imports_settings_and_annotations_come(merged: Merged) -> None:
 
 
 def test_files_come(merged: Merged) -> None:
-    """Written, removed, of modules that come with them; what a file is besides its content is named."""
+    """Written, removed, of modules that come with them; properties of a file besides its content are named."""
     source, merge = merged(
         "import os\nopen('kept.txt', 'w').write('1'); open('gone.txt', 'w').write('1')",
         "open('kept.txt', 'a').write('2'); os.remove('gone.txt'); os.makedirs('deep/er')\n"
@@ -103,7 +103,7 @@ def test_files_come(merged: Merged) -> None:
 
 
 def test_a_file_that_both_have_written_is_a_conflict(make: Make, fork: Fork) -> None:
-    """Decided as one of variables; the next merge compares with this one."""
+    """Decided like one of variables; the next merge compares with this one."""
     source = make()
     source.execute("open('n.txt', 'w').write('0')")
     (branch,) = fork(source)
@@ -120,7 +120,7 @@ def test_a_file_that_both_have_written_is_a_conflict(make: Make, fork: Fork) -> 
 
 
 def test_what_does_not_come_is_named(merged: Merged) -> None:
-    """Set in a library, handlers, files elsewhere, random numbers, and what this runtime has changed itself."""
+    """State of libraries, handlers, files elsewhere, random numbers, and what this runtime has changed itself."""
     source, merge = merged(
         "import json, logging, random, tempfile\nshared = []; mine = [shared]; theirs = [shared]",
         "json.tries = 3; logging.basicConfig(level=10); random.seed(1)\n"
@@ -136,7 +136,7 @@ def test_what_does_not_come_is_named(merged: Merged) -> None:
 
 @pytest.mark.slow
 def test_a_merge_is_repeated_in_later_jails(merged: Merged) -> None:
-    """As other values that were put in."""
+    """Like other values that were put in."""
     source, _ = merged("a = []; b = [a]", "a.append(1)\ndef f(): return len(a)")
     source.reset()
     source.execute("a.append(2)")

@@ -1,4 +1,4 @@
-"""Merges: what comes back from a branch, and what is said where both sides have changed something."""
+"""Merges: changes that come back from a branch, and reports where both sides have changed something."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def step(number: int, **writes: str) -> StepRecord:
 
 
 def test_changes_are_the_last_versions() -> None:
-    """Files are not variables; a step that may have written anything is one to be unsure of."""
+    """Files are not variables; a step that may have written anything makes the result uncertain."""
     places = {name("a"): ABSENT, file("f"): Version("9"), ANYTHING: Version("?")}
     last = StepRecord(number=3, trace=StepTrace(writes=MappingProxyType(places)))
     found = changes([step(1, a="1", b="2"), step(2, b="3"), last])
@@ -34,7 +34,7 @@ def test_changes_are_the_last_versions() -> None:
 
 
 def test_a_line_that_left_the_fork_s_is_compared_with_that() -> None:
-    """A patch reached behind it: what came out equal is no change, what is made no more is gone, or as it was."""
+    """A patch reached behind the fork: equal results are no change; values no longer made are absent, or restored."""
     tree = StepTree()
     for record in (step(1, a="1", d="1"), step(2, b="2", c="3", d="2", e="5")):
         tree.add(replace(record, parent=tree.head))
@@ -45,7 +45,7 @@ def test_a_line_that_left_the_fork_s_is_compared_with_that() -> None:
 
 
 def test_a_patch_in_a_branch_of_what_came_before_it_is_merged(make: Make, fork: Fork) -> None:
-    """What the source has changed and the branch has only run again stays; what was put in is not deleted."""
+    """A value changed by the source and only recomputed by the branch stays; injected values are not deleted."""
     source = make(variables=[Variable("raw", [1, 2])])
     for cell in ("n = raw.pop()", "kept = [0]", "twice = 2 * n", "gone = 1"):
         source.execute(cell)
@@ -61,14 +61,14 @@ def test_a_patch_in_a_branch_of_what_came_before_it_is_merged(make: Make, fork: 
 
 
 def test_conflicts_are_different_versions() -> None:
-    """The same change on both sides is none; what is known to nobody equals nothing."""
+    """The same change on both sides is no conflict; an unknown version equals no other."""
     ours = changes([step(1, same="1", other="1", unknown="?1", mine="1")])
     theirs = changes([step(2, same="1", other="2", unknown="?1", yours="1")])
     assert ("other", "unknown") == conflicts(ours, theirs, ["same", "other", "unknown", "mine", "yours"])
 
 
 def test_what_a_branch_has_changed_comes_back(make: Make, fork: Fork) -> None:
-    """New, rebound and mutated variables; what it deleted is deleted; what it left alone is left alone."""
+    """New, rebound and mutated variables; deleted ones are deleted; others are unchanged."""
     source = make(functions=[Function(print, name="say", host=True)])
     source.execute("kept, rows, gone = [1], [1], 1")
     (branch,) = fork(source)
@@ -81,7 +81,7 @@ def test_what_a_branch_has_changed_comes_back(make: Make, fork: Fork) -> None:
 
 
 def test_what_was_displayed_last_is_each_side_s_own(make: Make, fork: Fork) -> None:
-    """`_` changes with most cells and is no variable of anybody's; it comes back when it is asked for."""
+    """`_` changes with most cells and belongs to no one side; it comes back only on request."""
     runtime = make()
     runtime.execute("n = 1\n'ours before'")
     (branch,) = fork(runtime)
@@ -110,7 +110,7 @@ def test_conflicts_are_refused_or_decided(make: Make, fork: Fork) -> None:
 
 
 def test_a_branch_is_merged_again(make: Make, fork: Fork) -> None:
-    """What either side has done since is what counts; behind a rollback of the merge, all since the fork."""
+    """Changes of both sides since the last merge count; after a rollback of the merge, all since the fork."""
     source = make()
     source.execute("x, y, z = 0, 0, 0")
     (branch,) = fork(source)
@@ -132,7 +132,7 @@ def test_a_branch_is_merged_again(make: Make, fork: Fork) -> None:
 
 
 def test_what_was_left_is_not_merged(make: Make, fork: Fork) -> None:
-    """A conflict over what the branch could not give away is one the next time, too."""
+    """A conflict over a value that the branch could not hand over is a conflict the next time, too."""
     source = make()
     source.execute("x = 0")
     (branch,) = fork(source)
@@ -144,7 +144,7 @@ def test_what_was_left_is_not_merged(make: Make, fork: Fork) -> None:
 
 
 def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
-    """Said in the report; an error for who asks for it by name."""
+    """Named in the report; an error if the caller asks for it by name."""
     source = make()
     source.execute("x = 0")
     (branch,) = fork(source)
@@ -157,7 +157,7 @@ def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
 
 
 def test_only_branches_of_this_runtime(make: Make, fork: Fork) -> None:
-    """A stranger's variables mean nothing here; neither does another way to settle conflicts."""
+    """Variables of an unrelated runtime are refused; so is an unknown way to settle conflicts."""
     source, stranger = make(), make()
     (branch,) = fork(source)
     with pytest.raises(UsageError, match="branch"):

@@ -18,7 +18,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 63, 64, 65, 4096, LARGE - 1, LARGE, LARG
 
 @given(SIZES)
 def test_no_two_parts_meet(sizes: list[int]) -> None:
-    """Not even on a page, where one of them is large; whoever knows the sizes knows the places."""
+    """Not even on a page, where one of them is large; the sizes determine the places."""
     places = PartLayout.of(sizes)
     taken = sorted((start, start + size) for start, size in zip(places.offsets, sizes, strict=True) if size)
     assert all(end <= start for (_, end), (start, _) in pairwise(taken))
@@ -31,7 +31,7 @@ def test_no_two_parts_meet(sizes: list[int]) -> None:
 @example([LARGE, 0])
 @given(SIZES)
 def test_parts_come_back(sizes: list[int]) -> None:
-    """Written in place or end to end: the same bytes, and each may be written to without the others' knowing."""
+    """Written in place or end to end: the same bytes, and a write to one does not affect the others."""
     parts = [memoryview(os.urandom(size)) for size in sizes]
     room = FillableMemory(PartLayout.of(sizes).size)
     content.write_parts(room.fileno(), parts)

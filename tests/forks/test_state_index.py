@@ -30,7 +30,7 @@ def test_what_is_equal_is_not_spoken_of() -> None:
 
 
 def test_each_kind_of_difference_has_its_line() -> None:
-    """Content, sharing, absence, order; what was found out before says more."""
+    """Content, sharing, absence, order; earlier findings add details."""
     expected = [
         of(name("a")),
         of(name("b"), "2+shared"),
@@ -48,7 +48,7 @@ def test_each_kind_of_difference_has_its_line() -> None:
 
 
 def test_what_was_tried_with_a_name_holds_and_other_guesses_are_refuted() -> None:
-    """The pickles of a name are the very ones. What was set in a library may have come after all."""
+    """The pickles of a name are identical. State set in a library may have been copied after all."""
     expected = [
         of(name("a"), foretold="a.cache is not in a copy"),
         of(name("b"), "2+s", foretold=OTHER_SHARING),
@@ -58,7 +58,7 @@ def test_what_was_tried_with_a_name_holds_and_other_guesses_are_refuted() -> Non
 
 
 def test_what_cannot_be_seen_is_not_compared() -> None:
-    """On either side, in one line; what is set inside a library and cannot be seen is still foretold."""
+    """On either side, in one line; state set inside a library that cannot be read is still forecast."""
     unseen = [of(name(f"n{each:02}"), "?1", unseen="opaque") for each in range(MOST_NAMED + 2)]
     copies = [of(each.location, "?2") for each in unseen]
     (line,) = compared(unseen, *copies)

@@ -1,9 +1,9 @@
-"""A program: computes with a library, forks as a snapshot does, and computes in every process that results.
+"""A program: computes with a library, forks as a snapshot does, and computes in all resulting processes.
 
     python copies.py LIBRARY FORK SECONDS
 
-Prints one JSON object: `reasons`, what the fork was refused for; `right`, by process, whether the result was the same
-again, or `null` when there was none in time. Forked in spite of reasons, to see what they are about.
+Prints one JSON object: `reasons`, why the fork was refused; `right`, by process, whether the result was the same
+again, or `null` when there was none in time. It forks in spite of reasons, to see their effects.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def polars() -> object:
 
 
 def duckdb(file: str = ":memory:") -> object:
-    """Gives the number of threads, too: a query has its result with any."""
+    """Returns the number of threads, too: the result of a query is independent of it."""
     import duckdb
 
     duckdb_connections.handlers(duckdb)
@@ -108,10 +108,10 @@ def bare_fork() -> int:
 
 
 def outcome(process: Callable[[], bool], fork: Callable[[], int]) -> bool | None:
-    """Runs something in a fork. None when it did not end in time, False when it crashed or said so."""
+    """Runs a function in a fork. None when it did not end in time, False when it crashed or returned False."""
     child = fork()
     if child == 0:
-        # What hangs does not outlive who waits for it.
+        # A hanging fork ends with its parent.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         right = False
         try:
@@ -135,7 +135,7 @@ def main(library: str, fork: Callable[[], int]) -> dict[str, object]:
     safety = ForkSafety()
     reasons = safety.make_quiet()
     deadline = time.monotonic() + PATIENCE
-    # On a busy machine a thread may go on for longer than a snapshot waits for it, which the next one finds at rest.
+    # On a busy machine a thread may run for longer than a snapshot waits for it; the next snapshot finds it at rest.
     while any("unknown origin" in str(reason) for reason in reasons) and time.monotonic() < deadline:
         reasons = safety.make_quiet()
 
@@ -143,7 +143,7 @@ def main(library: str, fork: Callable[[], int]) -> dict[str, object]:
         return compute() == wanted
 
     def copy_of_the_copy() -> bool:
-        """As when a held copy takes over: one of its own is held, and both are to be good for something."""
+        """As when a held copy takes over: it makes a copy of its own, and both must work."""
         return not safety.make_quiet() and outcome(same, fork) is True and same()
 
     right = {

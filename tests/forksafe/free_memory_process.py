@@ -1,10 +1,10 @@
-"""Frees a lot of its heap, forks as a snapshot does, and uses what was free; prints what became of it.
+"""Frees a lot of its heap, forks as a snapshot does, and uses the freed memory; prints the results.
 
     python free_memory_process.py writer | copy | growth
 
-`writer`: how many pages it had to copy to write to all of that. `copy`: what a fork finds there, before and after it
-has got memory in its place, and whether it and a fork of its own can use the heap. `growth`: bytes by which fifty
-forks have made the heap grow.
+`writer`: how many pages it had to copy to write to all of that memory. `copy`: the contents in a fork, before and
+after it has got memory in its place, and whether it and a fork of its own can use the heap. `growth`: bytes by which
+fifty forks have made the heap grow.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KEPT = 100, 101, 300
 
 
 def freed_heap() -> tuple[FreeMemory, list[int]]:
-    """With the addresses of the blocks, of which the kept ones are full of ones."""
+    """The free memory and the addresses of the blocks; the blocks that stay allocated are full of ones."""
     free = FreeMemory()
     blocks = [libc.allocate(BLOCK) for _ in range(BLOCKS)]
-    stopper = libc.allocate(BLOCK)  # else the last ones would go back to the kernel
+    stopper = libc.allocate(BLOCK)  # otherwise the last ones would go back to the kernel
     for block in blocks:
         ctypes.memset(block, 1, BLOCK)
     for number, block in enumerate(blocks):
@@ -88,7 +88,7 @@ def copy() -> list[bool]:
 
 
 def is_right_in_a_fork(free: FreeMemory, blocks: list[int]) -> bool:
-    """Of a process that has come of a copy, and has used the heap."""
+    """Checked in a process that descends from a copy and has used the heap."""
     withheld = free.withhold()
     assert withheld.size
     if (pid := os.fork()) == 0:
@@ -107,7 +107,7 @@ def is_mapped(address: int) -> bool:
 
 def growth() -> int:
     free, _ = freed_heap()
-    free.withhold().give_back()  # it may leave itself what tells it the next time that there is no more
+    free.withhold().give_back()  # it may leave a marker of the end of the free memory for the next time
     before = libc.heap_end()
     sizes = {measured(free.withhold()) for _ in range(50)}
     assert min(sizes) >= (BLOCKS - 2 * 32) * BLOCK, sizes

@@ -2,8 +2,8 @@
 
     python huge_pages_process.py alone | shared | busy
 
-Before, after, and after a copy of it was made and has ended. `shared`: while there is one already. `busy`: somebody
-wants something all the while.
+Before, after, and after a copy of it was made and has ended. `shared`: while there is one already. `busy`: a request
+waits all the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks at its own pages beside those of a copy of it, in a process that does nothing else; prints what it saw.
+"""Compares its own pages with those of a copy of it, in a process that does nothing else; prints the result.
 
     python sharing_process.py rewrite | fill
 

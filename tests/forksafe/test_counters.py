@@ -1,4 +1,4 @@
-"""What the kernel counts of a process, read again and again from files that were opened once."""
+"""The kernel's counters of a process, read repeatedly from files that were opened once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_look_is_at_what_is_now(counters: Counters) -> None:
 
 
 def test_the_next_process_has_its_own(counters: Counters) -> None:
-    """And the files of the one before are closed. Of one that has ended nothing is known."""
+    """And the files of the one before are closed. Of an ended process nothing is known."""
     counters.sample(os.getpid(), 0.0)
     assert opened(f"/proc/{os.getpid()}/")
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:

@@ -1,4 +1,4 @@
-"""Databases of DuckDB in states that are gone back to: as they were, with threads, and nobody has seen it done."""
+"""DuckDB databases in states that are rolled back to: unchanged, with threads, and without visible traces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def crash(runtime: PythonRuntime) -> ExecutionResult:
 
 @pytest.mark.slow
 def test_a_table_survives_a_crash(runtime: PythonRuntime) -> None:
-    """Queries over it have as many threads as before, time after time."""
+    """Queries over it have as many threads as before, after each crash."""
     good(runtime, "con.execute('create table t as select range as a, range % 7 as b from range(300000)');")
     threads, settings = good(runtime, THREADS), good(runtime, SETTINGS)
     query = "con.execute('select b, sum(a) from t group by b order by b').fetchall()"
@@ -71,7 +71,7 @@ count = batches.read_next_batch().num_rows
 
 @pytest.mark.slow
 def test_what_was_begun_goes_on_behind_a_crash(runtime: PythonRuntime) -> None:
-    """A transaction, rows that nobody has fetched, batches, what was prepared and attached, functions, settings."""
+    """A transaction, unfetched rows, batches, prepared statements, attached databases, functions, settings."""
     good(runtime, BEGUN)
     before = good(runtime, THREADS)
     crash(runtime)
@@ -92,7 +92,7 @@ def test_what_was_begun_goes_on_behind_a_crash(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_each_database_in_memory_is_kept(runtime: PythonRuntime) -> None:
-    """Several, and the one that functions of the module use."""
+    """Several, and the module's default one."""
     good(
         runtime,
         "two = duckdb.connect(); cursor = two.cursor(); duckdb.sql('create table t as select 1 as a')",
@@ -120,7 +120,7 @@ def test_each_database_in_memory_is_kept(runtime: PythonRuntime) -> None:
     ids=("a file", "an attached file", "locked settings", "a log", "memory on disk"),
 )
 def test_no_state_is_kept_that_two_processes_would_share(runtime: PythonRuntime, held: str) -> None:
-    """Or of which somebody would see that it is kept. Threads and settings are as they were."""
+    """Or where storing it would be visible. Threads and settings are unchanged."""
     good(runtime, held)
     before = good(runtime, THREADS), good(runtime, SETTINGS)
     result = runtime.execute("x = 1")

@@ -1,4 +1,4 @@
-"""What becomes of libraries' threads in a fork: each library is really tried, in a process of its own."""
+"""The effect of a fork on libraries' threads: each library is really tried, in a process of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tried(library: str, fork: str = "python_fork", patience: int = 20) -> dict[s
 
 
 def printed(program: str) -> str:
-    """What a Python process without any other thread says."""
+    """The output of a Python process without any other thread."""
     command = [sys.executable, "-c", program]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE, check=True
@@ -69,14 +69,14 @@ def test_an_event_loop_goes_on_in_a_copy() -> None:
     ],
 )
 def test_what_a_copy_would_break_is_refused_by_name(library: str, owner: str) -> None:
-    """And for good reason: forked all the same, the copy hangs, crashes or has lost its threads."""
+    """And for good reason: a fork made all the same hangs, crashes or has lost its threads."""
     result = tried(library, patience=2)
     assert any(owner in reason for reason in result["reasons"])
     assert True is not result["right"]["copy"]
 
 
 def test_a_process_without_threads_is_asked_nothing() -> None:
-    """The common case: a fork costs nothing more than looking how many threads there are."""
+    """The common case: a fork costs nothing more than counting the threads."""
     program = (
         "import time; from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
         "safety = ForkSafety(); begin = time.process_time()\n"
@@ -87,7 +87,7 @@ def test_a_process_without_threads_is_asked_nothing() -> None:
 
 
 def test_the_worker_s_own_threads_are_not_in_the_way() -> None:
-    """Whoever asks knows what becomes of them."""
+    """The caller knows what happens to them in a fork."""
     assert "1 0" == printed(
         "import threading; from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
         "thread = threading.Thread(target=threading.Event().wait, daemon=True); thread.start()\n"
@@ -96,7 +96,7 @@ def test_the_worker_s_own_threads_are_not_in_the_way() -> None:
 
 
 def test_a_thread_that_python_does_not_list_is_seen() -> None:
-    """`threading.enumerate` can be replaced, and never knew of threads made by `_thread`."""
+    """`threading.enumerate` can be replaced, and never lists threads made by `_thread`."""
     assert "a thread of Python code is running: without a name" == printed(
         "import _thread, threading; started, never = threading.Event(), threading.Event()\n"
         "_thread.start_new_thread(lambda: (started.set(), never.wait()), ()); started.wait()\n"
@@ -119,7 +119,7 @@ tasks = pathlib.Path("/proc/self/task")
 def names(): return [(task / "comm").read_text() for task in tasks.iterdir() if task.name != str(os.getpid())]
 while (tasks / str(os.getpid()) / "comm").read_text() in names(): pass
 """
-"""Waits until each thread has told its name: a new one has that of the process."""
+"""Waits until each thread has set its name: a new one has that of the process."""
 
 LOOK = "print(*safety.make_quiet())"
 
@@ -135,14 +135,14 @@ def test_libraries_are_known_by_name_inside_a_jail(isolation: Any) -> None:
 
 @pytest.mark.slow
 def test_without_a_look_into_proc_pools_are_paused_all_the_same() -> None:
-    """At `landlock` a process may not list its threads: what is left after the pause is of unknown origin."""
+    """At `landlock` a process may not list its threads: those left after the pause are of unknown origin."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="landlock", cpus=2)) as runtime:
         result = runtime.execute(LIBRARIES + LOOK)
     assert "\nn threads of unknown origin\n" == re.sub(r"\d+", "n", result.stdout), result.error
 
 
 def test_a_thread_that_waits_for_a_processor_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a look takes longer than on an idle one a thread to be done with its work."""
+    """On a busy machine a look takes longer than a thread needs for its work on an idle one."""
     waits = NativeThread(id=7, name="pool", library="libopenblas.so")
     seen = iter([replace(waits, library=""), replace(waits, library=""), waits])
 
@@ -158,7 +158,7 @@ def test_a_thread_that_waits_for_a_processor_is_looked_at_again(monkeypatch: pyt
 
 
 def test_no_thread_is_waited_for_for_long() -> None:
-    """A thread that computes without end is in the way, and said to be so at once."""
+    """A thread that computes without end prevents a fork, and is reported at once."""
     program = (
         "import threading, time, ctypes, os\n"
         "from cenote_worker.jail.forking.fork_safety import ForkSafety\n"

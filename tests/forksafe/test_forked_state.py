@@ -1,4 +1,4 @@
-"""What a copy of a process puts back, draws anew or makes its own when its turn comes."""
+"""What a copy of a process restores, draws again or makes its own when it takes over."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from cenote_worker.jail.forking import random_state
 from cenote_worker.jail.process import proc_info
 
 MANY = 100
-"""Turns of an event loop in which nothing happens."""
+"""Turns of an event loop that does nothing."""
 
 
 class Copy:
-    """A forked process that does one thing when told to, and says what came of it."""
+    """A forked process that does one thing on command, and reports the result."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         go, self._go = os.pipe()
@@ -64,7 +64,7 @@ def draws() -> list[object]:
 
 
 def test_a_state_that_is_gone_back_to_draws_the_same_numbers() -> None:
-    """As if what was drawn since had never been."""
+    """As if nothing had been drawn since."""
     state = random_state.remember()
     copy = Copy(lambda: (random_state.put_back(state), draws())[1])
     assert draws() == copy.result()
@@ -82,7 +82,7 @@ def test_branches_draw_numbers_of_their_own() -> None:
 
 
 def test_a_generator_in_a_variable_is_a_value() -> None:
-    """A branch has its copy of it, as it was."""
+    """A branch has its own unchanged copy of it."""
     generator = np.random.default_rng(7)
 
     def branch() -> float:
@@ -94,7 +94,7 @@ def test_a_generator_in_a_variable_is_a_value() -> None:
 
 
 def test_secrets_never_repeat() -> None:
-    """Whatever is put back."""
+    """Whatever state is restored."""
 
     def tokens() -> list[str]:
         return [secrets.token_hex(), str(uuid.uuid4()), ssl.RAND_bytes(16).hex()]
@@ -109,7 +109,7 @@ def test_secrets_never_repeat() -> None:
 
 
 def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Original and copy share an open file's position: what one has read, the other would miss."""
+    """Original and copy share an open file's position: bytes read by one would be missing in the other."""
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(100_000)))
     with open(tmp_path / "lines") as lines:
         assert "0\n" == next(lines)
@@ -120,7 +120,7 @@ def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_that_is_another_file_by_now_is_told(tmp_path: Path) -> None:
-    """Its position is left alone."""
+    """Its position is unchanged."""
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
     with open(tmp_path / "one") as one:
@@ -141,7 +141,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def turns_in(loop: asyncio.AbstractEventLoop, seconds: float) -> int:
-    """How often a loop goes round while it only waits; no more than MANY is counted."""
+    """How often a loop iterates while it only waits; at most MANY are counted."""
     turns = 0
     plain = loop._run_once
 
@@ -176,7 +176,7 @@ def test_a_copied_loop_is_not_woken_by_what_the_original_waits_for(loop: asyncio
 
 
 def test_a_copied_loop_waits_for_what_it_waited_for(loop: asyncio.AbstractEventLoop) -> None:
-    """And can be woken by threads; the original is none the worse."""
+    """And threads can wake it; the original is unaffected."""
     left, right = socket.socketpair()
     with left, right:
         heard: list[bytes] = []

@@ -16,33 +16,33 @@ from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.jail.snapshots.memory import PIECE, Withheld
 
 PAGES = 8192
-"""Of what the program has freed."""
+"""Pages that the program has freed."""
 
 
 def said(what: str) -> Any:
-    """In a process of its own: in this one others allocate meanwhile."""
+    """Runs in a process of its own: other threads of this one allocate memory."""
     script = Path(__file__).with_name("free_memory_process.py")
     return json.loads(subprocess.run([sys.executable, script, what], capture_output=True, check=True).stdout)
 
 
 def test_who_uses_it_again_copies_next_to_nothing() -> None:
-    """Else it would be each page, for garbage: what is less than a piece is left to that."""
+    """Otherwise every page of garbage would be copied; only less than a piece is left to that."""
     assert said("writer") < PAGES // 8
 
 
 def test_a_copy_gets_new_memory_in_its_place() -> None:
-    """It has nothing there until then; what was allocated is what it was, in its own forks, too."""
+    """It has no memory there until then; allocated memory is unchanged, in its own forks, too."""
     assert [True] * 4 == said("copy")
 
 
 def test_looking_for_it_does_not_make_the_heap_grow() -> None:
-    """By more than a piece, however often."""
+    """By at most a piece, however often."""
     assert said("growth") <= 2 * PIECE
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOMEM])
 def test_a_kernel_that_refuses(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a fork has it like everything else, and what may have been kept out in part is in it again."""
+    """Then a fork has it like all other memory, and ranges excluded before the failure are included again."""
     asked, released = list[int](), list[int]()
 
     def refuse(_start: int, _size: int, advice: int) -> None:

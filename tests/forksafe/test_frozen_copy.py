@@ -23,12 +23,12 @@ here = os.getpid()
 """
 
 PYTHON = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
-"""Lost in the copy, in which nobody waits for it."""
+"""Lost in the copy, where it is not needed."""
 
 NATIVE = (
     "libc = ctypes.CDLL(None); libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.pause, None)"
 )
-"""Of no library that was seen to survive a fork."""
+"""A thread of no library known to survive a fork."""
 
 UNUSED = "import duckdb"
 """Its threads start with the first connection, in the copy too."""
@@ -46,7 +46,7 @@ USED = "duckdb.connect().execute('select 1')"
     ],
 )
 def test_a_copy_is_made_where_libraries_survive_it(expected: str, threads: str) -> None:
-    """What runs counts, not what was imported; Python's threads have nothing to give away."""
+    """Running threads count, not imported libraries; Python's threads have no state of their own to lose."""
     if UNUSED in threads:
         pytest.importorskip("duckdb")
     program = f"{WHERE}{threads}\nprint(where(), flush=True); os._exit(0)"

@@ -15,7 +15,7 @@ from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.jail.snapshots.memory import HUGE, HugePages
 
 MOST_OF_IT = 64 * 2**20
-"""Two thirds: of each region of memory its ends lie on no huge page, and where regions lie is up to the kernel."""
+"""Two thirds: the ends of each region of memory lie on no huge page, and the kernel places the regions."""
 
 needs_collapsing = pytest.mark.skipif(
     tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1), reason="the kernel has no MADV_COLLAPSE"
@@ -23,7 +23,7 @@ needs_collapsing = pytest.mark.skipif(
 
 
 def on_huge_pages(what: str) -> list[int]:
-    """Bytes before, after, and behind a fork, in a process of its own: in this one much else happens meanwhile."""
+    """Bytes before, after, and after a fork, in a process of its own: this one has other activity."""
     script = Path(__file__).with_name("huge_pages_process.py")
     said = subprocess.run([sys.executable, script, what], capture_output=True, check=True).stdout
     found: list[int] = json.loads(said)
@@ -32,7 +32,7 @@ def on_huge_pages(what: str) -> list[int]:
 
 @needs_collapsing
 def test_what_has_become_much_is_moved() -> None:
-    """Python's own objects, which nobody asks huge pages for. A fork leaves them there, unless written to."""
+    """Python's own objects, for which no huge pages are requested. A fork leaves them there, unless written to."""
     before, after, behind_a_fork = on_huge_pages("alone")
     assert before == 0
     assert after >= MOST_OF_IT
@@ -41,13 +41,13 @@ def test_what_has_become_much_is_moved() -> None:
 
 @pytest.mark.parametrize("what", ["shared", "busy"])
 def test_what_is_left_where_it_is(what: str) -> None:
-    """What a copy has too would be there twice; and nobody who wants something waits."""
+    """Memory shared with a copy would be duplicated; and a waiting request comes first."""
     assert [0, 0, 0] == on_huge_pages(what)
 
 
 @pytest.mark.parametrize(("code", "asked"), [(errno.EINVAL, 1), (errno.ENOMEM, 2), (errno.EAGAIN, 4)])
 def test_a_kernel_that_refuses(code: int, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is not asked again if it cannot do so, the next time if there was no memory; what is in use is passed over."""
+    """It is not asked again if it lacks the call, but is after a lack of memory; regions in use are skipped."""
     calls = []
 
     def refuse(start: int, _size: int, _advice: int) -> None:

@@ -1,4 +1,4 @@
-"""Pools that libraries leave waiting: the state is kept beside them, and a crash costs the cell that it is in."""
+"""Idle pools of libraries: the state is stored beside them, and a crash costs only its own cell."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
 hold = ctypes.CFUNCTYPE(None)(functools.partial(ctypes.PyDLL(None).usleep, 150_000))
 ctypes.CDLL(None).__register_atfork(hold, None, None, None)
 """
-"""Each fork keeps the interpreter to itself for longer than any thread of a pool sleeps: one asks for it by then."""
+"""Each fork holds the interpreter for longer than any thread of a pool sleeps: one waits for it by then."""
 
 POOLS = {
     "executor": (_EXECUTOR, "list(pool.map(abs, [-1, 2]))", "[1, 2]"),
@@ -40,7 +40,7 @@ POOLS = {
     "joblib": (_JOBLIB, "Parallel(n_jobs=2)(delayed(abs)(i) for i in [-1, 2])", "[1, 2]"),
     "tokenizers": (_TOKENIZER, "len(tokenizer.encode_batch(['hello world'] * 200))", "200"),
 }
-"""How it is made, what has it work, and what that gives."""
+"""The code that makes the pool, the code that uses it, and its result."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def shared() -> Iterator[PythonRuntime]:
 
 @pytest.fixture
 def runtime(shared: PythonRuntime) -> PythonRuntime:
-    """Without what another test has left."""
+    """Without state of another test."""
     shared.reset()
     return shared
 
@@ -61,12 +61,12 @@ def value(runtime: PythonRuntime, code: str) -> str | None:
     assert result.success, result.error
     assert "" == result.unkept
     assert "Traceback" not in result.stderr
-    assert "forked" not in result.stderr  # as tokenizers say
+    assert "forked" not in result.stderr  # as tokenizers print
     return result.value
 
 
 def crash(runtime: PythonRuntime) -> None:
-    """It costs one cell."""
+    """A crash that costs one cell."""
     result = runtime.execute("kept = 0; import os; os._exit(1)")
     assert "the namespace is as it was before the cell" in str(result.error)
 
@@ -74,20 +74,20 @@ def crash(runtime: PythonRuntime) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", POOLS)
 def test_a_crash_costs_one_cell_beside_a_pool_that_waits(runtime: PythonRuntime, kind: str) -> None:
-    """And the pool works again behind it, in a copy and in a copy of that."""
+    """And the pool works again afterwards, in a copy and in a copy of that."""
     make, use, expected = POOLS[kind]
     assert expected == value(runtime, f"{make}\n{use}")
     for kept in ("7", "8"):
         value(runtime, f"kept = {kept}")
         crash(runtime)
         assert kept == value(runtime, "kept")
-        value(runtime, "between = object()")  # of which a copy is made, too
+        value(runtime, "between = object()")  # which needs a copy, too
         assert expected == value(runtime, use)
 
 
 @pytest.mark.parametrize("kind", ["executor", "pool of threads"])
 def test_a_copy_is_made_while_a_thread_asks_for_the_interpreter(runtime: PythonRuntime, kind: str) -> None:
-    """Threads that wait are awake now and then: for a signal, or to look at the pool. Its lock is not theirs then."""
+    """Waiting threads are awake at times: for a signal, or to look at the pool. They do not hold its lock then."""
     make, use, expected = POOLS[kind]
     assert expected == value(runtime, f"{make}\n{_SLOW_FORKS}\n{use}")
     for kept in ("7", "8"):
@@ -98,7 +98,7 @@ def test_a_copy_is_made_while_a_thread_asks_for_the_interpreter(runtime: PythonR
 
 
 def test_hooks_of_forks_run_at_the_users_own_alone(runtime: PythonRuntime) -> None:
-    """Also beside a pool, where the interpreter is made ready for a fork."""
+    """Also beside a pool, where the interpreter is prepared for a fork."""
     make, use, _ = POOLS["executor"]
     kinds = ("before", "after_in_child", "after_in_parent")
     hooks = ", ".join(f"{kind}=lambda: ran.append({number})" for number, kind in enumerate(kinds, 1))
@@ -122,7 +122,7 @@ def test_hooks_of_forks_run_at_the_users_own_alone(runtime: PythonRuntime) -> No
 def test_what_keeps_states_from_being_kept_is_said_before_it_costs_one(
     runtime: PythonRuntime, left: str, named: str
 ) -> None:
-    """By the cell that leaves it, and once."""
+    """By the cell that causes it, and once."""
     result = runtime.execute(f"import threading\n{_EXECUTOR}\nnever = threading.Event()\n{left}")
     (line,) = result.news
     assert "no state can be kept from here on" in line

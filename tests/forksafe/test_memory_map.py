@@ -1,4 +1,4 @@
-"""What is mapped into this process."""
+"""The memory map of this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def inode_of_new(path: Path) -> int:
 def test_only_memory_that_writes_to_files_is_shared(
     kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels before Linux 6.11, and gVisor's, know of no such request."""
+    """Kernels before Linux 6.11, and gVisor's, lack this request."""
     if kernel == "tells all":
         monkeypatch.setattr(proc_info, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
     written, read, private = (inode_of_new(tmp_path / name) for name in ("written", "read", "private"))
@@ -40,7 +40,7 @@ def test_only_memory_that_writes_to_files_is_shared(
 
 
 def test_both_ways_to_look_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On all regions that there are, several of them one behind the other."""
+    """On all existing regions, several of them adjacent."""
     with mmap.mmap(-1, 1 << 16), mmap.mmap(-1, 1 << 16):
         found = shared_files()
         monkeypatch.setattr(proc_info, "_PROCMAP_QUERY", UNKNOWN_REQUEST)

@@ -1,4 +1,4 @@
-"""What samples of its pages tell of a process and the copy that it was forked into."""
+"""Samples of the pages of a process and of the copy that it was forked into."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.zygote.warden.snapshot_cost_monitor import PageSharing, areas
 
 
 def seen(what: str) -> tuple[PageSharing, PageSharing]:
-    """Before and after, in a process of its own: in this one other threads write to pages meanwhile."""
+    """Before and after, in a process of its own: other threads of this one write to pages."""
     script = Path(__file__).with_name("sharing_process.py")
     said = subprocess.run([sys.executable, script, what], capture_output=True, check=True).stdout
     before, after = (PageSharing(**each) for each in json.loads(said))
@@ -27,7 +27,7 @@ def seen(what: str) -> tuple[PageSharing, PageSharing]:
 
 
 def test_pages_that_were_written_to_are_counted() -> None:
-    """To the nearest hundreds; what is left of the same area could be copied too."""
+    """To the nearest hundreds; the rest of the same area could be copied too."""
     before, after = seen("rewrite")
     assert abs(after.copied - before.copied - HELD // 2) < HELD // 8
     assert after.exposed > HELD // 2 - HELD // 8
@@ -47,7 +47,7 @@ WAITING = "held = bytearray(b'x') * (1 << 23); print(flush=True); input()"
 
 @contextmanager
 def waiting_process() -> Iterator[int]:
-    """The pid of one that holds its memory, and does nothing, inside."""
+    """The pid of an idle process that holds its memory."""
     command = [sys.executable, "-c", WAITING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
         assert waiting.stdout is not None
@@ -57,7 +57,7 @@ def waiting_process() -> Iterator[int]:
 
 
 def test_samples_are_the_same_however_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one, or with all that lies between them."""
+    """One by one, or in one read with everything between them."""
     with waiting_process() as pid:
         memory = areas(pid)
         together = shared_of(memory, pid)
@@ -67,7 +67,7 @@ def test_samples_are_the_same_however_they_are_read(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_is_gone() -> None:
-    """Nothing is known of it, so that nothing is given up."""
+    """Nothing is known of it, so that no snapshot is dropped."""
     gone = os.fork()
     if gone == 0:
         os._exit(0)
@@ -77,7 +77,7 @@ def test_a_process_that_is_gone() -> None:
 
 
 def test_both_ways_to_look_at_memory_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels before Linux 6.11, and gVisor's, do not look by themselves."""
+    """Kernels before Linux 6.11, and gVisor's, lack the faster way."""
     with waiting_process() as pid:
         found = areas(pid)
         monkeypatch.setattr(proc_info, "_PROCMAP_QUERY", UNKNOWN_REQUEST)

@@ -1,4 +1,4 @@
-"""When a snapshot is given up for the sake of the cell that runs."""
+"""When a snapshot is dropped for the sake of the running cell."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_sweep_in_place_gives_the_snapshot_up(tax: SnapshotTax) -> None:
 
 
 def test_the_grace_is_everybody_s(tax: SnapshotTax) -> None:
-    """Exactly so much may be copied, however short the cell, if there is not much more to be copied."""
+    """Exactly that many pages may be copied, however short the cell, if there is not much more to copy."""
     tax.see(seen(0.001, 500 + GRACE))
     assert not tax.is_too_much(copied(GRACE, exposed=GRACE))
     tax.see(seen(0.001, 500 + GRACE + 1))
@@ -51,7 +51,7 @@ def test_the_grace_is_everybody_s(tax: SnapshotTax) -> None:
 
 
 def test_grace_is_not_waited_for_where_it_will_not_do(tax: SnapshotTax) -> None:
-    """A cell that has done little but copying, and has more than that to copy where it is at it."""
+    """A cell that has mostly copied, and has more than the grace left to copy in its present area."""
     elapsed = 0.01
     most = ORDINARY + int(MOST * elapsed / COPY_SECONDS)
     assert "check" == tax.see(seen(elapsed, 500 + most))
@@ -61,7 +61,7 @@ def test_grace_is_not_waited_for_where_it_will_not_do(tax: SnapshotTax) -> None:
 
 
 def test_a_sweep_has_begun(tax: SnapshotTax) -> None:
-    """In a large area, most of which it has before it. What is written to around each cell lies elsewhere."""
+    """In a large area, most of which is still left. Pages written around each cell lie elsewhere."""
     few = int(SWEPT / COPY_SECONDS)
     assert "keep" == tax.see(seen(0.002, 500 + ORDINARY))
     assert "check" == tax.see(seen(0.002, 500 + ORDINARY + int(EARLIEST / COPY_SECONDS) + 1))
@@ -78,7 +78,7 @@ def test_a_sweep_that_is_no_large_part_of_a_cell(tax: SnapshotTax) -> None:
 
 
 def test_what_is_written_to_around_each_cell_says_nothing(tax: SnapshotTax) -> None:
-    """All that a very short cell does may be that."""
+    """A very short cell may do nothing else."""
     assert "keep" == tax.see(seen(0.0002, 500 + ORDINARY + 1))
 
 
@@ -96,13 +96,13 @@ def test_new_memory_is_no_copy(tax: SnapshotTax) -> None:
 
 
 def test_new_memory_before_a_sweep_does_not_hide_it(tax: SnapshotTax) -> None:
-    """Huge pages: few faults, much growth. Each time between two samples is judged by itself."""
+    """Huge pages: few faults, much growth. Each interval between two samples is judged by itself."""
     assert "keep" == tax.see(seen(0.01, 520, 2 * HELD))
     assert "check" == tax.see(seen(0.02, 520 + 2 * GRACE, 2 * HELD))
 
 
 def test_memory_given_back_and_asked_for_again_is_cleared(tax: SnapshotTax) -> None:
-    """No page of the copy's was copied. It is looked at again when twice as much is suspected."""
+    """None of the copy's pages was copied. The next check comes when twice as much is suspected."""
     assert "check" == tax.see(seen(0.01, 500 + 2 * GRACE))
     assert not tax.is_too_much(copied(0))
     assert "keep" == tax.see(seen(0.011, 500 + 4 * GRACE))
@@ -110,7 +110,7 @@ def test_memory_given_back_and_asked_for_again_is_cleared(tax: SnapshotTax) -> N
 
 
 def test_no_more_is_believed_than_there_were_faults(tax: SnapshotTax) -> None:
-    """New memory in the place of what was freed looks as if it had been copied, and costs next to nothing."""
+    """New memory in the place of freed memory looks as if it had been copied, and costs next to nothing."""
     assert "check" == tax.see(seen(0.01, 500 + GRACE + 1, HELD // 2))
     assert "keep" == tax.see(seen(1.0, 500 + GRACE + 2, HELD // 2))
     assert not tax.is_too_much(copied(HELD // 2, exposed=HELD // 2))
@@ -118,7 +118,7 @@ def test_no_more_is_believed_than_there_were_faults(tax: SnapshotTax) -> None:
 
 @given(copies=st.lists(st.integers(0, 3000), max_size=50))
 def test_no_cell_pays_more_than_its_share(copies: list[int]) -> None:
-    """A cell that only copies is never left alone with more than grace and share."""
+    """A cell that only copies never pays more than grace and share."""
     tax, faults = SnapshotTax(seen(0, 0)), 0
     for number, pages in enumerate(copies, start=1):
         elapsed, faults = number / 1000, faults + pages

@@ -1,4 +1,4 @@
-"""Versions of a folder: recorded by what changed, brought back exactly, whatever is in it."""
+"""Versions of a folder: recorded by changes, restored exactly, whatever the folder contains."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def versions_of(top: Path, max_bytes: int = 100 * MIB, max_file: int = 10 * MIB)
 
 
 def picture(top: Path) -> Picture:
-    """Everything of a folder that is to come back."""
+    """Everything in a folder that a restore must bring back."""
     found: Picture = {}
     for folder, names, files in os.walk(os.fsencode(top)):
         for name in [*names, *files, b"."]:
@@ -60,7 +60,7 @@ def problems(skipped: tuple[SkippedPath, ...]) -> dict[str, str]:
     return {one.path: one.reason for one in skipped}
 
 
-# -- exactly as it was ------------------------------------------------------------------------------------
+# -- exact restores ---------------------------------------------------------------------------------------
 
 
 def furnish(top: Path) -> None:
@@ -94,7 +94,7 @@ def ransack(top: Path) -> None:
 def test_a_version_comes_back_exactly_and_so_does_what_it_replaced(
     top: Path, versions: WorkdirVersions
 ) -> None:
-    """Files, folders, links, modes and times; extra paths go; going back can be undone."""
+    """Files, folders, links, modes and times; extra paths are removed; the restore can be undone."""
     furnish(top)
     before = picture(top)
     assert versions.record(0).kept
@@ -107,7 +107,7 @@ def test_a_version_comes_back_exactly_and_so_does_what_it_replaced(
 
 
 def test_the_last_version_does_where_nothing_has_changed(top: Path, versions: WorkdirVersions) -> None:
-    """It has to be there still, and the directory as it was."""
+    """It must still exist, and the directory must be unchanged."""
     furnish(top)
     assert 1 == versions.record(1, or_last=True).version
     assert 1 == versions.record(2, or_last=True).version
@@ -161,7 +161,7 @@ def act(top: Path, action: tuple[str, str, object]) -> None:
 def test_every_recorded_state_can_be_visited_in_any_order(
     steps: list[list[tuple[str, str, object]]], visits: list[int]
 ) -> None:
-    """Whatever happened between the records, and whichever version was visited before."""
+    """Whatever changed between the records, and whichever version was visited before."""
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder, "workspace")
         top.mkdir()
@@ -178,7 +178,7 @@ def test_every_recorded_state_can_be_visited_in_any_order(
 
 
 def test_what_is_in_place_is_not_touched(top: Path, versions: WorkdirVersions) -> None:
-    """Nor is it read: a restore costs what differs."""
+    """Nor is it read: the cost of a restore is that of the differences."""
     (top / "same").write_text("x")
     (top / "other").write_text("x")
     versions.record(0)
@@ -190,7 +190,7 @@ def test_what_is_in_place_is_not_touched(top: Path, versions: WorkdirVersions) -
 
 
 def test_where_nothing_has_changed_nothing_is_written(top: Path, versions: WorkdirVersions) -> None:
-    """Whoever goes back waits for that, in a process in which each page that is written to is copied first."""
+    """A rollback waits for the restore, in a process in which each written page is copied first."""
     (top / "folder").mkdir()
     (top / "folder" / "file").write_text("text")
     versions.record(1)
@@ -222,7 +222,7 @@ def test_an_open_file_sees_its_old_bytes(top: Path, versions: WorkdirVersions) -
 
 
 def test_names_of_one_file_stay_names_of_one_file(top: Path, versions: WorkdirVersions) -> None:
-    """And a name that was linked to another's file later gets its own back, without harm to the other."""
+    """And a name that was linked to another file later gets its own file back, without change to the other."""
     (top / "one").write_text("1")
     (top / "two").hardlink_to(top / "one")
     (top / "three").write_text("3")
@@ -252,11 +252,11 @@ def test_holes_stay_holes(top: Path, versions: WorkdirVersions) -> None:
         assert b"here\0" == file.read(5)
 
 
-# -- what changed -----------------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------------------
 
 
 def test_only_what_changed_is_copied(top: Path, versions: WorkdirVersions) -> None:
-    """A content that several versions have is there once."""
+    """A content of several versions is stored once."""
     for number in range(20):
         (top / str(number)).write_text("x" * 1000)
     assert 20 == versions.record(0).copied
@@ -286,7 +286,7 @@ def test_changes_in_quick_succession_are_all_seen(top: Path, versions: WorkdirVe
 
 
 def test_writes_through_memory_are_seen(top: Path, versions: WorkdirVersions) -> None:
-    """They change no time; also when the mapping is gone by the time of the next record."""
+    """They change no time; also when the mapping is gone before the next record."""
     (top / "map").write_bytes(b"0" * 4096)
     with open(top / "map", "r+b") as file:
         mapped = mmap.mmap(file.fileno(), 4096)
@@ -306,7 +306,7 @@ def test_writes_through_memory_are_seen(top: Path, versions: WorkdirVersions) ->
 def test_a_copy_of_the_process_knows_what_the_original_recorded_later(
     top: Path, versions: WorkdirVersions
 ) -> None:
-    """Going forward again is possible from a copy that is older than where it goes; what it drops is freed."""
+    """A copy older than its target can go forward again; contents that it drops are freed."""
     (top / "data").write_text("first")
     versions.record(0)
     begin, end = os.pipe()
@@ -334,7 +334,7 @@ def test_a_copy_of_the_process_knows_what_the_original_recorded_later(
 
 
 def test_what_is_dropped_is_freed(top: Path, versions: WorkdirVersions) -> None:
-    """Once no version has it any more."""
+    """Once no version needs it any more."""
     for number in range(4):
         (top / "data").write_text(str(number // 2))
         versions.record(number)
@@ -348,7 +348,7 @@ def test_what_is_dropped_is_freed(top: Path, versions: WorkdirVersions) -> None:
 
 
 def test_a_version_can_be_recorded_again(top: Path, versions: WorkdirVersions) -> None:
-    """The later state is meant; nothing is left of the earlier one."""
+    """The later state is meant; the earlier one is dropped."""
     (top / "data").write_text("early")
     versions.record(0)
     (top / "data").write_text("late")
@@ -360,7 +360,7 @@ def test_a_version_can_be_recorded_again(top: Path, versions: WorkdirVersions) -
 
 
 def test_a_file_at_the_limit_is_kept_and_one_past_it_is_not(top: Path) -> None:
-    """A skipped file is named, left alone by a restore, and named again."""
+    """A skipped file is named, unchanged by a restore, and named again."""
     versions = versions_of(top, max_file=8192)
     (top / "at").write_bytes(b"x" * 8192)
     (top / "past").write_bytes(b"x" * 8193)
@@ -375,7 +375,7 @@ def test_a_file_at_the_limit_is_kept_and_one_past_it_is_not(top: Path) -> None:
 
 
 def test_all_versions_together_are_bounded(top: Path) -> None:
-    """What does not fit is tried again by the next record, when there may be room."""
+    """A file that does not fit is tried again by the next record, when there may be room."""
     versions = versions_of(top, max_bytes=64 * 1024)
     (top / "one").write_bytes(b"1" * 40_000)
     versions.record(0)
@@ -388,7 +388,7 @@ def test_all_versions_together_are_bounded(top: Path) -> None:
 def test_too_many_files_are_no_version(
     top: Path, versions: WorkdirVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the limit it is one."""
+    """At the limit it is a version."""
     monkeypatch.setattr(tree, "MAX_ENTRIES", 4)
     for name in "abc":
         (top / name).touch()
@@ -402,7 +402,7 @@ def test_too_many_files_are_no_version(
 
 
 def test_what_is_no_file_is_named(top: Path, versions: WorkdirVersions) -> None:
-    """Pipes and sockets are not opened, nor waited for."""
+    """Pipes and sockets are neither opened nor waited for."""
     os.mkfifo(top / "pipe")
     os.mknod(top / "socket", stat.S_IFSOCK | 0o600)
     reasons = problems(versions.record(0).skipped)
@@ -423,7 +423,7 @@ def test_a_deep_tree_ends_where_it_gets_too_deep(top: Path, versions: WorkdirVer
 def test_a_folder_that_becomes_a_link_is_not_followed(
     top: Path, versions: WorkdirVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between being seen and being opened: what lies behind the link stays outside."""
+    """Swapped between the look and the opening: the link's target stays outside."""
     (top.parent / "outside").mkdir()
     (top.parent / "outside" / "secret").write_text("x")
     (top / "trap").mkdir()
@@ -441,7 +441,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(
 
 
 def test_a_restore_writes_through_no_link(top: Path, versions: WorkdirVersions) -> None:
-    """A folder that was swapped for a link to another is made a folder again; the other stays as it is."""
+    """A folder that was swapped for a link to another is made a folder again; the other stays unchanged."""
     (top / "folder").mkdir()
     (top / "folder" / "data").write_text("ours")
     versions.record(0)
@@ -456,7 +456,7 @@ def test_a_restore_writes_through_no_link(top: Path, versions: WorkdirVersions) 
 
 
 def test_a_spoilt_list_is_a_lost_version(top: Path, versions: WorkdirVersions) -> None:
-    """Nothing is changed then. A list with paths out of the folder is spoilt."""
+    """Then nothing is changed. A list with paths out of the folder is invalid."""
     (top / "data").write_text("x")
     versions.record(0)
     path = top.parent / "store" / "versions" / "0.json"
@@ -468,7 +468,7 @@ def test_a_spoilt_list_is_a_lost_version(top: Path, versions: WorkdirVersions) -
 
 
 def test_a_lost_content_is_the_problem_of_its_path_alone(top: Path, versions: WorkdirVersions) -> None:
-    """Everything else comes back, and what is there instead is left."""
+    """Everything else comes back, and a file in its place stays."""
     (top / "data").write_text("x")
     (top / "other").write_text("o")
     versions.record(0)
@@ -516,14 +516,14 @@ LANDLOCK_REASONS = "set()" if os.geteuid() == 0 else "{'its time cannot be set'}
     [("strict", "set()"), ("landlock", LANDLOCK_REASONS), ("none", "set()")],
 )
 def test_it_works_inside_a_jail(isolation: str, reasons: str) -> None:
-    """At `landlock`, where jails have no users of their own, no time of a file can be set, which is told."""
+    """At `landlock`, where jails have no users of their own, file times cannot be set, and the reasons say so."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation=isolation)) as runtime:
         result = runtime.execute(JAILED)
     assert f"True\nold in {reasons}\n" == result.stdout, result.error
 
 
 def test_another_process_goes_on_from_a_version(top: Path, versions: WorkdirVersions) -> None:
-    """Of what is as it was nothing is copied, and what was changed in between is left as it is, and recorded."""
+    """Unchanged files are not copied, and files changed in between are left unchanged, and recorded."""
     furnish(top)
     versions.record(1)
     successor = versions_of(top)

@@ -1,6 +1,7 @@
 """A checkpoint of values of many kinds: `python -m tests.formats.namespace DATE` writes it.
 
-Pickles name the functions that rebuild a value. This holds those names: code that moves must still be found by them.
+Pickles name the functions that rebuild a value. This file holds those names: moved code must still be found by
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What users of Cenote rely on, as text: `python -m tests.formats.public_face` writes it beside this file.
+"""The public interface of Cenote as text: `python -m tests.formats.public_face` writes it next to this file.
 
 `signatures.txt` has each public name, `command_line.txt` each command's arguments, `protos.txt` each field of a
-message and each call. A change of one of these files is a change of what is promised.
+message and each call. A change of one of these files is a change of the promised interface.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROTOS: Final = (
     runtime_pb2,
     team_pb2,
 )
-"""What clients and stores of other versions speak; a jail is always of its host's version."""
+"""The protocols of clients and stores of other versions; a jail always has its host's version."""
 
 
 def signatures() -> Iterator[str]:
@@ -68,7 +68,7 @@ def _members(cls: type) -> Iterator[str]:
 
 
 def _is_ours(cls: type, name: str) -> bool:
-    """Whether one of our classes defines it, not a base from elsewhere."""
+    """Whether one of Cenote's classes defines it, not an external base."""
     return any(name in vars(base) for base in cls.__mro__ if base.__module__.startswith("cenote"))
 
 
@@ -79,12 +79,12 @@ def _signature(thing: object) -> str:
         text = str(inspect.signature(thing))
     except (TypeError, ValueError):
         return ""
-    # What differs from one process to the next: addresses, and the order of sets.
+    # Differences between processes: addresses, and the order of sets.
     return re.sub(r"(?<=frozenset\(\{)[^}]*", "...", re.sub(r" at 0x[0-9a-f]+", "", text))
 
 
 def command_line() -> Iterator[str]:
-    """A line for each argument of each command: its spellings, what it takes, its default, its help."""
+    """A line for each argument of each command: its spellings, its type, its default, its help."""
     yield from _arguments("cenote", build_parser())
 
 

@@ -1,4 +1,4 @@
-"""What users rely on changes on purpose only: `python -m tests.formats.public_face` writes it, for a reviewer."""
+"""The public interface changes only on purpose: `python -m tests.formats.public_face` writes it, for a reviewer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def test_the_public_face_is_as_written(file: str) -> None:
 
 
 def test_no_field_of_a_message_goes_or_changes() -> None:
-    """One may be added; what was removed or renumbered, a client of another version still sends."""
+    """A field may be added; a client of another version still sends removed or renumbered ones."""
     assert set() == set((HERE / "protos.txt").read_text().splitlines()) - set(FACES["protos.txt"]())
 
 
 def test_each_field_of_a_message_is_written_down() -> None:
-    """So that the test above holds it from then on."""
+    """So that the test above covers it from then on."""
     assert set() == set(FACES["protos.txt"]()) - set((HERE / "protos.txt").read_text().splitlines())

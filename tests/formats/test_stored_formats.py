@@ -1,4 +1,4 @@
-"""What other versions of Cenote have stored is read as they meant it, or refused in words.
+"""Data that other versions of Cenote have stored is read with its meaning, or refused with a message.
 
 Each archive was written by `tests.formats.written` on its day. Add one where a format changes; never change one.
 """
@@ -36,7 +36,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_history_is_asked_and_gone_on_with(stored: Path) -> None:
-    """Steps, who wrote what, what depends on it, and a slice of it."""
+    """Steps, their authors, their dependents, and a slice of it."""
     with PythonRuntime(sandbox=SANDBOX, name="r", history=stored / "history.sqlite") as runtime:
         state = runtime.state
         assert [*CELLS, "later = 1"] == [step.code for step in state.steps]
@@ -51,7 +51,7 @@ def test_a_history_is_asked_and_gone_on_with(stored: Path) -> None:
 
 
 def test_a_checkpoint_is_whole(stored: Path) -> None:
-    """Every byte that it needs is there, by number and by label."""
+    """Every byte that it needs is stored, by number and by label."""
     store = CheckpointStore(stored / "store")
     assert ["r"] == store.names()
     assert ["", "kept"] == [info.label for info in store.checkpoints("r")]
@@ -59,7 +59,7 @@ def test_a_checkpoint_is_whole(stored: Path) -> None:
 
 
 def test_a_runtime_is_restored_and_patched(stored: Path) -> None:
-    """With the record of its steps, or the patch is refused. On another Python all is, with the reason."""
+    """With the record of its steps; otherwise the patch is refused. On another Python it is, with the reason."""
     history = stored / "history.sqlite"
     if not platform.python_version().startswith(f"{WRITTEN_WITH}."):
         with pytest.raises(IncompleteRestoreError, match=f"made with Python {WRITTEN_WITH}"):
@@ -72,7 +72,7 @@ def test_a_runtime_is_restored_and_patched(stored: Path) -> None:
         plan = runtime.state.plan(Patch.replace_step(runtime.state.steps[4].number, "total = sum(rows)"))
         try:
             runtime.state.apply(plan)
-        except NoWayError:  # what stands for a host function has other versions than it had
+        except NoWayError:  # the stand-in for a host function has other versions than before
             total = "45"
         else:
             total = "40"
@@ -89,13 +89,13 @@ def test_a_platforms_record_is_read(stored: Path) -> None:
 
 
 def test_a_platforms_tenants_are_known(stored: Path) -> None:
-    """With the tokens that they have."""
+    """With their tokens."""
     with Database(stored / "gateway.db") as database:
         assert "acme" == Tokens(database).authenticate((stored / "token").read_text()).tenant_name
 
 
 def test_an_audit_log_holds(stored: Path) -> None:
-    """Its chain, its head, and what is in it."""
+    """Its chain, its head, and its records."""
     assert verify(stored / "audit", KEY).broken is None
     assert [{"number": 1}, {"text": "é"}] == [dict(each.event.facts) for each in entries(stored / "audit")][
         :2

@@ -1,4 +1,4 @@
-"""A namespace that an earlier version of Cenote stored is restored whole: what its pickles name is still found."""
+"""A namespace stored by an earlier version of Cenote is restored completely: the names in its pickles are found."""
 
 from __future__ import annotations
 

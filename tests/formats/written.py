@@ -1,6 +1,6 @@
 """One of each stored format, as this version of Cenote writes it: `python -m tests.formats.written DATE`.
 
-What an archive of it has in it, older versions have to be able to write as well: so this uses little.
+Older versions must be able to write an archive's content as well, so this uses few features.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARCHIVES: Final = Path(__file__).parent
 SANDBOX: Final = SandboxPolicy(preload=(), snapshots="none")
 
 KEY: Final = b"k" * 32
-"""Of the audit log."""
+"""Key of the audit log."""
 
 CELLS: Final = (
     "x = base + 15",
@@ -37,12 +37,12 @@ CELLS: Final = (
 
 
 def fetch(number: int) -> int:
-    """Ten times that, from outside."""
+    """Ten times the value, from outside."""
     return number * 10
 
 
 def given() -> dict[str, list[object]]:
-    """What a client has to give each runtime that is restored."""
+    """The objects that a client must supply to each restored runtime."""
     return {"variables": [Variable("base", 5)], "functions": [Function(fetch, host=True)]}
 
 
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def unowned(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without an owner and a time, so that an archive says nothing of the machine that wrote it."""
+    """Without an owner and a time, so that an archive contains nothing about the machine that wrote it."""
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
     return member

@@ -1,4 +1,4 @@
-"""A database of its own for each test, a clock that stands still, and whole platforms."""
+"""Fixtures: a database for each test, a clock that does not advance by itself, and whole platforms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote.gateway.store.tenants import Tenant, Tenants
 
 
 class StillClock:
-    """Time that passes when the test says so."""
+    """A clock that advances only when the test says so."""
 
     def __init__(self) -> None:
         self.now = 1_750_000_000.0
@@ -33,7 +33,7 @@ def clock() -> StillClock:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path | str:
-    """Of the database."""
+    """The path of the database."""
     return tmp_path / "gateway.db"
 
 
@@ -60,7 +60,7 @@ def rival(tenants: Tenants) -> Tenant:
 
 @pytest.fixture
 def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
-    """Platforms over real jails, with folders of their own, that look more often for what has come to pass."""
+    """Platforms over real jails, each with its own folders, that poll more often than usual."""
     monkeypatch.setattr("cenote.gateway.machines.local_nodes.LOOK_EVERY", 0.05)
     monkeypatch.setattr("cenote.gateway.api.server.COLLECT_EVERY", 0.1)
     made: list[World] = []
@@ -81,5 +81,5 @@ def world(make_world: Callable[..., World]) -> World:
 
 @pytest.fixture(params=["direct", "relayed"])
 def either(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
-    """A platform whose clients go to their runtimes, and one whose clients go through the gateway."""
+    """A platform whose clients connect to their runtimes directly, and one whose clients go through the gateway."""
     return make_world(relayed=request.param == "relayed")

@@ -1,4 +1,4 @@
-"""From what a caller shows to what it may do, at the gateway and at an actor."""
+"""How a caller's credential becomes rights, at the gateway and at an actor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def principal(tokens: Tokens, tenant: Tenant, *scopes: str) -> Principal:
 def test_scopes_become_rights(
     access: Access, tokens: Tokens, acme: Tenant, etl: RuntimeRecord, scopes: list[str], granted: set[str]
 ) -> None:
-    """Each its own, none by the way."""
+    """Each scope gives its own right and no other."""
     token = tokens.issue(acme.id, scopes)
     rights = Rights(tenant=acme.id, granted=frozenset(granted), token=token.id)  # type: ignore[arg-type]
     assert rights == access.authorise(token.text, etl.id) == access.authorise(token.text, None)
@@ -59,7 +59,7 @@ def test_scopes_become_rights(
 def test_a_token_opens_no_runtime_of_others(
     access: Access, tokens: Tokens, rival: Tenant, etl: RuntimeRecord
 ) -> None:
-    """Nor does it tell one of them from none."""
+    """A token opens no runtime of another tenant, and the answer does not reveal whether one exists."""
     token = tokens.issue(rival.id).text
     remarks = set()
     for runtime in (etl.id, new_runtime_id()):
@@ -74,7 +74,7 @@ def test_a_token_opens_no_runtime_of_others(
 def test_a_capability_opens_its_runtime_at_the_actor(
     access: Access, tokens: Tokens, acme: Tenant, etl: RuntimeRecord, clock: Callable[[], float]
 ) -> None:
-    """With the rights that the token has, for its tenant's references too, and for minutes."""
+    """It carries the token's rights, also covers its tenant's references, and is valid for minutes."""
     holder = principal(tokens, acme, "runtimes:write", "references")
     text, expires = access.capability(holder, etl)
     actor = CapabilityRights({etl.id: [KEY.for_runtime(etl.id)]}, clock)
@@ -94,7 +94,7 @@ def test_a_capability_opens_nothing_else(
     etl: RuntimeRecord,
     clock: Callable[[], float],
 ) -> None:
-    """Another runtime at the same actor, one that is not there, and a bearer token: the same words."""
+    """Another runtime at the same actor, a missing runtime, and a bearer token get the same error text."""
     text, _ = access.capability(principal(tokens, acme, "runtimes:read"), etl)
     other = new_runtime_id()
     actor = CapabilityRights({other: [KEY.for_runtime(other)]}, clock)
@@ -116,7 +116,7 @@ def test_a_capability_opens_nothing_else(
 def test_no_capability_without_a_right(
     access: Access, tokens: Tokens, acme: Tenant, rival: Tenant, etl: RuntimeRecord
 ) -> None:
-    """Nor for a runtime of another tenant, whatever its caller looked up."""
+    """Nor for a runtime of another tenant, whatever the caller looked up."""
     for holder in (principal(tokens, acme, "admin", "teams"), principal(tokens, rival, "runtimes:read")):
         with pytest.raises(RejectedError, match="opens no runtime"):
             access.capability(holder, etl)

@@ -1,4 +1,4 @@
-"""One entry of the audit log: its one spelling, what may be in it, what the platform records."""
+"""One entry of the audit log: its canonical form, what it may contain, what the platform records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ an_event = st.builds(
 
 
 def test_the_spelling_is_fixed() -> None:
-    """Logs are kept for years: any change of the form, or of what is hashed, breaks their verification."""
+    """Logs are stored for years: any change to the form, or to what is hashed, breaks their verification."""
     entry = (
         b'{"at":1750000000000000,"facts":{"a":1},"kind":"test","number":1,"previous":"%s","runtime":"","tenant":"",'
         b'"token":""}' % NO_HASH.encode()
@@ -67,7 +67,7 @@ def test_the_spelling_is_fixed() -> None:
 @example(AuditEvent(kind="\x7f\x1b[2J\r\n\x9b", facts={"\x7f": "\ud800\u2028"}), 0)
 @given(an_event, st.integers(0))
 def test_an_entry_is_read_back_from_one_printable_line(event: AuditEvent, at: int) -> None:
-    """Whatever a hostile name holds: no control character, no second line, nothing beyond ASCII."""
+    """Whatever a hostile name contains: no control character, no second line, nothing beyond ASCII."""
     entry = after(mark_of(FIRST), event, at)
     line = entry.line()
     assert line.endswith(b"\n")
@@ -79,7 +79,7 @@ def test_an_entry_is_read_back_from_one_printable_line(event: AuditEvent, at: in
 @settings(deadline=None)
 @given(st.integers(0, len(FIRST.line()) - 1), st.integers(0, 255))
 def test_each_byte_counts(place: int, byte: int) -> None:
-    """There is one spelling: what differs in any byte is not the entry."""
+    """There is one canonical form: a line that differs in any byte is not the entry."""
     line = bytearray(FIRST.line())
     changed = line[place] != byte
     line[place] = byte
@@ -91,7 +91,7 @@ def test_each_byte_counts(place: int, byte: int) -> None:
 
 
 def rehashed(**changes: object) -> bytes:
-    """What somebody writes who knows how hashes are made."""
+    """A forged line whose hash is recomputed."""
     return replace(FIRST, **changes).line()  # type: ignore[arg-type]
 
 
@@ -118,7 +118,7 @@ def rehashed(**changes: object) -> bytes:
     ids=str,
 )
 def test_what_is_no_line(line: bytes, reason: str) -> None:
-    """Garbage, other spellings, missing and additional keys, nesting that would exhaust the stack."""
+    """Garbage, other spellings, missing and additional keys, nesting that would exhaust the stack are refused."""
     with pytest.raises(BrokenLineError, match=reason):
         parse_line(line)
 
@@ -128,20 +128,20 @@ def test_what_is_no_line(line: bytes, reason: str) -> None:
     [(rehashed(number=2), "entry 2, where 1 belongs"), (rehashed(previous="f" * 64), "was exchanged")],
 )
 def test_an_entry_in_the_wrong_place(line: bytes, reason: str) -> None:
-    """It is good by itself, but it does not follow."""
+    """The entry is valid by itself, but does not follow the previous one."""
     with pytest.raises(BrokenLineError, match=reason):
         follow(START, line)
 
 
 @pytest.mark.parametrize("fact", [1.5, b"bytes", {1, 2}, object()], ids=["float", "bytes", "set", "object"])
 def test_what_has_no_place_in_a_log(fact: object) -> None:
-    """What other languages would spell in another way, and what is no data."""
+    """Values that other languages would write in another way, and values that are not data, are refused."""
     with pytest.raises(UsageError, match="the audit log keeps no"):
         after(START, AuditEvent(kind="test", facts={"list": [fact]}), 0).line()  # type: ignore[list-item]
 
 
 def test_an_entry_is_bounded() -> None:
-    """At the bound it is taken, one byte more and it is refused."""
+    """At the limit an entry is accepted; one byte more is refused."""
     room = MAX_LINE - len(entry_with("").line())
     assert MAX_LINE == len(entry_with("x" * room).line())
     with pytest.raises(UsageError, match=f"up to {MAX_LINE} bytes"):
@@ -153,7 +153,7 @@ def entry_with(text: str) -> AuditEntry:
 
 
 def test_a_head_is_read_from_either_slot() -> None:
-    """The newer one counts; a torn or forged one is as if it were not there."""
+    """The newer head counts; a torn or forged one is ignored."""
     old, new = head_slot(mark_of(FIRST), KEY), head_slot(mark_of(after(mark_of(FIRST), FIRST.event, 0)), KEY)
     for slot, content in enumerate((new + old, old + new)):
         found = read_head(content, KEY)
@@ -177,7 +177,7 @@ ORIGIN = EventOrigin(tenant="tn_acme", runtime="rt_1", policy="0" * 64)
 
 
 def test_of_code_a_digest_its_size_and_where_it_begins() -> None:
-    """Of one long line no more than its beginning, and nothing of the lines behind."""
+    """Of one long line only its beginning is recorded, and nothing of the lines after it."""
     code = code_of("\n  import os  # " + "x" * 999 + "\npassword = 'hunter2'")
     event = events.cell_ran(cell_audit_event(ORIGIN, "t1", code, 0.0, ExecutionResult(success=True)))
     assert "hunter2" not in line_of(event)
@@ -188,7 +188,7 @@ def test_of_code_a_digest_its_size_and_where_it_begins() -> None:
 
 
 def test_of_a_result_no_value() -> None:
-    """Neither what it printed nor its error's text, where values end up; what it cost is there."""
+    """Neither printed output nor the error's text, where values can appear; the cost is recorded."""
     result = ExecutionResult(
         success=False,
         stdout="hunter2",
@@ -214,7 +214,7 @@ def test_of_a_result_no_value() -> None:
 
 
 def test_of_a_policy_no_value_of_its_environment() -> None:
-    """People put secrets there against all advice; names, limits, mounts and destinations are there."""
+    """Users put secrets there despite all advice; names, limits, mounts and destinations are recorded."""
     policy = SandboxPolicy(
         env={"API_KEY": "hunter2"},
         mounts=[Mount(source="/data", writable=True)],
@@ -236,7 +236,7 @@ def test_of_a_policy_no_value_of_its_environment() -> None:
 
 
 def test_a_long_list_is_cut() -> None:
-    """Nobody fills the log with one entry; that something is missing is said."""
+    """One entry cannot fill the log; the entry says that something was cut."""
     listed = events.token_changed(ACME, "issued", "t2", [f"scope-{number}" for number in range(60)]).facts[
         "scopes"
     ]
@@ -245,7 +245,7 @@ def test_a_long_list_is_cut() -> None:
 
 
 def test_each_kind_of_event_has_its_place() -> None:
-    """Who, where and what became of it."""
+    """Each kind of event records who, where and the outcome."""
     decision = Decision(
         at=2.5, kind="tunnel", host="h" * 999, port=443, address="", allowed=False, reason="not listed"
     )

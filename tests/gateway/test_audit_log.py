@@ -24,7 +24,7 @@ from cenote.gateway.errors import AuditUnavailableError
 from cenote_security.errors import UsageError
 
 KEY = b"k" * 32
-"""Signs the heads of these tests."""
+"""Signs the heads in these tests."""
 
 
 def event(number: int, size: int = 0) -> AuditEvent:
@@ -36,7 +36,7 @@ def numbers(folder: Path) -> list[object]:
 
 
 def test_what_is_appended_is_there(tmp_path: Path) -> None:
-    """In order, chained, and good before and after the writer is closed."""
+    """Entries are in order, chained, and valid before and after the writer is closed."""
     with AuditLog(tmp_path, KEY, clock=lambda: 1.5) as log:
         assert START == log.mark
         assert 1 == log.append(event(1)).number
@@ -49,7 +49,7 @@ def test_what_is_appended_is_there(tmp_path: Path) -> None:
 
 
 def test_a_log_is_continued(tmp_path: Path) -> None:
-    """By the next writer, where the last one stopped; a clean end needs no note."""
+    """The next writer continues where the last one stopped; a clean end needs no note."""
     for number in range(4):
         with AuditLog(tmp_path, KEY) as log:
             log.append(event(number))
@@ -58,7 +58,7 @@ def test_a_log_is_continued(tmp_path: Path) -> None:
 
 
 def test_a_full_file_is_followed_by_another(tmp_path: Path) -> None:
-    """The chain goes on over files, which are named by their first entries; also over writers."""
+    """The chain continues over files, which are named by their first entries; also over writers."""
     for start in (0, 10):
         with AuditLog(tmp_path, KEY, file_bytes=1500) as log:
             for number in range(start, start + 10):
@@ -73,7 +73,7 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path) -> None:
 def test_a_file_whose_making_has_failed_is_made_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a process has one descriptor left: it is not in the way of the next try."""
+    """For example where a process has one descriptor left: the failed file does not block the next try."""
     with AuditLog(tmp_path, KEY, file_bytes=100) as log:
         log.append(event(0))
         opened = len(os.listdir("/proc/self/fd"))
@@ -92,14 +92,14 @@ def _no_descriptors(_folder: Path) -> None:
 
 
 def test_there_is_one_writer(tmp_path: Path) -> None:
-    """A second one is refused while the first is there, in this process as in another."""
+    """A second writer is refused while the first exists, in this process and in another."""
     with AuditLog(tmp_path, KEY), pytest.raises(AuditUnavailableError, match="another writer has it"):
         AuditLog(tmp_path, KEY)
     AuditLog(tmp_path, KEY).close()
 
 
 def test_threads_write_whole_entries(tmp_path: Path) -> None:
-    """All of them, each once, in one chain."""
+    """All entries are written, each once, in one chain."""
     with AuditLog(tmp_path, KEY, file_bytes=5000) as log, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: log.append(event(number), event(-number)), range(1, 60)))
     assert sorted([*range(1, 60), *range(-59, 0)]) == sorted(numbers(tmp_path))  # type: ignore[type-var]
@@ -107,7 +107,7 @@ def test_threads_write_whole_entries(tmp_path: Path) -> None:
 
 
 def test_a_reader_does_not_disturb_a_writer(tmp_path: Path) -> None:
-    """Whoever verifies while entries are written never takes a half-written one for a broken one."""
+    """A verifier that runs while entries are written never takes a half-written one for a broken one."""
     with AuditLog(tmp_path, KEY, file_bytes=3000) as log, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(
             lambda: [log.append(event(number, 500), event(number)) for number in range(150)]
@@ -120,7 +120,7 @@ def test_a_reader_does_not_disturb_a_writer(tmp_path: Path) -> None:
 
 
 def test_the_files_are_private(tmp_path: Path) -> None:
-    """Who ran what is nobody else's business."""
+    """Other users cannot read who ran what."""
     old = os.umask(0)
     try:
         with AuditLog(tmp_path / "audit", KEY) as log:
@@ -133,7 +133,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 
 
 def test_a_closed_log_records_nothing(tmp_path: Path) -> None:
-    """Closing twice is fine; what was to be recorded must not be done."""
+    """Closing twice is allowed; an action that cannot be recorded must not be done."""
     log = AuditLog(tmp_path, KEY)
     log.close()
     log.close()
@@ -142,7 +142,7 @@ def test_a_closed_log_records_nothing(tmp_path: Path) -> None:
 
 
 def test_an_event_that_is_too_large_changes_nothing(tmp_path: Path) -> None:
-    """Not even those before it in the same call."""
+    """The earlier events of the same call are not written either."""
     with AuditLog(tmp_path, KEY) as log:
         with pytest.raises(UsageError, match="an entry of the audit log has up to"):
             log.append(event(1), event(2, size=300_000))
@@ -151,7 +151,7 @@ def test_an_event_that_is_too_large_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_weak_key_is_refused(tmp_path: Path) -> None:
-    """Before anything is made."""
+    """It is refused before anything is created."""
     with pytest.raises(UsageError, match="32 bytes"):
         AuditLog(tmp_path / "audit", b"short")
     assert [] == list(tmp_path.iterdir())
@@ -162,7 +162,7 @@ def test_a_weak_key_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """For this process, a disk on which files cannot grow further: writes fail half-way, as on a full one."""
+    """Limits file size in this process, like a disk on which files cannot grow: writes fail half-way."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -174,7 +174,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
-    """The part of an entry that was written is taken back; with room again the same writer goes on."""
+    """The part of an entry that was written is removed; once there is space again the same writer continues."""
     with AuditLog(tmp_path, KEY) as log:
         log.append(event(1, size=9000))
         (path,) = log_files(tmp_path)
@@ -223,7 +223,7 @@ print(recorded)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    """On a file system of 256 KiB: what was acknowledged is there, and room that is made is used."""
+    """On a file system of 256 KiB: acknowledged entries are present, and freed space is used."""
     disk = tmp_path / "disk"
     disk.mkdir()
     script = f"mount -t tmpfs -o size=256k none {disk} && exec {sys.executable} - {disk}"
@@ -241,7 +241,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 
 def test_after_a_failed_sync_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer ends; the next one takes what is there, and says that nobody was told of it."""
+    """The writer ends; the next one accepts what is present, and records that it was never acknowledged."""
     log = AuditLog(tmp_path, KEY)
     log.append(event(1))
 

@@ -1,4 +1,4 @@
-"""Many callers and one disk: shared writes, nothing taken in that cannot be recorded, nothing lost that was."""
+"""Many callers and one disk: shared writes, no event accepted that cannot be recorded, no accepted event lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def event(number: int) -> AuditEvent:
 
 
 class Gate:
-    """Stands in for the disk's sync: counts, waits while it is shut, fails when told to."""
+    """Stands in for the disk's sync: counts calls, blocks while it is shut, fails on request."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -49,7 +49,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 def test_what_is_recorded_is_on_the_disk(tmp_path: Path) -> None:
-    """Once the future is done; in the order of each caller."""
+    """The event is on the disk once the future is done; each caller's order is preserved."""
     with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder, ThreadPoolExecutor(8) as pool:
 
         def record(caller: int) -> None:
@@ -67,7 +67,7 @@ def test_what_is_recorded_is_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_callers_share_a_sync(tmp_path: Path, gate: Gate) -> None:
-    """What comes in while a write is under way goes with the next one: two writes for a hundred events."""
+    """Events that arrive during a write go with the next one: two writes for a hundred events."""
     with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         gate.open.clear()
         gate.reached.clear()
@@ -82,7 +82,7 @@ def test_callers_share_a_sync(tmp_path: Path, gate: Gate) -> None:
 
 
 def test_so_many_events_may_wait_and_no_more(tmp_path: Path, gate: Gate) -> None:
-    """A slow disk does not fill the memory: the caller is told that its event is not on record."""
+    """A slow disk does not fill the memory: the caller learns that its event is not recorded."""
     with AuditLog(tmp_path, KEY) as log, AuditRecorder(log, backlog=3) as recorder:
         gate.open.clear()
         futures = [recorder.record(event(number)) for number in range(3)]
@@ -94,7 +94,7 @@ def test_so_many_events_may_wait_and_no_more(tmp_path: Path, gate: Gate) -> None
 
 
 def test_closing_writes_what_waits(tmp_path: Path, gate: Gate) -> None:
-    """And takes nothing more in; closing twice is fine."""
+    """It accepts nothing more; closing twice is allowed."""
     with AuditLog(tmp_path, KEY) as log:
         recorder = AuditRecorder(log)
         futures = [recorder.record(event(number)) for number in range(50)]
@@ -107,7 +107,7 @@ def test_closing_writes_what_waits(tmp_path: Path, gate: Gate) -> None:
 
 
 def test_what_nobody_expected_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for their event must not wait for ever."""
+    """A caller that waits for its event must not wait for ever."""
     monkeypatch.setattr("cenote.gateway.audit.recorder._RETRY_SECONDS", 0.01)
     append, calls = AuditLog.append, []
 
@@ -123,7 +123,7 @@ def test_what_nobody_expected_is_tried_again(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_caller_that_does_not_wait_cancels_nothing(tmp_path: Path, gate: Gate) -> None:
-    """An event that was taken in is recorded whatever becomes of whoever gave it."""
+    """An accepted event is recorded whatever becomes of its caller."""
     with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         gate.open.clear()
         assert not recorder.record(event(1)).cancel()
@@ -132,7 +132,7 @@ def test_a_caller_that_does_not_wait_cancels_nothing(tmp_path: Path, gate: Gate)
 
 
 def test_an_event_that_is_too_large_is_its_callers_mistake(tmp_path: Path) -> None:
-    """Said at once; the others are recorded."""
+    """The error is raised at once; the other events are recorded."""
     with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         with pytest.raises(UsageError, match="up to"):
             recorder.record(AuditEvent(kind="test", facts={"text": "x" * 300_000}))
@@ -141,7 +141,7 @@ def test_an_event_that_is_too_large_is_its_callers_mistake(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_while_the_disk_is_full_nothing_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was taken in before is kept and written when there is room; then all goes on."""
+    """What was accepted before stays queued and is written when there is space; then recording continues."""
     with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         tried = threading.Event()
 
@@ -165,7 +165,7 @@ def test_while_the_disk_is_full_nothing_is_taken_in(tmp_path: Path, monkeypatch:
 def test_what_could_not_be_written_in_the_end_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits is not left waiting."""
+    """A waiting caller gets an error and does not wait for ever."""
     with AuditLog(tmp_path, KEY) as log:
         recorder = AuditRecorder(log)
         log.close()
@@ -177,10 +177,10 @@ def test_what_could_not_be_written_in_the_end_is_said(
 
 
 def refusal(recorder: AuditRecorder) -> str:
-    """Why nothing is taken in, once the recorder knows."""
+    """Why the recorder accepts nothing, once it knows."""
     while True:
         try:
             recorder.record(event(0))
         except AuditUnavailableError as error:
             return str(error)
-        threading.Event().wait(0.001)  # the recorder's thread has yet to meet the failure
+        threading.Event().wait(0.001)  # the recorder's thread has yet to see the failure

@@ -1,4 +1,4 @@
-"""What changed a log after it was written is found, and so is where; what a crash leaves is told from it."""
+"""Changes to a written log are detected and located; what a crash leaves is told apart from them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_old_entries_are_removed_in_whole_files_and_the_rest_verifies(tmp_path: Path) -> None:
-    """On record, after the time that was said; what is written before that moment stays, at the limit too."""
+    """The removal is recorded; entries older than the limit go, entries at the limit stay."""
     folder, now = tmp_path / "audit", [1_000.0]
     with AuditLog(folder, KEY, file_bytes=1200, keep=100.0, clock=lambda: now[0]) as log:
         for number in range(1, COUNT + 1):
@@ -74,7 +74,7 @@ def test_old_entries_are_removed_in_whole_files_and_the_rest_verifies(tmp_path: 
 
 
 def test_entries_that_are_young_enough_stay(tmp_path: Path) -> None:
-    """And all of them where nothing is said of removing any."""
+    """All entries stay where no retention is set."""
     for folder, keep in ((tmp_path / "young", 1e6), (tmp_path / "kept", 0.0)):
         with AuditLog(folder, KEY, file_bytes=1200, keep=keep) as log:
             for number in range(1, COUNT + 1):
@@ -84,7 +84,7 @@ def test_entries_that_are_young_enough_stay(tmp_path: Path) -> None:
 
 
 def test_files_that_the_platform_has_not_removed_are_missed(tmp_path: Path) -> None:
-    """Retention signs what it removes: neither a head nor another platform's word stands in for that."""
+    """Retention signs what it removes: neither a head nor another platform's signature replaces that."""
     folder, now = tmp_path / "audit", [1_000.0]
     with AuditLog(folder, KEY, file_bytes=1200, keep=10.0, clock=lambda: now[0]) as log:
         for number in range(1, COUNT + 1):
@@ -105,7 +105,7 @@ def test_files_that_the_platform_has_not_removed_are_missed(tmp_path: Path) -> N
 
 
 def test_a_crash_while_old_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was to be removed and is still there is no harm, and goes the next time."""
+    """Files that should have been removed and still exist do no harm, and are removed the next time."""
     folder, now = tmp_path / "audit", [1_000.0]
     with AuditLog(folder, KEY, file_bytes=1200, keep=10.0, clock=lambda: now[0]) as log:
         for number in range(1, COUNT + 1):
@@ -125,7 +125,7 @@ def _fails(_path: Path, **_: object) -> None:
 
 
 def rewrite(folder: Path, number: int, change: Callable[[bytes], bytes]) -> None:
-    """Changes one entry where it lies."""
+    """Changes one entry in place."""
     for path in log_files(folder):
         lines = path.read_bytes().splitlines(keepends=True)
         first = int(path.stem)
@@ -135,7 +135,7 @@ def rewrite(folder: Path, number: int, change: Callable[[bytes], bytes]) -> None
 
 
 def rehash(folder: Path, number: int) -> None:
-    """What a forger does who knows the format: changes an entry and makes all later ones fit."""
+    """A forger who knows the format changes an entry and recomputes the hashes of all later ones."""
     old = list(entries(folder))
     shutil.rmtree(folder / "x", ignore_errors=True)
     for path in log_files(folder):
@@ -151,7 +151,7 @@ def rehash(folder: Path, number: int) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 6, COUNT])
 def test_the_first_changed_entry_is_found(written: Path, number: int) -> None:
-    """At the beginning, in the middle, at the very end: its number, its file and its line."""
+    """At the beginning, in the middle, at the very end: the error names its number, its file and its line."""
     rewrite(written, number, lambda line: line.replace(b'"test"', b'"best"'))
     broken = verify(written, KEY).broken
     assert broken is not None
@@ -161,7 +161,7 @@ def test_the_first_changed_entry_is_found(written: Path, number: int) -> None:
 
 @pytest.mark.parametrize("number", [1, 6, COUNT])
 def test_a_removed_entry_is_missed(written: Path, number: int) -> None:
-    """The next one does not follow; after the last one, the head is ahead."""
+    """The next entry does not follow; after the last one, the head is ahead."""
     rewrite(written, number, lambda line: b"")
     broken = verify(written, KEY).broken
     assert broken is not None
@@ -169,7 +169,7 @@ def test_a_removed_entry_is_missed(written: Path, number: int) -> None:
 
 
 def test_a_forger_who_makes_all_hashes_fit_is_found_at_the_head(written: Path) -> None:
-    """The chain is good; the entry that was signed is another one."""
+    """The chain is consistent; the signed entry is a different one."""
     rehash(written, 3)
     broken = verify(written, KEY).broken
     assert broken is not None
@@ -178,7 +178,7 @@ def test_a_forger_who_makes_all_hashes_fit_is_found_at_the_head(written: Path) -
 
 @pytest.mark.parametrize("kept", [0, 1, 5, COUNT - 1])
 def test_what_is_cut_off_at_the_end_is_missed(written: Path, kept: int) -> None:
-    """Whole entries or whole files: the head knows how far the log went."""
+    """Whole entries or whole files: the head records how far the log went."""
     for path in reversed(log_files(written)):
         lines = path.read_bytes().splitlines(keepends=True)[: max(kept - int(path.stem) + 1, 0)]
         path.write_bytes(b"".join(lines)) if lines else path.unlink()
@@ -191,7 +191,7 @@ def test_what_is_cut_off_at_the_end_is_missed(written: Path, kept: int) -> None:
 
 
 def test_half_an_acknowledged_entry_is_not_taken_for_a_crash(written: Path) -> None:
-    """Somebody who cuts the last line in two must not have it repaired away."""
+    """A last line that an attacker cut in two must not be repaired away."""
     last = log_files(written)[-1]
     last.write_bytes(last.read_bytes()[:-100])
     broken = verify(written, KEY).broken
@@ -202,7 +202,7 @@ def test_half_an_acknowledged_entry_is_not_taken_for_a_crash(written: Path) -> N
 
 
 def test_a_missing_file_is_missed(written: Path) -> None:
-    """In the middle, and at the beginning unless it was moved away and its end is known."""
+    """In the middle, and at the beginning unless it was archived and its last entry is known."""
     files = log_files(written)
     files[0].unlink()
     broken = verify(written, KEY).broken
@@ -226,7 +226,7 @@ def test_a_missing_file_is_missed(written: Path) -> None:
     ids=["removed", "emptied", "forged"],
 )
 def test_without_its_head_a_log_is_not_trusted(written: Path, damage: Callable[[Path], None]) -> None:
-    """Neither by a reader nor by a writer."""
+    """Neither a reader nor a writer accepts it."""
     damage(written / "head")
     broken = verify(written, KEY).broken
     assert broken is not None
@@ -236,14 +236,14 @@ def test_without_its_head_a_log_is_not_trusted(written: Path, damage: Callable[[
 
 
 def test_another_key_signs_nothing_here(written: Path) -> None:
-    """Who has lost the key cannot verify, and is told so."""
+    """Without the key an operator cannot verify, and the error says so."""
     broken = verify(written, b"o" * 32).broken
     assert broken is not None
     assert "not signed with this key" in broken.reason
 
 
 def test_only_a_witness_sees_an_old_log_with_its_old_head(tmp_path: Path) -> None:
-    """Who brings back both leaves a log that was good once; a mark that was kept elsewhere shows it."""
+    """An attacker who restores both leaves a log that was once valid; a mark stored elsewhere reveals it."""
     folder, old = tmp_path / "audit", tmp_path / "old"
     with AuditLog(folder, KEY) as log:
         log.append(event(1))
@@ -258,7 +258,7 @@ def test_only_a_witness_sees_an_old_log_with_its_old_head(tmp_path: Path) -> Non
 
 
 def test_what_follows_the_head_is_told(written: Path) -> None:
-    """Entries and bytes that nobody signed: a writer was killed, or somebody else wrote them."""
+    """Entries and bytes that are not signed: a writer was killed, or another program wrote them."""
     path = log_files(written)[-1]
     *_, last = entries(written)
     extra = after(mark_of(last), event(99), 0)
@@ -268,7 +268,7 @@ def test_what_follows_the_head_is_told(written: Path) -> None:
 
 
 def test_a_writer_keeps_whole_entries_and_cuts_the_rest(written: Path) -> None:
-    """And notes both, with a digest of what it cut."""
+    """It records both, with a digest of what it cut."""
     path = log_files(written)[-1]
     *_, last = entries(written)
     path.write_bytes(path.read_bytes() + after(mark_of(last), event(99), 0).line() + b"\0\n torn")
@@ -283,7 +283,7 @@ def test_a_writer_keeps_whole_entries_and_cuts_the_rest(written: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"", b"torn", b"\0" * 5000, b"x" * 600_000])
 def test_a_file_that_was_just_begun(tmp_path: Path, tail: bytes) -> None:
-    """A crash between the making of a file and its first entry, whatever the disk made of that."""
+    """A crash between creating a file and writing its first entry, whatever the disk holds of it."""
     with AuditLog(tmp_path, KEY) as log:
         log.append(event(1))
     (tmp_path / f"{2:016d}.jsonl").write_bytes(tail)
@@ -301,7 +301,7 @@ def test_a_file_that_was_just_begun(tmp_path: Path, tail: bytes) -> None:
     [(50, "does not continue what was signed"), (COUNT + 1, "is not the one that was signed")],
 )
 def test_a_file_that_continues_nothing_is_refused(written: Path, number: int, reason: str) -> None:
-    """A writer does not go on from a place that was never signed, or from another entry in its place."""
+    """A writer does not continue from a point that was never signed, or from a replaced entry."""
     forged = AuditEntry(number=number, at=0, event=event(number), previous="0" * 64)
     (written / f"{number:016d}.jsonl").write_bytes(forged.line())
     with pytest.raises(AuditBrokenError, match=reason):
@@ -313,7 +313,7 @@ def test_a_file_that_continues_nothing_is_refused(written: Path, number: int, re
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0), byte=st.integers(0, 255))
 def test_no_byte_can_be_changed(written: Path, place: int, byte: int) -> None:
-    """Any byte of any file of entries."""
+    """Changing any byte of any file of entries is detected."""
     files = log_files(written)
     path = files[place % len(files)]
     content = path.read_bytes()
@@ -330,7 +330,7 @@ def test_no_byte_can_be_changed(written: Path, place: int, byte: int) -> None:
 
 
 def test_the_chain_can_be_checked_without_our_code(written: Path) -> None:
-    """Whoever audits a platform need not trust it: the lines, SHA-256, and for the head a key."""
+    """An auditor need not trust the platform: the lines, SHA-256, and for the head a key are enough."""
     previous, number = "0" * 64, 0
     for path in sorted(written.glob("*.jsonl")):
         for line in path.read_text("ascii").splitlines():
@@ -379,7 +379,7 @@ while True:
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync", "open"])
 @pytest.mark.parametrize("nth", [1, 2, 7])
 def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, call: str, nth: int) -> None:
-    """Killed in the middle of each kind of step: the log is good, goes on, and has every acknowledged entry."""
+    """Killed in the middle of each kind of step: the log is valid, continues, and has every acknowledged entry."""
     folder = tmp_path / "audit"
     command = [sys.executable, "-c", KILLED_WRITER, str(folder), call, str(nth)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

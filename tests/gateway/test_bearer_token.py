@@ -1,4 +1,4 @@
-"""Tokens as text: their form, what their checksum tells, what is kept of them."""
+"""Tokens as text: their form, what their checksum detects, what is stored of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ secrets = st.binary(min_size=32, max_size=32)
 
 
 def test_the_form_of_a_token_is_fixed() -> None:
-    """Tokens that people hold must stay good: form, checksum and digest are part of the contract."""
+    """Issued tokens must stay valid: form, checksum and digest are part of the contract."""
     assert (
         "cenote_0123456789abcdef0123456789abcdef_000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
         "_854cc885" == TOKEN.text
@@ -28,7 +28,7 @@ def test_the_form_of_a_token_is_fixed() -> None:
 @settings(deadline=None)
 @given(secrets)
 def test_a_token_is_read_back(secret: bytes) -> None:
-    """What is made is well-formed, and a secret scanner finds it in a line of text."""
+    """A generated token is well-formed, and a secret scanner finds it in a line of text."""
     token = BearerToken.of(new_token_id(), secret)
     assert token == BearerToken.parse(token.text)
     assert [token.text] == re.findall(TOKEN_PATTERN, f"export CENOTE_TOKEN={token.text} # mine")
@@ -37,7 +37,7 @@ def test_a_token_is_read_back(secret: bytes) -> None:
 @settings(deadline=None)
 @given(st.integers(0, len(TOKEN.text) - 1), st.characters())
 def test_one_wrong_character_is_noticed(place: int, character: str) -> None:
-    """A mistyped token is told from a wrong one without asking anybody."""
+    """A mistyped token is told apart from a wrong one without a lookup."""
     changed = TOKEN.text[:place] + character + TOKEN.text[place + 1 :]
     assert (TOKEN if character == TOKEN.text[place] else None) == BearerToken.parse(changed)
 
@@ -55,7 +55,7 @@ def test_one_wrong_character_is_noticed(place: int, character: str) -> None:
     ],
 )
 def test_parts_and_variants_are_no_tokens(text: str) -> None:
-    """There is one spelling."""
+    """There is one valid spelling."""
     assert BearerToken.parse(text) is None
 
 
@@ -74,13 +74,13 @@ def test_digests_tell_tokens_apart(one: bytes, other: bytes) -> None:
 
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_a_short_secret_is_refused(size: int) -> None:
-    """That one round of a fast hash is enough rests on 256 bits."""
+    """One round of a fast hash is enough only because a secret has 256 bits."""
     with pytest.raises(UsageError, match="32 bytes"):
         BearerToken.of(TOKEN.id, bytes(size))
 
 
 def test_ids_are_not_guessed() -> None:
-    """128 bits each; none is given twice, and each says what it is of."""
+    """128 bits each; none is issued twice, and each says what kind of object it names."""
     ids = [make() for make in (new_tenant_id, new_runtime_id) for _ in range(50)]
     assert 100 == len(set(ids))
     assert {"tn", "rt"} == {text.split("_")[0] for text in ids}
@@ -88,7 +88,7 @@ def test_ids_are_not_guessed() -> None:
 
 
 def test_scopes_are_a_closed_list() -> None:
-    """A scope that nobody knows is refused, as is a token that is good for nothing."""
+    """An unknown scope is refused, as is a token without scopes."""
     assert frozenset({Scope.TEAMS, Scope.ADMIN}) == parse_scopes(["admin", "teams", "admin"])
     assert Scope.ADMIN not in ORDINARY_SCOPES
     with pytest.raises(UsageError, match="unknown scope 'root'"):

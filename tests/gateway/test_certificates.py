@@ -1,4 +1,4 @@
-"""Certificates: made ones shake hands, bad ones are refused with a reason before they do."""
+"""Certificates: generated ones complete a handshake, bad ones are refused with a reason before a handshake."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_made_certificates_shake_hands_both_ways(tmp_path: Path, name: str) -> None:
-    """mTLS: each side shows one, each side asks for one, by the strictest rules of OpenSSL."""
+    """mTLS: each side shows a certificate and requires one, by the strictest rules of OpenSSL."""
     server = made_certificates(tmp_path / "tls")
     client = InternalTls(kept_authority(tmp_path / "tls")).material()
     shake_hands(
@@ -79,7 +79,7 @@ def test_made_certificates_shake_hands_both_ways(tmp_path: Path, name: str) -> N
 
 
 def test_a_client_without_a_certificate_of_this_platform_is_refused(tmp_path: Path) -> None:
-    """None at all, one of another authority, one for servers."""
+    """Without any, with one of another authority, and with a server certificate."""
     server = context(SERVER, AUTHORITY.certificate, ssl.Purpose.CLIENT_AUTH, tmp_path)
     for own in (None, issue(OTHER, ["gateway"], ["client"], NOW), SERVER):
         client = context(own, AUTHORITY.certificate, ssl.Purpose.SERVER_AUTH, tmp_path)
@@ -102,7 +102,7 @@ def test_a_server_of_another_platform_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_authority_makes_no_authorities(tmp_path: Path) -> None:
-    """A stolen certificate of a component vouches for nobody else, and no second level can be signed."""
+    """A component's stolen certificate cannot sign others, and no second level can be signed."""
     signer = x509.load_pem_x509_certificate(AUTHORITY.certificate)
     constraints = signer.extensions.get_extension_for_class(x509.BasicConstraints).value
     assert x509.BasicConstraints(ca=True, path_length=0) == constraints
@@ -115,7 +115,7 @@ def test_an_authority_makes_no_authorities(tmp_path: Path) -> None:
 
 
 def test_lifetimes_are_sane() -> None:
-    """A certificate does not outlive its authority, and starts a little before now: clocks differ."""
+    """A certificate does not outlive its authority, and starts a little in the past because clocks differ."""
     late = NOW + AUTHORITY_LIFETIME - timedelta(days=10)
     certificates = [
         x509.load_pem_x509_certificate(pem.certificate)
@@ -128,7 +128,7 @@ def test_lifetimes_are_sane() -> None:
 
 
 def test_a_certificate_for_nothing_is_refused() -> None:
-    """Without a name nobody could connect, without a purpose nobody may."""
+    """Without a name no client could connect; without a purpose the certificate is of no use."""
     for names, purposes in (([], ["server"]), (["a"], [])):
         with pytest.raises(UsageError):
             issue(AUTHORITY, names, purposes, NOW)  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ def locked(certificate: Certificate) -> Certificate:
 def test_what_is_wrong_with_a_given_certificate_is_said(
     given: Certificate, names: Sequence[str], at: datetime, reason: str
 ) -> None:
-    """Before a handshake says it worse."""
+    """The error is raised before a handshake fails with a less clear one."""
     with pytest.raises(CertificateError, match=reason) as caught:
         check_certificate("server.pem", given, names=names, authority=AUTHORITY.certificate, now=at)
     assert str(caught.value).startswith("server.pem: ")
@@ -179,7 +179,7 @@ def test_what_is_wrong_with_a_given_certificate_is_said(
     "name", ["cenote.example", "CENOTE.example", "pod-1.pods.example", "10.0.0.1", "::1", "0::1"]
 )
 def test_names_that_a_certificate_covers(name: str) -> None:
-    """Case does not matter, a wildcard stands for one label, an address has several spellings."""
+    """Case does not matter, a wildcard matches one label, an address has several spellings."""
     check_certificate("it", SERVER, names=[name], authority=AUTHORITY.certificate, now=NOW)
 
 
@@ -188,7 +188,7 @@ def material(folder: Path, *names: str, now: datetime = NOW) -> TlsMaterial:
 
 
 def test_made_certificates_stay(tmp_path: Path) -> None:
-    """A second start uses those of the first; only `ca.pem` is for others."""
+    """A second start uses those of the first; only `ca.pem` is readable by others."""
     made = material(tmp_path)
     assert made == material(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
@@ -198,7 +198,7 @@ def test_made_certificates_stay(tmp_path: Path) -> None:
 
 
 def test_what_is_public_is_written_when_it_changes(tmp_path: Path) -> None:
-    """Not at each start: whoever copies or watches `ca.pem` is told of nothing that is as it was."""
+    """Not at each start: a process that copies or watches `ca.pem` sees no change when there is none."""
     public = tmp_path / "ca.pem"
     kept_authority(tmp_path, now=NOW)
     first = public.stat().st_ino
@@ -210,7 +210,7 @@ def test_what_is_public_is_written_when_it_changes(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_wrong_is_named(tmp_path: Path) -> None:
-    """It is in a file of its own."""
+    """The error names the key's own file."""
     (tmp_path / "own.pem").write_bytes(SERVER.certificate)
     replace_file(tmp_path / "key.pem", b"nonsense")
     with pytest.raises(CertificateError, match=r"key\.pem: this is no private key"):
@@ -224,7 +224,7 @@ def test_a_key_that_is_wrong_is_named(tmp_path: Path) -> None:
 def test_certificates_are_renewed_in_time(
     tmp_path: Path, days: int, names: tuple[str, ...], renewed: bool
 ) -> None:
-    """A month before they end, after they have, and when a name is missing; clients need nothing new."""
+    """A month before they expire, after they have, and when a name is missing; clients need nothing new."""
     old = material(tmp_path)
     new = material(tmp_path, *names, now=NOW + timedelta(days=days))
     assert renewed == (old.own != new.own)
@@ -233,14 +233,14 @@ def test_certificates_are_renewed_in_time(
 
 
 def test_an_authority_that_is_over_is_not_replaced_in_secret(tmp_path: Path) -> None:
-    """Every client trusts the old one: that is for a person to decide."""
+    """Every client trusts the old one, so an operator has to decide."""
     material(tmp_path)
     with pytest.raises(CertificateError, match=r"authority\.pem.*expired"):
         material(tmp_path, now=NOW + AUTHORITY_LIFETIME + timedelta(days=1))
 
 
 def test_a_made_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    """It may have leaked since."""
+    """It may have leaked."""
     material(tmp_path)
     (tmp_path / "server.pem").chmod(0o644)
     with pytest.raises(SecretFileError, match="others may read"):
@@ -248,7 +248,7 @@ def test_a_made_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_given_certificates_are_used_as_they_are(tmp_path: Path) -> None:
-    """With their names and their signer checked, if those are known."""
+    """Their names and their signer are checked, if those are known."""
     certificate, key, authority = (tmp_path / name for name in ("a.crt", "a.key", "ca.crt"))
     certificate.write_bytes(SERVER.certificate)
     authority.write_bytes(AUTHORITY.certificate)
@@ -291,5 +291,5 @@ def test_given_files_that_are_wrong(
 
 
 def test_keys_are_not_shown() -> None:
-    """A certificate in a log line or a traceback."""
+    """Not in the repr of a certificate, which may end up in a log line or a traceback."""
     assert "PRIVATE" not in repr(TlsMaterial(own=SERVER, authority=b""))

@@ -1,4 +1,4 @@
-"""From machines into the log: each deed once, gaps told, whoever is killed in between."""
+"""From machines into the log: each deed once, gaps recorded, whichever process is killed in between."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def note(trail: EventBuffer, count: int = 1) -> None:
 
 @contextmanager
 def collecting(folder: Path, nodes: Machines) -> Iterator[AuditCollector]:
-    """A gateway's part of it; a further one at the same folder goes on with its log."""
+    """The gateway's collector; a second one at the same folder continues its log."""
     with closing(AuditLog(folder, KEY)) as log, AuditRecorder(log) as recorder:
         yield AuditCollector(recorder, nodes, folder)
 
 
 def written(folder: Path) -> list[Facts]:
-    """What the log says in the end, which is whole."""
+    """The final content of the log, which verifies."""
     assert verify(folder, KEY).broken is None
     return [entry.event.facts for entry in entries(folder) if entry.event.kind in ("network", "gap")]
 
@@ -58,7 +58,7 @@ def numbers(folder: Path, of: Callable[[Facts], bool] = lambda _facts: True) -> 
 
 
 def test_each_deed_is_on_record_once(tmp_path: Path) -> None:
-    """However often there is a look, and however many there are."""
+    """However often the collector polls, and however many deeds there are."""
     trail = EventBuffer("n1/1")
     with collecting(tmp_path, Machines({"n1": [trail]})) as collector:
         note(trail, 2 * BATCH + 1)
@@ -70,7 +70,7 @@ def test_each_deed_is_on_record_once(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_was_killed_writes_nothing_twice(tmp_path: Path) -> None:
-    """It had not said that it has written it: its successor finds that in the log."""
+    """It was killed before it acknowledged what it had written: its successor finds that in the log."""
     trail = EventBuffer("n1/1")
     nodes = Machines({"n1": [trail]})
     note(trail, 3)
@@ -85,7 +85,7 @@ def test_a_gateway_that_was_killed_writes_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_what_had_no_room_is_a_gap(tmp_path: Path) -> None:
-    """Told before what followed, with how much it was; once, also by a successor."""
+    """Recorded before what followed, with its size; once, also by a successor."""
     trail = EventBuffer("n1/1", room=2)
     nodes = Machines({"n1": [trail]})
     note(trail, 5)
@@ -97,7 +97,7 @@ def test_what_had_no_room_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_ended_is_told_of(tmp_path: Path) -> None:
-    """Nobody knows what it had not handed over: so the record says up to where it is known, once."""
+    """What it had not handed over is unknown: the record says up to where it is known, once."""
     first, second = EventBuffer("n1/1"), EventBuffer("n1/2")
     nodes = Machines({"n1": [first, second]})
     note(first, 2)
@@ -111,7 +111,7 @@ def test_a_process_that_has_ended_is_told_of(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
-    """Its deeds come when it does; of one that has left the cluster its processes are told of."""
+    """Its deeds are recorded when it answers; once it leaves the cluster, the end of its processes is recorded."""
     trail = EventBuffer("n1/1")
     nodes = Machines({"n1": [trail]})
     with collecting(tmp_path, nodes) as collector:

@@ -1,4 +1,5 @@
-"""Lines between gateway and machines: which are secured, what the gateway signs, and how clients come by theirs."""
+"""Connections between gateway and machines: which use TLS, what the gateway signs, how clients get their
+certificates."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ SMALL = SandboxPolicy(preload=(), memory="256MiB", snapshots="none", tracking=Fa
 
 
 def test_all_that_leads_off_the_loopback_is_secured() -> None:
-    """Whoever says where a machine is cannot have it otherwise."""
+    """The process that states a machine's address cannot turn this off."""
     addresses = ["127.0.0.1:1", "localhost:1", "[::1]:1", "10.0.0.1:1", "node.example:1", "[fd00::1]:1"]
     assert [False, False, False, True, True, True] == [LINES.secures(address) for address in addresses]
     assert {True} == {EVERYWHERE.secures(address) for address in addresses}
@@ -53,7 +54,7 @@ def asked_for(name: str, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) ->
 
 
 def test_a_machine_gets_a_certificate_for_its_own_address_and_no_more() -> None:
-    """A server's, for a day, with the key that it made; what it would rather be called does not count."""
+    """A server certificate, for a day, for the key that the machine made; the name it requests does not count."""
     key = ec.generate_private_key(ec.SECP256R1())
     given = x509.load_pem_x509_certificate(
         sign(AUTHORITY, asked_for("gateway", key), ["10.0.0.1"], ["server"], NOW)
@@ -67,7 +68,7 @@ def test_a_machine_gets_a_certificate_for_its_own_address_and_no_more() -> None:
 
 
 def tampered(request: bytes) -> bytes:
-    """With one bit of its signature turned."""
+    """The request with one bit of its signature flipped."""
     der = x509.load_pem_x509_csr(request).public_bytes(serialization.Encoding.DER)
     turned = x509.load_der_x509_csr(der[:-1] + bytes([der[-1] ^ 1]))
     return turned.public_bytes(serialization.Encoding.PEM)
@@ -86,13 +87,13 @@ def tampered(request: bytes) -> bytes:
     ids=["nothing", "nonsense", "a certificate", "signed by another key", "RSA", "P-384"],
 )
 def test_what_is_no_request_is_not_signed(request_: bytes) -> None:
-    """Whoever asks has to have the key."""
+    """The requester has to have the key."""
     with pytest.raises(UsageError, match="asks for no certificate"):
         LINES.sign(request_, "10.0.0.1")
 
 
 def test_each_node_gets_a_certificate_for_where_the_cluster_says_that_it_is() -> None:
-    """One that asks for nonsense, or has left, keeps nobody else from it; who needs none gets none."""
+    """A node that sends nonsense, or has left, does not block the others; one that needs none gets none."""
     request = make_request()
     asked = {"bad": b"nonsense", "gone": request.request, "content": b"", "good": request.request}
     given = signed(
@@ -109,7 +110,7 @@ def test_each_node_gets_a_certificate_for_where_the_cluster_says_that_it_is() ->
 
 
 def test_the_gateway_renews_its_own_once_half_of_its_time_is_over() -> None:
-    """It runs for longer than a certificate lasts."""
+    """The gateway runs for longer than a certificate lasts."""
     times = [NOW]
     lines = InternalTls(AUTHORITY, clock=lambda: times[-1])
     first = lines.material()
@@ -135,14 +136,14 @@ def test_the_gateway_renews_its_own_once_half_of_its_time_is_over() -> None:
 def test_clients_go_where_they_can(
     lines: InternalTls, relayed: bool, public: bool, clients: str, way: ClientRoute | None
 ) -> None:
-    """By themselves, never in the clear to another machine; what is on the gateway's loopback is for those there."""
+    """Directly, but never in the clear to another machine; the gateway's loopback is for clients on that machine."""
     place = RuntimeLocation(node="n", doors=Endpoints(components="10.0.0.1:1", clients=clients))
     assert way == ClientRouting(lines, relayed=relayed, public=public).direct(place)
 
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
 def test_a_platform_whose_lines_are_secured(make_world: Callable[..., World], relayed: bool) -> None:
-    """Cells and values pass as ever; clients know a runtime's server by what the gateway says of it."""
+    """Cells and values work as usual; clients know a runtime's server by what the gateway says of it."""
     world = make_world(secured=True, relayed=relayed)
     user = world.user("acme")
     description = user.create("etl", policy=SMALL)
@@ -156,7 +157,7 @@ def test_a_platform_whose_lines_are_secured(make_world: Callable[..., World], re
 
 
 def test_a_machine_of_another_platform_is_told_nothing(make_world: Callable[..., World]) -> None:
-    """Where a runtime was, somebody else listens: the gateway does not speak to him, and whoever asks hears that."""
+    """Another server listens at the runtime's address: the gateway sends it nothing, the caller gets an error."""
     strangers = InternalTls(make_authority("Cenote", NOW), everywhere=True)
     with ExitStack() as opened:
 

@@ -1,4 +1,4 @@
-"""Credentials of a tenant's runtime: used where its jail is, sealed where the gateway keeps them, shown nowhere."""
+"""Credentials of a tenant's runtime: used where its jail is, sealed where the gateway stores them, never shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ ASK = "import urllib.request\nurllib.request.urlopen('https://files.test:{}/').r
 def test_a_runtime_with_a_credential(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, relayed: bool
 ) -> None:
-    """Its jail reaches the host with it, and so does a branch's; nobody is shown it, nothing has it on disk."""
+    """Its jail reaches the host with it, and so does a branch's; no answer shows it, and it is not on disk in the
+    clear."""
     monkeypatch.setattr(hosted, "start_jail", JailStarter(Internet).start)
     world = make_world(relayed=relayed)
     with site(tls=True) as served:
@@ -56,7 +57,7 @@ def test_a_runtime_with_a_credential(
 
 
 def test_what_was_sealed_with_another_key(database: object, acme: object) -> None:
-    """A master key that was lost is said, and not taken for a policy without credentials."""
+    """A lost master key is reported, and not taken for a policy without credentials."""
     policy = replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
     message = policies.from_policy(policy).SerializeToString()
     made = Runtimes(database, bytes(32)).add(acme.id, "etl", policy=message)  # type: ignore[arg-type, attr-defined]
@@ -67,7 +68,7 @@ def test_what_was_sealed_with_another_key(database: object, acme: object) -> Non
 
 
 def test_a_digest_on_record_says_nothing_of_a_credential() -> None:
-    """A short password could be guessed from it."""
+    """Otherwise a short password could be guessed from it."""
     digests = {
         policy_digest(replace(BARE, network=Allow(["a.test"], credentials=credentials)))
         for credentials in ({}, {"a.test": Secret("one")}, {"a.test": Secret("two")})
@@ -76,7 +77,7 @@ def test_a_digest_on_record_says_nothing_of_a_credential() -> None:
 
 
 def test_definitions_that_are_stored_have_none() -> None:
-    """Of a team and of a job: the error says what to do."""
+    """Definitions of a team and of a job: the error says what to do."""
     policy = policies.from_policy(
         replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
     )

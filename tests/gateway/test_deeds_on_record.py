@@ -1,4 +1,4 @@
-"""What cells and jails on a platform did, in its audit log."""
+"""What the audit log records of cells and jails on a platform."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ except OSError as error:
 
 
 def recorded(world: World, kind: str) -> list[AuditEntry]:
-    """Of a platform that was closed."""
+    """The entries of a platform that was closed."""
     return [entry for entry in entries(world.state.audit) if entry.event.kind == kind]
 
 
 def test_who_ran_what_where_and_what_became_of_it(either: World) -> None:
-    """Once per cell, in order, told apart by token; neither code nor what it printed."""
+    """Once per cell, in order, with the token; neither code nor printed output."""
     acme, colleague = either.user("acme"), either.user("acme")
     made = acme.create("etl")
     line, other = acme.line(made), colleague.line(colleague.get("etl"), "two")
@@ -77,7 +77,7 @@ def test_who_ran_what_where_and_what_became_of_it(either: World) -> None:
 
 
 def test_a_cell_is_on_record_while_the_platform_runs(world: World) -> None:
-    """Soon, and not only at its end; a cell that is asked for twice under its key is one."""
+    """Soon, and not only when the platform ends; a cell that is sent twice with its key is one entry."""
     acme = world.user("acme")
     line = acme.line(acme.create("etl"))
     line.welcome()
@@ -90,7 +90,7 @@ def test_a_cell_is_on_record_while_the_platform_runs(world: World) -> None:
 
 
 def test_a_jail_that_died_is_on_record(world: World) -> None:
-    """With the reason, and what became of its state."""
+    """With the reason, and the effect on its state."""
     acme = world.user("acme")
     line = acme.line(acme.create("etl"))
     line.welcome()
@@ -101,7 +101,7 @@ def test_a_jail_that_died_is_on_record(world: World) -> None:
 
 
 def test_what_a_jail_asked_of_the_network_is_on_record(world: World) -> None:
-    """Host, port and why not; not what it wanted there."""
+    """Host, port and the reason for a refusal; not the content."""
     acme = world.user("acme")
     policy = SandboxPolicy(preload=(), memory=BARE.memory, network=Allow(["files.test"]))
     made = acme.create("etl", policy)
@@ -118,7 +118,7 @@ def test_what_a_jail_asked_of_the_network_is_on_record(world: World) -> None:
 
 
 def test_entries_are_selected(world: World) -> None:
-    """By runtime, tenant and time; each is one line, whatever a cell's first line is."""
+    """By runtime, tenant and time; each is one line, whatever a cell's first line contains."""
     acme, rival = world.user("acme"), world.user("rival")
     for user in (acme, rival):
         line = user.line(user.create("etl"))
@@ -147,11 +147,11 @@ WRITES = (
     "cenote_worker.history.store.HistoryStore.write",
     "cenote.gateway.audit.log.LogFile.write",
 )
-"""Of all stores of a platform: states, histories, the audit log itself."""
+"""All stores of a platform: states, histories, the audit log itself."""
 
 
 class FullDisk:
-    """Has one write of the stores fail, or all of them, once it is armed."""
+    """Makes one write of the stores fail, or all of them, once it is armed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._left = 0
@@ -162,7 +162,7 @@ class FullDisk:
             monkeypatch.setattr(place, self._failing(pkgutil.resolve_name(owner), name))
 
     def arm(self, after: int, *, each: bool = False) -> None:
-        """after: how many writes go well first. each: all that come then fail."""
+        """after: how many writes succeed first. each: all later writes fail."""
         self._left, self._each, self.failed = after + 1, each, 0
 
     def disarm(self) -> None:
@@ -186,7 +186,7 @@ class FullDisk:
 def test_a_cell_whose_state_cannot_be_stored_is_on_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each write of each store fails in turn, then all do: who ran what stands in the log all the same, once."""
+    """Each write of each store fails in turn, then all do: the log still records who ran what, once."""
     disk = FullDisk(monkeypatch)
     acme = world.user("acme")
     line = acme.line(acme.create("etl", durable=True))
@@ -212,7 +212,7 @@ def test_a_cell_whose_state_cannot_be_stored_is_on_record(
 
 
 def test_a_quota_of_stored_bytes_keeps_no_cell_off_the_record(world: World) -> None:
-    """A tenant can have the store refuse what they like: an atomic cell, the steps of a patch stand there too."""
+    """A tenant can make the store refuse writes: an atomic cell and the steps of a patch are recorded anyway."""
     acme = world.user("acme")
     world.stores.quotas.set_limit(acme.tenant, Quota.STORED, 300_000)
     line = acme.line(acme.create("etl", durable=True))
@@ -237,7 +237,7 @@ def test_a_quota_of_stored_bytes_keeps_no_cell_off_the_record(world: World) -> N
 
 
 def test_a_cell_that_never_ran_is_not_on_record(world: World) -> None:
-    """One that was taken back while it waited for its turn."""
+    """A cell that was withdrawn while it waited for its turn."""
     acme = world.user("acme")
     line = acme.line(acme.create("etl"))
     line.welcome()
@@ -253,7 +253,7 @@ def test_a_cell_that_never_ran_is_not_on_record(world: World) -> None:
 
 
 def test_steps_that_a_patch_runs_again_are_on_record(world: World) -> None:
-    """Each like a cell of whoever has sent the patch; those that stand are not."""
+    """Each is recorded as a cell of the client that sent the patch; steps that are not run again are not recorded."""
     acme = world.user("acme")
     line = acme.line(acme.create("etl"))
     line.welcome()
@@ -289,7 +289,7 @@ def is_step(event: bytes) -> bool:
 
 
 def test_a_full_run_is_looked_at_and_its_steps_are_on_record(world: World) -> None:
-    """As cells of whoever had them run; nobody else sees what came of them, and nothing there can be changed."""
+    """As cells of the client that ran them; other clients cannot see the results, and nothing there can change."""
     acme = world.user("acme")
     made = acme.create("etl", SandboxPolicy(preload=(), snapshots="none"))
     line, other = acme.line(made), acme.line(made, "two")

@@ -1,4 +1,4 @@
-"""Durable runtimes of a platform: there again when it is, asleep when nobody calls, and each tenant's own."""
+"""Durable runtimes of a platform: they survive a restart, sleep when idle, and belong to one tenant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BARE = SandboxPolicy(preload=(), memory="256MiB", snapshots="none")
 
 
 class Owner:
-    """Somebody of a tenant, over all platforms of one state folder; closed with them."""
+    """A user of a tenant, over all platforms of one state folder; closed with them."""
 
     def __init__(self, world: World, tenant: str = "acme") -> None:
         self.world = world
@@ -44,7 +44,7 @@ class Owner:
         return self._runtimes[-1]
 
     def reopen(self) -> None:
-        """Ends the platform, and starts it once more."""
+        """Ends the platform, and starts it again."""
         self.close()
         self.world.reopen()
         self.user = self.world.holder(self._token, self._tenant)
@@ -54,7 +54,7 @@ class Owner:
 
     @property
     def folders(self) -> list[str]:
-        """Of this tenant's runtimes, in the store."""
+        """The folders of this tenant's runtimes in the store."""
         return sorted(path.name for path in (self.world.state.store / self._tenant).glob("*"))
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ def owner(world: World) -> Iterator[Owner]:
 
 
 def test_it_goes_on_from_no_older_state_than_what_was_acknowledged(owner: Owner) -> None:
-    """An older snapshot is kept, behind a crash, and a stored state with all steps."""
+    """An older snapshot stays after a crash, together with a stored state with all steps."""
     runtime = owner.runtime(sandbox=SandboxPolicy(preload=(), memory="256MiB"))
     runtime.execute("x = [1]")
     runtime.execute(
@@ -84,7 +84,7 @@ def test_it_goes_on_from_no_older_state_than_what_was_acknowledged(owner: Owner)
 
 @pytest.mark.slow
 def test_it_is_there_again(either: World) -> None:
-    """With its names, its files, its record, and the numbers of its steps."""
+    """With its names, its files, its record, and its step numbers."""
     owner = Owner(either)
     runtime = owner.runtime()
     assert runtime.execute("x = [1]; alias = x\nopen('kept', 'w').write('text')").success
@@ -101,7 +101,7 @@ def test_it_is_there_again(either: World) -> None:
 
 
 def test_it_sleeps_when_nobody_calls(owner: Owner) -> None:
-    """Its jail ends, also while its client is there; to that the next call is only slower."""
+    """Its jail ends, also while its client is connected; the next call only takes longer."""
     runtime = owner.runtime(hibernate_after=0.1)
     runtime.execute("x = [1]")
     until(lambda: owner.state() == "hibernated")
@@ -116,7 +116,7 @@ def test_it_sleeps_when_nobody_calls(owner: Owner) -> None:
 
 
 def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:
-    """A generator that reads the clock cannot be stored or made again: its result says so, and the jail goes on."""
+    """A generator that reads the clock cannot be stored or recreated: the result says so, and the jail goes on."""
     runtime, other = owner.runtime(hibernate_after=0.1), owner.runtime("other", hibernate_after=0.1)
     result = runtime.execute("import time; g = (n if time.time() else 0 for n in range(3)); next(g)")
     assert "`g` is not durable" in "".join(result.news)
@@ -127,7 +127,7 @@ def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:
 
 
 def test_what_cannot_be_given_back_is_said_first(owner: Owner) -> None:
-    """Nothing is started; who takes what there is says so."""
+    """Nothing is started; a client that accepts the loss has to say so."""
     runtime = owner.runtime()
     runtime.execute("import time; x = 1; g = (time.time() for n in range(3))")
     runtime.execute("h = (n for n in range(3))")
@@ -140,7 +140,7 @@ def test_what_cannot_be_given_back_is_said_first(owner: Owner) -> None:
 
 @pytest.mark.slow
 def test_what_no_store_can_have_is_made_again(owner: Owner) -> None:
-    """A generator goes on where it was, after sleep and after the end of everything, more than once."""
+    """A generator continues where it was, after sleep and after a full restart, more than once."""
     runtime = owner.runtime(hibernate_after=0.1)
     assert () == runtime.execute("log = [5]; g = (n for n in log); next(g)").news
     until(lambda: owner.state() == "hibernated")
@@ -158,7 +158,7 @@ def test_one_that_does_not_keep_everything_hibernates_too(owner: Owner) -> None:
 
 
 def test_one_whose_jail_ends_on_its_way_to_sleep(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when it is removed in that moment: whoever puts runtimes to sleep goes on with the next."""
+    """As when it is removed at that moment: the hibernation loop continues with the next runtime."""
 
     def lost(*_: object) -> None:
         raise JailLostError("the runtime was closed")
@@ -175,7 +175,7 @@ def test_one_whose_jail_ends_on_its_way_to_sleep(owner: Owner, monkeypatch: pyte
 
 
 def test_a_reset_is_stored(owner: Owner) -> None:
-    """What was before it does not come back."""
+    """The state before it does not come back."""
     runtime = owner.runtime()
     runtime.execute("x = 1")
     runtime.reset()
@@ -184,7 +184,7 @@ def test_a_reset_is_stored(owner: Owner) -> None:
 
 
 def test_a_reset_that_cannot_be_stored(owner: Owner) -> None:
-    """It was done, and its caller hears that, and not that it was refused."""
+    """The reset was done; the caller learns that it was not stored, and not that it was refused."""
     runtime = owner.runtime()
     runtime.execute("x = 1")
     (folder,) = (owner.world.state.store / owner.user.tenant).glob("*")
@@ -197,7 +197,7 @@ def test_a_reset_that_cannot_be_stored(owner: Owner) -> None:
 
 
 def test_it_goes_when_it_is_removed(owner: Owner) -> None:
-    """Asleep or not, and nothing is left of it in the store; nor of others, which have records there."""
+    """Asleep or not, nothing of it stays in the store; records of other runtimes there stay."""
     owner.runtime("a").execute("x = 1")
     owner.runtime("b", durable=False).execute("x = 1")
     owner.reopen()
@@ -210,7 +210,7 @@ def test_it_goes_when_it_is_removed(owner: Owner) -> None:
 
 
 def test_tenants_have_parts_of_their_own(owner: Owner) -> None:
-    """One's runtime is not found by another, asleep or not, and its name is free for them."""
+    """A tenant's runtime is not found by another tenant, asleep or not, and its name is free for that tenant."""
     owner.runtime().execute("x = 1")
     owner.reopen()
     rival = Owner(owner.world, "rival")
@@ -223,7 +223,7 @@ def test_tenants_have_parts_of_their_own(owner: Owner) -> None:
 
 
 def test_stored_states_count(owner: Owner) -> None:
-    """What has no room is told with the result, and is not there again; what was stored before is."""
+    """The result says what did not fit, and that is missing later; what was stored before stays."""
     owner.world.stores.quotas.set_limit(owner.user.tenant, Quota.STORED, 300_000)
     runtime = owner.runtime()
     runtime.execute("x = 1")
@@ -235,7 +235,7 @@ def test_stored_states_count(owner: Owner) -> None:
 
 
 def test_a_failing_store(owner: Owner) -> None:
-    """The result is there and says so, without telling where the platform's store is."""
+    """The result is returned and says so, without the location of the platform's store."""
     runtime = owner.runtime()
     runtime.execute("x = 1")
     (folder,) = (owner.world.state.store / owner.user.tenant).glob("*")
@@ -249,7 +249,7 @@ def test_a_failing_store(owner: Owner) -> None:
 
 
 def test_another_store(owner: Owner) -> None:
-    """Whatever is not there was somewhere else: it is not taken for a runtime that never ran."""
+    """A state that another store holds is missing: the runtime is not taken for one that never ran."""
     owner.runtime().execute("x = 1")
     owner.reopen()
     store, elsewhere = owner.world.state.store, owner.world.state.path / "elsewhere"
@@ -271,7 +271,7 @@ def test_no_store_that_all_machines_reach() -> None:
 
 
 def test_what_makes_no_sense(owner: Owner) -> None:
-    """A durable runtime has a name and no lease; one that is there and is not durable does not become so."""
+    """A durable runtime has a name and no lease; an existing runtime that is not durable does not become durable."""
     assert "has a name" in refused(lambda: owner.user.create("", durable=True)).text
     assert "no lease" in refused(lambda: owner.user.create("r", durable=True, lease=5)).text
     assert "0 (for never)" in refused(lambda: owner.user.create("r", hibernate_after=-1)).text
@@ -285,7 +285,7 @@ def test_what_makes_no_sense(owner: Owner) -> None:
 
 @pytest.mark.slow
 def test_what_stays_with_clients(owner: Owner) -> None:
-    """Stubs are there again. A client that comes back answers them; another gives its own, and finds the values."""
+    """Stubs are restored. A returning client answers them; another one provides its own, and finds the values."""
 
     def client(answer: str) -> PythonRuntime:
         offered = [Function(lambda: answer, name="ask", host=True)]
@@ -308,7 +308,7 @@ def test_what_stays_with_clients(owner: Owner) -> None:
 
 
 def test_by_its_constructor(owner: Owner) -> None:
-    """The same runtime by the same name; it outlives its client."""
+    """The same name gives the same runtime; it outlives its client."""
     arguments: dict[str, Any] = {"token": owner.user.token, "name": "mine", "durable": True, "sandbox": BARE}
     with PythonRuntime(address=owner.world.address, **arguments) as runtime:
         runtime.execute("x = 1")

@@ -41,7 +41,7 @@ def test_requests_of_one_tenant_keep_their_order() -> None:
 
 
 def test_a_newcomer_does_not_wait_behind_a_crowd() -> None:
-    """A thousand requests of one tenant delay another's first by one at the most."""
+    """A thousand requests of one tenant delay another tenant's first request by one at the most."""
     queue: FairQueue[str] = FairQueue(1)
     for number in range(1000):
         queue.submit(f"hog-{number}", HOG)
@@ -71,7 +71,8 @@ def test_weights_are_shares() -> None:
 
 
 def test_what_a_cell_really_took_is_made_up_for() -> None:
-    """Nobody knows before; a tenant with cells of nine seconds gets a tenth of the turns of one with seconds."""
+    """The cost is unknown beforehand; a tenant with nine-second cells gets a ninth of the turns of one with 1 s
+    cells."""
     queue: FairQueue[int] = FairQueue(1)
     numbers = count()
     whose = {}
@@ -93,7 +94,7 @@ def test_what_a_cell_really_took_is_made_up_for() -> None:
 
 
 def test_being_away_saves_nothing_up() -> None:
-    """A tenant that did nothing for a hundred turns does not get the next hundred."""
+    """A tenant that was idle for a hundred turns does not get the next hundred."""
     queue: FairQueue[int] = FairQueue(1)
     for number in range(300):
         queue.submit(number, HOG)
@@ -109,7 +110,7 @@ def test_being_away_saves_nothing_up() -> None:
 
 
 def test_what_was_taken_is_not_forgotten_by_leaving() -> None:
-    """A tenant that took ten times its turn and comes back while others wait lets them have theirs first."""
+    """A tenant that took ten times its turn and comes back while others wait goes after them."""
     queue: FairQueue[str] = FairQueue(1)
     queue.submit("long", HOG)
     queue.start()
@@ -125,7 +126,7 @@ def test_what_was_taken_is_not_forgotten_by_leaving() -> None:
 
 
 def test_when_the_machine_idles_all_are_level_again() -> None:
-    """What a tenant took while nobody else wanted it has harmed nobody."""
+    """What a tenant took while no other tenant was waiting does not count against it."""
     queue: FairQueue[str] = FairQueue(1)
     queue.submit("long", HOG)
     queue.finish(*queue.start(), cost=1000.0)
@@ -138,7 +139,7 @@ def test_when_the_machine_idles_all_are_level_again() -> None:
 
 
 def test_time_at_its_own_limit_saves_nothing_up() -> None:
-    """A tenant whose one slot was busy for a hundred turns of the others shares as before when it is free again."""
+    """A tenant whose one slot was busy for a hundred turns of the others gets its usual share afterwards."""
     queue: FairQueue[str] = FairQueue(2)
     third = TenantId("third")
     tickets = {tenant: map(f"{tenant}-{{}}".format, count()) for tenant in (HOG, SMALL, third)}
@@ -147,7 +148,7 @@ def test_time_at_its_own_limit_saves_nothing_up() -> None:
             queue.submit(next(tickets[tenant]), tenant, at_once=1 if tenant == HOG else None)
 
     def turns(number: int, spared: str = "") -> Counter[str]:
-        """So many ends of requests, each of which is followed by another of its tenant."""
+        """Ends this many requests, each followed by another one of its tenant."""
         ended = Counter[str]()
         for _ in range(number):
             running.extend(queue.start())
@@ -166,7 +167,7 @@ def test_time_at_its_own_limit_saves_nothing_up() -> None:
 
 @pytest.mark.parametrize("settled", [None, 0.0], ids=["expected", "settled"])
 def test_a_request_that_costs_nothing_costs_something(settled: float | None) -> None:
-    """Otherwise its tenant would go first for ever: here it goes a thousand times while another's second passes."""
+    """Otherwise its tenant would go first for ever: here it goes a thousand times per second of another tenant."""
     queue: FairQueue[int] = FairQueue(1, backlog=3000)
     for number in range(3000):
         queue.submit(number, HOG, cost=1e-9)
@@ -180,7 +181,7 @@ def test_a_request_that_costs_nothing_costs_something(settled: float | None) -> 
 
 
 def test_a_withdrawn_request_does_not_run() -> None:
-    """One that runs cannot be withdrawn, one that was never here neither."""
+    """A running request cannot be withdrawn, nor can an unknown one."""
     queue: FairQueue[str] = FairQueue(1)
     for ticket in "abc":
         queue.submit(ticket, HOG)
@@ -191,7 +192,7 @@ def test_a_withdrawn_request_does_not_run() -> None:
 
 
 def test_a_tenant_may_wait_with_so_many_and_no_more() -> None:
-    """The error says to try again; another tenant still may."""
+    """The error says to try again; another tenant may still queue."""
     queue: FairQueue[int] = FairQueue(1, backlog=3)
     for number in range(3):
         queue.submit(number, HOG)
@@ -204,7 +205,7 @@ def test_a_tenant_may_wait_with_so_many_and_no_more() -> None:
 
 
 def test_a_tenant_at_its_own_limit_lets_others_go() -> None:
-    """Its slots are not held free for it, and its waiting earns it nothing."""
+    """No slots are reserved for it, and it gains nothing by waiting."""
     queue: FairQueue[int] = FairQueue(3)
     for number in range(4):
         queue.submit(number, HOG, at_once=1)
@@ -218,7 +219,7 @@ def test_a_tenant_at_its_own_limit_lets_others_go() -> None:
 
 
 def test_mistakes_of_the_caller() -> None:
-    """A ticket twice, numbers that are none, the end of what did not run."""
+    """A ticket twice, invalid numbers, the end of a request that did not run."""
     queue: FairQueue[int] = FairQueue(1)
     queue.submit(1, HOG)
     with pytest.raises(UsageError, match="already"):
@@ -238,7 +239,7 @@ def test_mistakes_of_the_caller() -> None:
 @settings(max_examples=60, deadline=None)
 @given(tenants_with_weights, st.integers(1, 4), costs, st.randoms(use_true_random=False))
 def test_unfairness_is_bounded(shares: list[float], slots: int, most: float, chance: Random) -> None:
-    """Among tenants that always wait, what two were given differs in cost / weight by a largest request of each."""
+    """Among always-waiting tenants, cost / weight differs by at most the largest request of each of the two."""
     queue: FairQueue[tuple[TenantId, int]] = FairQueue(slots)
     weight = dict(zip(names(len(shares)), shares, strict=True))
     charged = dict.fromkeys(weight, 0.0)
@@ -270,7 +271,7 @@ def test_unfairness_is_bounded(shares: list[float], slots: int, most: float, cha
 @settings(max_examples=60, deadline=None)
 @given(tenants_with_weights, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_nobody_starves(shares: list[float], slots: int, chance: Random) -> None:
-    """However unlike the weights and costs are, each other tenant goes before a newcomer once at the most."""
+    """However different weights and costs are, each other tenant goes before a newcomer once at the most."""
     queue: FairQueue[tuple[TenantId, int]] = FairQueue(slots)
     weight = dict(zip(names(len(shares)), shares, strict=True))
     numbers = count()
@@ -303,7 +304,7 @@ def test_nobody_starves(shares: list[float], slots: int, chance: Random) -> None
 
 
 class QueueBesideAList(RuleBasedStateMachine):
-    """Any order of calls: no slot too many, no tenant beyond its limit, no slot idle that could be used."""
+    """Any order of calls: no slot too many, no tenant beyond its limit, no usable slot idle."""
 
     SLOTS = 3
     AT_ONCE: ClassVar[dict[TenantId, int | None]] = {TenantId("a"): 1, TenantId("b"): 2, TenantId("c"): None}

@@ -1,4 +1,4 @@
-"""The gateway's database: its schema, its privacy, what survives."""
+"""The gateway's database: its schema, its file modes, its durability."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def schema_of(path: Path) -> set[str]:
 
 
 def test_a_text_that_utf8_cannot_write(tmp_path: Path) -> None:
-    """It is written out, wherever it stands: neither database takes it, and the statement would be lost."""
+    """It is escaped wherever it occurs: neither database accepts it, and the statement would fail."""
     with Database(tmp_path / "gateway.db") as database:
         assert ["half of \\ud83d", 3] == list(database.rows("SELECT ?, ?", "half of \ud83d", 3)[0])
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63), 2**64 - 1])
 def test_a_number_that_no_database_takes(tmp_path: Path, number: int) -> None:
-    """A caller of the platform can give one; it is refused in its terms."""
+    """A client of the platform can send one; the error is in the client's terms."""
     with Database(tmp_path / "gateway.db") as database:
         assert [2**63 - 1] == list(database.rows("SELECT ?", 2**63 - 1)[0])
         with pytest.raises(UsageError, match="out of range"):
@@ -56,7 +56,7 @@ def test_a_number_that_no_database_takes(tmp_path: Path, number: int) -> None:
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """An older program would write what the newer one misreads."""
+    """An older program would write data that the newer one misreads."""
     path = tmp_path / "gateway.db"
     with Database(path) as database:
         database.execute("UPDATE schema_version SET version = ?", len(MIGRATIONS) + 1)
@@ -69,7 +69,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(len(MIGRATIONS)))
 def test_each_older_schema_becomes_the_current_one(tmp_path: Path, version: int) -> None:
-    """A database that stopped at any earlier step is brought on, with the same tables as a new one."""
+    """A database at any earlier schema is migrated, to the same tables as a new one."""
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     with sqlite3.connect(old) as connection:
         connection.execute("CREATE TABLE schema_version (version BIGINT NOT NULL)")
@@ -83,7 +83,7 @@ def test_each_older_schema_becomes_the_current_one(tmp_path: Path, version: int)
 
 
 def test_the_files_are_private(tmp_path: Path) -> None:
-    """The database and what SQLite puts beside it, whatever the umask; also one that was made by hand."""
+    """The database and SQLite's files beside it, whatever the umask; also a database that an operator created."""
     path = tmp_path / "gateway.db"
     path.touch(mode=0o644)
     old = os.umask(0)
@@ -97,7 +97,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 
 
 def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
-    """All of it or nothing, and the database goes on working."""
+    """All of it or nothing, and the database continues to work."""
     tenants = Tenants(database)
     with pytest.raises(EntryExistsError), database.transaction():
         tenants.create("acme"), tenants.create("acme")
@@ -115,7 +115,7 @@ def test_threads_and_other_connections_wait_for_each_other(database: Database, p
 
 
 def test_what_is_acknowledged_survives_a_kill(tmp_path: Path) -> None:
-    """A writer is killed in the middle; each tenant that it told us of is there."""
+    """A writer is killed in the middle; each tenant that it acknowledged is present."""
     path = tmp_path / "gateway.db"
     writer = subprocess.Popen(
         [sys.executable, "-c", KILLED_WRITER, str(path)], stdout=subprocess.PIPE, text=True
@@ -144,7 +144,7 @@ def test_what_is_no_database(tmp_path: Path, make: object) -> None:
 
 
 def test_what_is_damaged_or_full_says_what_helps(tmp_path: Path, database: Database) -> None:
-    """Neither gets better by trying again."""
+    """Neither is fixed by a retry."""
     database.execute(f"PRAGMA max_page_count = {database.rows('PRAGMA page_count')[0]['page_count']}")
     with pytest.raises(DatabaseUnavailableError, match="full; make room"):
         deque(Tenants(database).create(f"tenant-{number}") for number in range(10_000))
@@ -158,7 +158,7 @@ def test_what_is_damaged_or_full_says_what_helps(tmp_path: Path, database: Datab
 
 
 def test_after_the_end_it_is_unavailable(database: Database) -> None:
-    """Closing twice is fine, using it afterwards is an error of ours."""
+    """Closing twice is allowed; use after closing is a bug in cenote."""
     database.close()
     database.close()
     with pytest.raises(DatabaseUnavailableError, match="closed"):

@@ -1,4 +1,4 @@
-"""A platform's gateway over real jails: runtimes made once, found, listed, ended; what a restart makes of them."""
+"""A platform's gateway over real jails: runtimes created once, found, listed, ended; the effects of a restart."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ BARE_TERMS: dict[str, Any] = {"preload": (), "memory": "256MiB"}
 
 
 class SlowNodes:
-    """Nodes without machines. What makes runtimes waits at a gate, where one is given.
+    """Nodes without machines. Creation of runtimes blocks on a gate, if one is given.
 
-    left: seconds since they have left, with all runtimes.
+    left: seconds since the nodes left, with all their runtimes.
     """
 
     def __init__(self, gate: threading.Event | None = None, failure: Exception | None = None) -> None:
@@ -102,7 +102,7 @@ class SlowNodes:
 
 
 class SilentNodes(SlowNodes):
-    """Whoever may have a runtime does not answer when it is to be ended, while `silent`, or fails so."""
+    """While `silent`, the node does not answer, or fails, when a runtime is to be ended."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         super().__init__(failure=failure)
@@ -117,7 +117,7 @@ class SilentNodes(SlowNodes):
 
 
 class StumblingNodes(SlowNodes):
-    """The first question of each kind fails as nobody expected."""
+    """The first call of each kind fails with an unexpected error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def seven() -> int:
 
 
 def test_a_runtime_is_made_used_and_deleted(either: World) -> None:
-    """It keeps its state between lines, and is gone with its name and its part of the quotas when it is deleted."""
+    """It keeps its state between connections; deletion frees its name and its part of the quotas."""
     acme = either.user("acme")
     made = acme.create("etl")
     assert ("etl", Description.READY, BARE.memory_bytes) == (made.name, made.state, made.policy.memory)
@@ -153,13 +153,13 @@ def test_a_runtime_is_made_used_and_deleted(either: World) -> None:
     assert "42" == second.run("x * 7").value
     assert (2, 2) == (acme.get("etl").steps, acme.get(made.id).clients)
     acme.delete("etl")
-    assert grpc.StatusCode.UNAVAILABLE == first.ended().code  # ask where it is now, that is: the gateway
+    assert grpc.StatusCode.UNAVAILABLE == first.ended().code  # ask the gateway, which knows where it is
     assert grpc.StatusCode.NOT_FOUND == refused(lambda: acme.get(made.id)).code
     assert ([], 0) == (acme.names(), either.stores.quotas.used(acme.tenant)[Quota.MEMORY])
 
 
 def test_our_own_client_works_through_either(either: World) -> None:
-    """Cells with output, host functions, values and references: nothing needs the way past the gateway."""
+    """Cells with output, host functions, values and references work without a direct connection."""
     acme = either.user("acme")
     heard: list[str] = []
     with (
@@ -175,7 +175,7 @@ def test_our_own_client_works_through_either(either: World) -> None:
 
 
 def test_a_repeated_request_gives_what_the_first_one_made(world: World) -> None:
-    """One after the other, and all at once; the key of another tenant is another key."""
+    """One after the other, and concurrently; another tenant's equal key is a different key."""
     acme, rival = world.user("acme"), world.user("rival")
     first = acme.create("etl", key="k")
     assert first.id == acme.create("etl", key="k").id
@@ -187,7 +187,7 @@ def test_a_repeated_request_gives_what_the_first_one_made(world: World) -> None:
 
 
 def test_a_taken_name_is_refused_or_joined(world: World) -> None:
-    """With `attach` it is the runtime that is there, whatever policy was asked for."""
+    """With `attach` the caller gets the existing runtime, whatever policy it sent."""
     acme = world.user("acme")
     first = acme.create("etl")
     assert "there is a runtime 'etl' already" in refused(lambda: acme.create("etl")).text
@@ -198,7 +198,7 @@ def test_a_taken_name_is_refused_or_joined(world: World) -> None:
 def test_what_goes_wrong_once_is_tried_again(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it was: nobody else looks after runtimes, or brings in what was done."""
+    """Whatever the failure: no other task manages runtimes, or collects what was done."""
     monkeypatch.setattr("cenote.gateway.api.server.SWEEP_EVERY", 0.05)
     nodes = StumblingNodes()
     make_world(nodes=nodes)
@@ -221,7 +221,7 @@ def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
 
 
 def test_what_strangers_send_is_not_parsed(world: World) -> None:
-    """They are refused in the same words, whatever it is."""
+    """They are refused with the same text, whatever they send."""
     acme = world.user("acme")
     create = acme.channel.unary_unary("/cenote_proto.v1.PlatformService/CreateRuntime")
     texts = [refused(partial(create, sent)).text for sent in (b"", b"\xff" * (3 << 20))]
@@ -231,7 +231,7 @@ def test_what_strangers_send_is_not_parsed(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_lease_ends_a_runtime_that_nobody_uses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not while it has a client; after that its name is free and its part of the quotas given back."""
+    """Not while it has a client; after that its name is free and its part of the quotas returned."""
     attached, remove_idle = threading.Event(), RuntimeServer.remove_idle
     monkeypatch.setattr(
         RuntimeServer, "remove_idle", lambda *asked: attached.wait(PATIENCE) and remove_idle(*asked)
@@ -241,12 +241,12 @@ def test_a_lease_ends_a_runtime_that_nobody_uses(world: World, monkeypatch: pyte
     line = acme.line(made)
     line.welcome()
     attached.set()
-    threading.Event().wait(0.6)  # some looks of those who look after leases
+    threading.Event().wait(0.6)  # several polls of the lease task
     assert line.run("1").success
     line.finish()
     until(lambda: not acme.names())
     assert grpc.StatusCode.NOT_FOUND == refused(lambda: acme.get(made.id)).code
-    until(lambda: 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])  # behind its name
+    until(lambda: 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])  # after its name
 
 
 def test_leases_are_looked_after_whatever_goes_wrong_with_one(
@@ -267,7 +267,7 @@ def test_leases_are_looked_after_whatever_goes_wrong_with_one(
 
 
 def test_a_value_that_is_let_go_of_before_it_was_held_goes_at_once(world: World) -> None:
-    """A release may overtake the hold of the same client; the hold comes too late then."""
+    """A client's release may arrive before its own hold; the hold is then too late."""
     acme = world.user("acme")
     reference = acme.share(acme.create("one"), "[1, 2]")
     acme.release(reference)
@@ -276,7 +276,7 @@ def test_a_value_that_is_let_go_of_before_it_was_held_goes_at_once(world: World)
 
 
 def test_what_a_restart_loses_is_said(world: World) -> None:
-    """A named runtime is lost, with the reason, until it is removed; one that had a lease is over."""
+    """A named runtime is lost, with the reason, until it is removed; one with a lease is gone."""
     acme = world.user("acme")
     acme.create("kept"), acme.create("", lease=60)
     token = acme.token
@@ -290,7 +290,7 @@ def test_what_a_restart_loses_is_said(world: World) -> None:
 
 
 def test_what_is_lost_has_no_part_of_the_quotas(world: World) -> None:
-    """It stays on the list, with the reason; its name is all that it takes up. What is there keeps its part."""
+    """It stays on the list, with the reason, and uses only its name. Existing runtimes keep their quotas."""
     acme = world.user("acme")
     for quota, bound in ((Quota.RUNTIMES, 2), (Quota.MEMORY, 2 * BARE.memory_bytes)):
         world.stores.quotas.set_limit(acme.tenant, quota, bound)
@@ -300,7 +300,7 @@ def test_what_is_lost_has_no_part_of_the_quotas(world: World) -> None:
     token = acme.token
     world.reopen()
     acme = world.holder(token, acme.tenant)
-    acme.create("three"), acme.create("four")  # before anything has asked how the others are
+    acme.create("three"), acme.create("four")  # before the state of the others is known
     assert {Quota.RUNTIMES: 2, Quota.MEMORY: 2 * BARE.memory_bytes}.items() <= (
         world.stores.quotas.used(acme.tenant).items()
     )
@@ -312,7 +312,7 @@ def test_what_is_lost_has_no_part_of_the_quotas(world: World) -> None:
 
 
 def test_the_sweep_frees_what_the_lost_have_of_the_quotas(world: World) -> None:
-    """Jobs look at what is free, and ask for nothing that is not. One that was taken for lost has its part again."""
+    """Jobs check what is free and request no more. A runtime that was wrongly taken for lost regains its quotas."""
     acme = world.user("acme")
     acme.create("kept")
     nodes = world.nodes
@@ -329,8 +329,9 @@ def test_the_sweep_frees_what_the_lost_have_of_the_quotas(world: World) -> None:
 
 
 def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) -> None:
-    """A named runtime is lost, with the reason, until it is removed. One that has a lease takes up names and quotas
-    for as long as that, then no more."""
+    """A named runtime is lost, with the reason, until it is removed. One that has a lease uses names and quotas
+    until the lease ends.
+    """
     nodes = SlowNodes()
     world = make_world(nodes=nodes)
     acme, registry = world.user("acme"), RuntimeRegistry(world.stores, nodes)
@@ -341,7 +342,7 @@ def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) ->
     assert sorted(["kept", leased]) == acme.names()
     nodes.left = 60.1
     registry.sweep()
-    # The platform's own sweep may have come first, and be about to free the quotas.
+    # The platform's own sweep may run first, and be about to free the quotas.
     until(lambda: (["kept"], 1) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]))
     lost = acme.get("kept")
     assert (Description.LOST, "its machine has left", "") == (lost.state, lost.reason, lost.capability)
@@ -352,7 +353,7 @@ def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) ->
 def test_what_a_machine_took_along_can_be_removed(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its job, too. Should the machine come back with it, it is ended there: nothing can name it any more."""
+    """With its job, too. If the machine comes back with it, it is ended there: no client can name it any more."""
 
     def gone(_runtime: RuntimeId) -> None:
         raise NodeLeftError("n1")
@@ -370,7 +371,7 @@ def test_what_a_machine_took_along_can_be_removed(
 
 
 def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> None:
-    """The reason reaches whoever asked; name and quotas are as before."""
+    """The caller gets the reason; name and quotas are as before."""
     world = make_world(nodes=SlowNodes(failure=UnavailableError("all machines are full")))
     acme = world.user("acme")
     refusal = refused(lambda: acme.create("etl"))
@@ -382,7 +383,7 @@ def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> N
 def test_what_cannot_be_taken_back_yet_is_later(
     make_world: Callable[..., World], failure: Exception | None
 ) -> None:
-    """Its name and the key of its request are free at once; its part of the quotas is when its machine answers."""
+    """Its name and its request's key are free at once; its part of the quotas is freed when its machine answers."""
     nodes = SilentNodes(failure)
     world = make_world(nodes=nodes)
     acme, registry = world.user("acme"), RuntimeRegistry(world.stores, nodes)
@@ -413,8 +414,8 @@ def away_once(monkeypatch: pytest.MonkeyPatch, store: object, name: str) -> None
 def test_what_is_admitted_as_the_database_goes_away(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its name and its quota, and for the taking back of that. It is not said to be there, and taken back
-    later.
+    """The database fails between recording the name and the quota, and during the undo. The runtime is not listed,
+    and is undone later.
     """
     world = make_world(nodes=SlowNodes())
     stores, registry = world.stores, RuntimeRegistry(world.stores, SlowNodes())
@@ -433,7 +434,7 @@ def test_what_is_admitted_as_the_database_goes_away(
 def test_a_quota_that_is_given_back_as_the_database_goes_away(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its runtime is gone, and cannot be deleted once more: the next look gives it back."""
+    """Its runtime is gone, and cannot be deleted again: the next sweep releases the quota."""
     world = make_world(nodes=SlowNodes())
     acme, registry = world.user("acme"), RuntimeRegistry(world.stores, SlowNodes())
     principal = world.stores.tokens.authenticate(acme.token)
@@ -446,7 +447,7 @@ def test_a_quota_that_is_given_back_as_the_database_goes_away(
 
 
 def test_what_nobody_expected_is_not_told(make_world: Callable[..., World]) -> None:
-    """A defect of ours ends the call, and its text stays with the operator."""
+    """An internal error ends the call; its text is shown to the operator only."""
     acme = make_world(nodes=SlowNodes(failure=RuntimeError("/secret/path"))).user("acme")
     refusal = refused(lambda: acme.create("etl"))
     assert grpc.StatusCode.UNAVAILABLE == refusal.code
@@ -469,13 +470,13 @@ def test_a_making_goes_on_when_whoever_asked_has_gone(make_world: Callable[..., 
 def test_a_name_that_was_taken_is_made_when_whoever_asked_has_gone(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client gives up while its request is being written down: what was written down is made all the same."""
+    """The client gives up while its request is being recorded: the runtime is created all the same."""
     nodes, writing, admit = SlowNodes(), threading.Event(), RuntimeRegistry.admit
     monkeypatch.setattr(RuntimeRegistry, "admit", lambda *given: writing.set() or admit(*given))
     world = make_world(nodes=nodes)
     acme = world.user("acme")
     with closing(sqlite3.connect(world.state.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")  # another process writes: ours wait
+        other.execute("BEGIN IMMEDIATE")  # another process writes, so this one waits
         gone = acme.creation("etl")
         assert writing.wait(PATIENCE)
         assert gone.cancel()
@@ -485,7 +486,7 @@ def test_a_name_that_was_taken_is_made_when_whoever_asked_has_gone(
 
 
 def test_preloads_are_the_same_in_any_order(make_world: Callable[..., World]) -> None:
-    """A node keeps a process for each list of modules; nobody makes many of the same."""
+    """A node has one process for each list of modules; different orders must not start more of them."""
     acme = make_world(nodes=SlowNodes()).user("acme")
     lists = [("pandas", "numpy"), ("numpy", "pandas", "numpy"), ("pandas",)]
     made = [acme.create("", replace(BARE, preload=each)).policy.preload for each in lists]
@@ -495,7 +496,7 @@ def test_preloads_are_the_same_in_any_order(make_world: Callable[..., World]) ->
 def test_starts_are_shared_out_fairly(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenant with many waiting starts does not make another one's first wait for all of them."""
+    """A tenant with many waiting starts does not delay another tenant's first start until all are done."""
     gate, turn, asked = threading.Event(), TenantSemaphore.turn, list[str]()
     monkeypatch.setattr(
         TenantSemaphore, "turn", lambda turns, who: asked.append(who.tenant) or turn(turns, who)
@@ -516,7 +517,7 @@ def test_starts_are_shared_out_fairly(
 
 
 def test_what_happens_is_on_record(either: World) -> None:
-    """Making, opening, refusing and ending, with who; and the log is as it was written."""
+    """Creating, opening, refusing and ending, with the caller; and the log verifies."""
     acme = either.user("acme")
     made = acme.create("etl")
     acme.line(made).welcome()
@@ -539,7 +540,7 @@ def test_what_happens_is_on_record(either: World) -> None:
 
 
 def test_strangers_write_nothing_into_the_log(world: World) -> None:
-    """Whoever reaches the port and has no token cannot fill the disk."""
+    """A client that reaches the port without a token cannot fill the disk."""
     refused(world.holder("garbage").page)
     world.stores.recorder.close()
     assert [] == list(entries(world.state.audit))
@@ -557,7 +558,7 @@ def test_any_grpc_tool_can_ask_what_is_here(world: World) -> None:
 
 
 def test_shared_values_beyond_memory_are_on_disk(make_world: Callable[..., World], tmp_path: Path) -> None:
-    """Without Ray as with it: a platform takes more than it has memory for, and gives it back whole."""
+    """With and without Ray: a platform accepts more than it has memory for, and returns it unchanged."""
     if kind_of(tmp_path.stat().st_dev) in ("tmpfs", "ramfs"):
         pytest.skip("the disk of the tests is memory")
     size = 900_000
@@ -574,7 +575,7 @@ def test_shared_values_beyond_memory_are_on_disk(make_world: Callable[..., World
 
 
 def test_a_runtime_without_a_policy_has_the_default_one(world: World) -> None:
-    """In whatever language it is asked for: nothing has to be known of policies."""
+    """In any client language: the client need not know about policies."""
     channel = world.user("acme").channel
     metadata = (("authorization", f"Bearer {world.user('acme').token}"),)
     stub = PlatformServiceStub(channel)
@@ -594,7 +595,7 @@ def test_a_runtime_without_a_policy_has_the_default_one(world: World) -> None:
 
 
 def test_a_refusal_says_all_that_is_wrong(world: World) -> None:
-    """With the terms, the policy, and what no tenant may have; of one thing alone, just that."""
+    """With the terms, the policy, and what no tenant may have; if one thing is wrong, only that."""
     user = world.user("acme")
     metadata = (("authorization", f"Bearer {user.token}"),)
     policy = runtime_pb2.Policy(memory=1, processes=2, limits="none")

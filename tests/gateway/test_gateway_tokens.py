@@ -41,7 +41,7 @@ def test_a_token_says_who_holds_it(tokens: Tokens, acme: Tenant) -> None:
 
 
 def test_a_scope_implies_no_other(tokens: Tokens, acme: Tenant) -> None:
-    """Not even writing reading; the error says what the token has."""
+    """Writing does not imply reading; the error lists the token's scopes."""
     principal = tokens.authenticate(tokens.issue(acme.id, ["runtimes:write", "admin"]).text)
     principal.require(Scope.RUNTIMES_WRITE)
     with pytest.raises(ScopeMissingError, match="no scope 'runtimes:read', only admin, runtimes:write"):
@@ -49,7 +49,7 @@ def test_a_scope_implies_no_other(tokens: Tokens, acme: Tenant) -> None:
 
 
 def test_the_database_holds_no_token(tokens: Tokens, place: Path, acme: Tenant) -> None:
-    """A copy of it opens nothing: the secret is in none of its files."""
+    """A copy of the database gives no access: the secret is in none of its files."""
     token = tokens.issue(acme.id)
     secret = token.text.split("_")[2].encode()
     files = [path.read_bytes() for path in place.parent.iterdir()]
@@ -58,7 +58,7 @@ def test_the_database_holds_no_token(tokens: Tokens, place: Path, acme: Tenant) 
 
 
 def test_strangers_learn_nothing(tokens: Tokens, acme: Tenant) -> None:
-    """No token, half a token, an unknown one and a known one with a wrong secret are refused in the same words."""
+    """No token, half a token, an unknown one and a known one with a wrong secret are refused with the same text."""
     token = tokens.issue(acme.id)
     texts = [
         "",
@@ -74,7 +74,7 @@ def test_strangers_learn_nothing(tokens: Tokens, acme: Tenant) -> None:
 
 
 def test_a_token_ends_when_it_says(tokens: Tokens, acme: Tenant, clock: Clock) -> None:
-    """Its holder, and only its holder, is told that it has expired."""
+    """Only the token's holder learns that it has expired."""
     token = tokens.issue(acme.id, lifetime=60)
     clock.pass_by(59.9)
     tokens.authenticate(token.text)
@@ -84,7 +84,7 @@ def test_a_token_ends_when_it_says(tokens: Tokens, acme: Tenant, clock: Clock) -
 
 
 def test_a_revoked_token_is_refused_at_once(tokens: Tokens, acme: Tenant, place: Path | str) -> None:
-    """Also by a process that knew it before."""
+    """Also by a process that has verified it before."""
     token = tokens.issue(acme.id)
     with Database(place) as other:
         Tokens(other).revoke(acme.id, token.id)
@@ -101,7 +101,7 @@ def test_the_tokens_of_a_closed_tenant_are_refused(tokens: Tokens, tenants: Tena
 
 
 def test_a_rotated_token_works_through_its_grace(tokens: Tokens, acme: Tenant, clock: Clock) -> None:
-    """Time to bring the new one to whoever uses it; then the old one is over."""
+    """The grace period is for replacing the token where it is used; then the old one is invalid."""
     old = tokens.issue(acme.id, ["admin"], note="console")
     new = tokens.rotate(acme.id, old.id)
     assert tokens.authenticate(old.text).scopes == tokens.authenticate(new.text).scopes
@@ -113,7 +113,7 @@ def test_a_rotated_token_works_through_its_grace(tokens: Tokens, acme: Tenant, c
 
 
 def test_a_rotation_prolongs_nothing_but_itself(tokens: Tokens, acme: Tenant, clock: Clock) -> None:
-    """The old token keeps its own end if that is sooner; the new one lives as long as the old one was to."""
+    """The old token keeps its own end if that is sooner; the new one's lifetime equals the old one's."""
     old = tokens.issue(acme.id, lifetime=100)
     clock.pass_by(90)
     new = tokens.rotate(acme.id, old.id, grace=1000)
@@ -141,7 +141,7 @@ def rotate(tokens: Tokens, clock: Clock, tenant: Tenant, token: BearerToken) -> 
 def test_only_a_good_token_is_rotated(
     tokens: Tokens, acme: Tenant, clock: Clock, end: Callable[[Tokens, Clock, Tenant, BearerToken], None]
 ) -> None:
-    """A token that leaked and was revoked must not come back by its rotation."""
+    """A leaked and revoked token must not become valid again by rotation."""
     token = tokens.issue(acme.id, lifetime=60)
     end(tokens, clock, acme, token)
     count = len(tokens.of(acme.id))
@@ -169,14 +169,14 @@ def test_tokens_of_others_are_not_there(tokens: Tokens, acme: Tenant, rival: Ten
     [{"scopes": ["root"]}, {"scopes": []}, {"lifetime": 0}, {"lifetime": float("nan")}, {"note": "x" * 201}],
 )
 def test_what_is_no_token(tokens: Tokens, acme: Tenant, wrong: dict[str, object]) -> None:
-    """Refused before anything is kept."""
+    """It is refused before anything is stored."""
     with pytest.raises(UsageError):
         tokens.issue(acme.id, **wrong)  # type: ignore[arg-type]
     assert [] == tokens.of(acme.id)
 
 
 def test_no_grace_is_a_grace(tokens: Tokens, acme: Tenant) -> None:
-    """The old token ends with the rotation; less than that is an error."""
+    """The old token ends with the rotation; a negative grace is an error."""
     old = tokens.issue(acme.id)
     with pytest.raises(UsageError, match="from 0 on"):
         tokens.rotate(acme.id, old.id, grace=-1)

@@ -1,4 +1,4 @@
-"""Whether a platform can be used: what strangers may ask, and what each cause is said as."""
+"""Platform health: what callers without a token may ask, and how each cause is reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOW = datetime(2026, 11, 28, tzinfo=UTC)
 
 @contextmanager
 def stranger(world: World) -> Iterator[grpc.Channel]:
-    """Who has no token."""
+    """A caller without a token."""
     with grpc.insecure_channel(world.address) as channel:
         yield channel
 
@@ -54,14 +54,14 @@ def report(channel: grpc.Channel, token: str = "") -> platform_pb2.HealthReport:
 
 
 def lost(database: object) -> None:
-    """As of a server that is away."""
+    """An error as of a server that is unreachable."""
     from cenote.gateway.errors import DatabaseUnavailableError
 
     raise DatabaseUnavailableError("postgresql://secret-host/cenote", "connection refused")
 
 
 def test_a_platform_is_ready_for_strangers_and_for_revoked_tokens(world: World) -> None:
-    """No token is looked at, and it is the only such call."""
+    """No token is checked; this is the only such call."""
     world.nodes.describe()
     user = world.user("acme")
     world.stores.tokens.revoke(user.tenant, user.token_id)
@@ -75,7 +75,7 @@ def test_a_platform_is_ready_for_strangers_and_for_revoked_tokens(world: World) 
 def test_a_database_that_is_away_is_alive_and_not_ready(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By both ways to ask, and ready again once it is back. Its place is not told."""
+    """By both ways to ask, and ready again once the database is back. Its location is not shown."""
     monkeypatch.setattr("cenote.gateway.api.health.FRESH", 0.0)
     monkeypatch.setattr("cenote.gateway.api.server.LOOK_EVERY", 0.02)
     with stranger(world) as channel:
@@ -98,7 +98,7 @@ def served(channel: grpc.Channel, name: str) -> bool:
 
 
 def test_a_platform_is_not_ready_before_it_was_looked_at() -> None:
-    """As while its node agents come up: nothing hangs then."""
+    """For example while its node agents start: the call does not hang."""
     gate = threading.Event()
 
     def starting() -> list[Cause]:
@@ -113,7 +113,7 @@ def test_a_platform_is_not_ready_before_it_was_looked_at() -> None:
 
 
 def test_a_check_that_hangs_is_a_cause_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said within the patience, is not begun twice, and is over when it has ended."""
+    """It is reported within the timeout, is not started twice, and is cleared when it has ended."""
     monkeypatch.setattr("cenote.gateway.api.health.FRESH", 0.0)
     gate, begun, seen = threading.Event(), [], []
     gate.set()
@@ -140,7 +140,7 @@ def test_a_check_that_hangs_is_a_cause_and_hides_no_other(monkeypatch: pytest.Mo
 
 
 def test_a_look_that_takes_long_keeps_what_the_last_one_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents that do not answer are asked for longer than a probe waits, and that is one condition."""
+    """Agents that do not answer take longer than a probe waits; that is reported as one condition."""
     monkeypatch.setattr("cenote.gateway.api.health.FRESH", 0.0)
     gate, silent, seen = threading.Event(), Cause(subject="machines", text="silent"), []
     gate.set()
@@ -159,7 +159,7 @@ def test_a_look_that_takes_long_keeps_what_the_last_one_found(monkeypatch: pytes
 
 
 def test_a_check_that_fails_is_a_cause() -> None:
-    """However it fails."""
+    """Whatever it raises."""
 
     def fails() -> list[Cause]:
         raise RuntimeError("a secret")
@@ -171,7 +171,7 @@ def test_a_check_that_fails_is_a_cause() -> None:
 
 
 def test_a_warning_leaves_a_platform_ready() -> None:
-    """And is said."""
+    """The warning is reported."""
     condition = Condition(causes=(Cause(subject="disk", text="little is left", warning=True),))
     assert (True, "ready; disk: little is left") == (condition.ready, str(condition))
 
@@ -197,7 +197,7 @@ print(*(cause.text for cause in disk_causes(folder, "it") if not cause.warning))
 
 
 def test_a_full_disk_and_one_that_is_read_only_are_said(tmp_path: Path) -> None:
-    """A real one, of four megabytes, in namespaces of its own."""
+    """On a real file system of four megabytes, in its own namespaces."""
     command = [
         "unshare",
         "--user",
@@ -218,13 +218,13 @@ def test_a_full_disk_and_one_that_is_read_only_are_said(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
-    """As of a mount that went."""
+    """For example an unmounted file system."""
     (cause,) = disk_causes(tmp_path / "gone", "it")
     assert ("disk", False, True) == (cause.subject, cause.warning, "is gone" in cause.text)
 
 
 def test_a_disk_with_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How much is left is in it."""
+    """The warning says how much space is left."""
     monkeypatch.setattr("cenote.gateway.api.health.LOW_BYTES", 1 << 60)
     monkeypatch.setattr("cenote.gateway.api.health.LOW_SHARE", 2)
     (cause,) = disk_causes(tmp_path, "it")
@@ -232,7 +232,7 @@ def test_a_disk_with_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytes
 
 
 def test_records_that_are_gone_are_said(world: World) -> None:
-    """A file that was removed is written to for ever, and is no more there at the next start."""
+    """Writes to a removed file succeed, but the records are missing after the next start."""
     assert [] == record_causes(world.stores.database, "")
     (world.state.database).rename(world.state.path / "elsewhere")
     (cause,) = record_causes(world.stores.database, "")
@@ -244,13 +244,13 @@ def test_records_that_are_gone_are_said(world: World) -> None:
 
 @pytest.mark.parametrize("store", ["", "folder", "memory://health"])
 def test_a_store_that_is_there_is_no_cause(tmp_path: Path, store: str) -> None:
-    """None at all, a folder, and an object store without anything in it."""
+    """No store, a folder, and an empty object store."""
     place = str(tmp_path) if store == "folder" else store
     assert [] == [cause for cause in store_causes(StateLocations(place)) if not cause.warning]
 
 
 def test_a_store_that_is_away_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that went, and whatever a library raises."""
+    """A folder that was removed, and any exception of a library."""
     (cause,) = store_causes(StateLocations(str(tmp_path / "gone")))
     assert ("store", False) == (cause.subject, cause.warning)
     assert str(tmp_path) not in cause.text
@@ -265,7 +265,7 @@ def test_a_store_that_is_away_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 class Machines(SlowNodes):
-    """Of which some are silent."""
+    """Machines, some of which do not answer."""
 
     def __init__(self, *silent: bool) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ class NoCluster(SlowNodes):
     ],
 )
 def test_machines_are_looked_at(nodes: SlowNodes, said: str, ready: bool) -> None:
-    """One that takes runtimes is enough. No address is told."""
+    """One machine that accepts runtimes is enough. No address is shown."""
     causes = machine_causes(nodes)
     assert ready == all(cause.warning for cause in causes)
     assert said in " ".join(cause.text for cause in causes)
@@ -307,7 +307,7 @@ def test_machines_are_looked_at(nodes: SlowNodes, said: str, ready: bool) -> Non
     ],
 )
 def test_certificates_run_out(left: timedelta, said: str, ready: bool) -> None:
-    """A warning two weeks before, and no platform for clients afterwards."""
+    """A warning two weeks before they expire; afterwards the platform is not ready."""
     own = issue(make_authority("a", NOW), ["here"], ["server"], NOW, left)
     causes = certificate_causes({"it": own.certificate}, NOW)
     assert ready == all(cause.warning for cause in causes)
@@ -315,7 +315,7 @@ def test_certificates_run_out(left: timedelta, said: str, ready: bool) -> None:
 
 
 def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
-    """Once a minute at the most; what cannot be used is not shown."""
+    """Checked once a minute at the most; an unusable certificate is not served."""
     shown = [made_certificates(tmp_path / "one"), made_certificates(tmp_path / "two")]
     now, made = [0.0], iter(shown)
 

@@ -1,4 +1,4 @@
-"""A platform's process that hangs is found out by what it does not say; one that begins, or ends, is left alone."""
+"""A hanging platform process is detected by missing heartbeats; one that is starting or ending is left alone."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from cenote.gateway.store.state_folder import StateFolder
 WATCHER = (
     "import sys, cenote.gateway.process.watcher as it; sys.exit(it.main(sys.argv[1], int(sys.argv[2]), 2.0))"
 )
-"""With a patience that a test can wait for twice."""
+"""With a timeout that a test can wait for twice."""
 
 
 def test_signs_of_life_are_waited_for_twice() -> None:
-    """Behind a pause of the whole machine the first time is over before a sign could come."""
+    """After a pause of the whole machine the first timeout ends before a heartbeat could arrive."""
     heartbeat = Heartbeat(patience=10.0)
     heartbeat.hear(100.0)
     assert not heartbeat.hangs(110.0)
@@ -53,7 +53,7 @@ def test_a_pause_of_the_machine_is_no_standstill_of_the_process() -> None:
 
 @pytest.mark.parametrize("told_to_end", [False, True])
 def test_who_has_not_begun_or_is_to_end_gives_none(told_to_end: bool) -> None:
-    """How long either takes is somebody else's to judge."""
+    """The watcher does not judge how long starting or ending takes."""
     heartbeat = Heartbeat(patience=10.0)
     if told_to_end:
         heartbeat.hear(0.0)
@@ -66,19 +66,19 @@ def test_who_has_not_begun_or_is_to_end_gives_none(told_to_end: bool) -> None:
     ("said", "heard"),
     [
         ([b"\n", b'\n{"a"', b": 1}\n\n", b"\n", b""], [b'{"a": 1}']),
-        ([b'{"a": 1}', b""], [b'{"a": 1}']),  # killed behind its last word
+        ([b'{"a": 1}', b""], [b'{"a": 1}']),  # killed after its last message
         ([b"\n\n", b""], [b""]),
         ([b""], [b""]),
     ],
 )
 def test_one_word_is_heard_among_signs_of_life(said: list[bytes], heard: list[bytes]) -> None:
-    """However it is cut; nothing, where it ended without one."""
+    """However it is split; None where the process ended without one."""
     words = _Words()
     assert heard == [word for each in said if (word := words.add(each)) is not None]
 
 
 def test_signs_of_life_never_wait() -> None:
-    """Nor fail: not where the pipe is full, and not where nobody reads any more."""
+    """They do not fail either: not when the pipe is full, and not when its reader is gone."""
     reading, writing = os.pipe()
     with PipeAnnouncer(writing) as told:
         os.set_blocking(reading, False)
@@ -90,7 +90,7 @@ def test_signs_of_life_never_wait() -> None:
 
 
 def test_who_is_ending_gives_no_sign_to_anybody_else() -> None:
-    """The watcher hears that no more will come; nothing is written into what has the number of the pipe then."""
+    """The watcher learns that no more will come; nothing is written to a later file with the pipe's number."""
     reading, writing = os.pipe()
     with open(reading, "rb") as heard, PipeAnnouncer(writing) as told, tempfile.TemporaryFile() as other:
         told.beat()
@@ -115,7 +115,7 @@ def test_a_platform_that_serves_gives_signs_of_life(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the same port, for clients that were there before, with the tokens that they have."""
+    """At the same port, for clients that were connected before, with their tokens."""
     state = StateFolder(path=tmp_path / "state")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with watched(state) as running:
@@ -130,7 +130,7 @@ def test_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_one_that_was_told_to_end_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whomever: it says so, and how long it takes is not the watcher's business, which ends with it."""
+    """Whichever process sent the signal: the watcher does not limit the time that the end takes, and ends with it."""
     state = StateFolder(path=tmp_path / "state")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with watched(state) as running:
@@ -141,7 +141,7 @@ def test_one_that_was_told_to_end_is_left_to_it(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_what_it_was_at_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each thread: else nobody could mend it."""
+    """Of each thread, because the cause could not be found otherwise."""
     state = StateFolder(path=tmp_path / "state")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with watched(state) as running:
@@ -152,7 +152,7 @@ def test_what_it_was_at_is_in_the_log(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @contextmanager
 def watched(state: StateFolder) -> Iterator[Running]:
-    """A platform of one process, with the watcher of `cenote up` and less patience."""
+    """A platform of one process, with the watcher of `cenote up` and a shorter timeout."""
     state.make()
     options = PlatformOptions(state=state, port=0, without_ray=True).to_json()
     reading, writing = os.pipe()
@@ -179,7 +179,7 @@ def ready_at(state: StateFolder, wanted: Callable[[Running], bool]) -> Running |
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_systemd_is_told(abstract: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over the socket that it names, be it a file or not, which no process that is started here finds."""
+    """Over the socket that it names, a file or an abstract one, which child processes do not inherit."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
@@ -196,7 +196,7 @@ def test_systemd_is_told(abstract: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without systemd, or while it is started again, nothing is said, and nothing fails or waits."""
+    """Without systemd, or while it restarts, nothing is sent, and nothing fails or waits."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     ServiceManager.of_this_process().ready()
     ServiceManager(str(tmp_path / "gone")).beat()

@@ -35,7 +35,7 @@ COMMAND = (sys.executable, "-m", "cenote.cli.main")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Of a user with a folder of their own."""
+    """The environment of a user with an own folder."""
     own = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CONFIG")}
     return {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")} | own
 
@@ -48,7 +48,7 @@ def cenote(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class World:
-    """A platform that was started by `cenote up`, and tokens of two tenants."""
+    """A platform that `cenote up` started, and tokens of two tenants."""
 
     folder: Path
     address: str
@@ -63,7 +63,7 @@ class World:
         return httpx.Client(base_url=self.http, headers=headers, timeout=60, trust_env=False, verify=verify)
 
     def operator(self) -> httpx.Client:
-        """With the token that may see the machines."""
+        """The token that may see the machines."""
         return self.client((self.folder / "CONFIG" / "cenote" / "token").read_text().strip())
 
 
@@ -101,7 +101,7 @@ def theirs(world: World) -> Iterator[httpx.Client]:
 
 
 def test_one_namespace_over_http_and_grpc(world: World, ours: httpx.Client) -> None:
-    """What one door binds, the other reads; each step has its door on record."""
+    """A name that one interface binds is readable by the other; each step records its interface."""
     ours.put("/v1/runtimes/both", json={}).raise_for_status()
     assert ours.post("/v1/runtimes/both/cells", json={"code": "x = 41"}).json()["success"]
     with connect(world.address, world.ours).runtime("both") as runtime:
@@ -114,7 +114,7 @@ def test_one_namespace_over_http_and_grpc(world: World, ours: httpx.Client) -> N
 
 
 def test_a_tenant_sees_nothing_of_another_s(ours: httpx.Client, theirs: httpx.Client) -> None:
-    """Neither that a runtime of that name is there, nor what is in it, by any door."""
+    """Neither that a runtime of that name exists, nor its content, by any interface."""
     ours.put("/v1/runtimes/mine", json={}).raise_for_status()
     ours.post("/v1/runtimes/mine/cells", json={"code": "secret = 'ours'"}).raise_for_status()
     assert [] == theirs.get("/v1/runtimes").json()
@@ -135,12 +135,12 @@ def test_a_tenant_sees_nothing_of_another_s(ours: httpx.Client, theirs: httpx.Cl
 
 
 def _key(client: httpx.Client) -> dict[str, str]:
-    """As E2B's clients send their token."""
+    """In the header that E2B's clients use."""
     return {"X-API-Key": client.headers["authorization"].removeprefix("Bearer ")}
 
 
 def test_pages_of_the_console_are_a_tenant_s(world: World, ours: httpx.Client) -> None:
-    """What one tenant has is neither on the other's pages, nor behind their addresses."""
+    """A tenant's data is neither on the other tenant's pages, nor at their addresses."""
     ours.put("/v1/runtimes/shown", json={}).raise_for_status()
     ours.post("/v1/runtimes/shown/cells", json={"code": "kept = 'ours'"}).raise_for_status()
     for token, sees in ((world.ours, True), (world.theirs, False)):
@@ -166,7 +166,7 @@ def test_pages_of_the_console_are_a_tenant_s(world: World, ours: httpx.Client) -
 
 @pytest.mark.parametrize("token", ["no-such-token", "cenote_" + "x" * 60, "é"])
 def test_a_token_that_is_none_opens_nothing(world: World, token: str) -> None:
-    """By each door that takes one."""
+    """By each interface that accepts one."""
     headers = {"Authorization": f"Bearer {token}".encode()}
     with world.client(world.ours) as client:
         for path in ("/v1/runtimes", "/metrics"):
@@ -177,7 +177,7 @@ def test_a_token_that_is_none_opens_nothing(world: World, token: str) -> None:
 
 
 def test_a_token_that_is_revoked_opens_nothing_new(world: World) -> None:
-    """Also one that was good before, within the time in which a platform asks again."""
+    """Also a token that was valid before, within the platform's cache interval."""
     token = cenote(world.folder, "token", "create", "ours").stdout.strip()
     with world.client(token) as client:
         assert 200 == client.get("/v1/runtimes").status_code
@@ -196,13 +196,13 @@ def test_probes_need_no_token(world: World) -> None:
 
 
 def metrics(client: httpx.Client) -> dict[str, float]:
-    """Values by series, as the text has them."""
+    """Metric values by series, as in the text."""
     lines = (line for line in client.get("/metrics").text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def test_metrics_are_those_of_the_token(world: World, ours: httpx.Client) -> None:
-    """In the format of Prometheus: of the tenant, and of all for who may see the machines."""
+    """In the format of Prometheus: of the tenant, and of all tenants for a token that may see the machines."""
     said = ours.get("/metrics")
     assert "text/plain; version=0.0.4; charset=utf-8" == said.headers["content-type"]
     lines = said.text.splitlines()
@@ -220,7 +220,7 @@ def test_metrics_are_those_of_the_token(world: World, ours: httpx.Client) -> Non
 
 
 def test_what_runs_on_the_platform_is_counted(world: World, ours: httpx.Client, theirs: httpx.Client) -> None:
-    """Of all tenants together, by what became of it; a tenant's own token sees nothing of that."""
+    """Over all tenants, by outcome; a tenant's own token sees nothing of that."""
     with world.operator() as client:
         before = metrics(client)
         for tenant in (ours, theirs):
@@ -257,12 +257,12 @@ def test_what_runs_on_the_platform_is_counted(world: World, ours: httpx.Client, 
 
 @pytest.mark.parametrize(("name", "value"), [("Host", "evil.example"), ("Origin", "https://evil.example")])
 def test_pages_of_other_sites_are_refused(ours: httpx.Client, name: str, value: str) -> None:
-    """Also with a good token."""
+    """Also with a valid token."""
     assert ours.get("/v1/runtimes", headers={name: value}).status_code in (400, 403)
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_started(tmp_path: Path) -> None:
-    """With what chooses another one."""
+    """The error names the option that chooses another one."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         done = cenote(tmp_path, "up", "--without-ray", "--port", "0", "--http", at)
@@ -274,7 +274,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_started(tmp_path: Path)
 
 
 def test_tls_is_that_of_grpc(tmp_path: Path) -> None:
-    """The platform's own certificate, which its authority vouches for; nothing answers in the clear."""
+    """The platform's own certificate, signed by its authority; there is no answer in the clear."""
     with platform(tmp_path, "--tls") as world, world.client(world.ours) as client:
         assert world.http.startswith("https://127.0.0.1:")
         client.put("/v1/runtimes/etl", json={}).raise_for_status()
@@ -287,7 +287,7 @@ def test_tls_is_that_of_grpc(tmp_path: Path) -> None:
 
 
 def test_tenants_are_labels_where_the_operator_wants_that(tmp_path: Path) -> None:
-    """By name, for what a tenant's cells were and took."""
+    """By name, for the number and cost of a tenant's cells."""
     with platform(tmp_path, "--metrics-tenants") as world, world.client(world.ours) as client:
         client.put("/v1/runtimes/etl", json={}).raise_for_status()
         client.post("/v1/runtimes/etl/cells", json={"code": "x = 1"}).raise_for_status()
@@ -297,7 +297,7 @@ def test_tenants_are_labels_where_the_operator_wants_that(tmp_path: Path) -> Non
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Takes spans, as a collector of OpenTelemetry does."""
+    """Receives spans, like an OpenTelemetry collector."""
 
     spans: ClassVar[list[Span]] = []
 
@@ -331,8 +331,8 @@ def collector() -> Iterator[str]:
 
 
 def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> None:
-    """What a client has begun: the cell is in it, and so are the calls at the gateway that it took. What a job runs
-    in a process of its own is a trace of its own.
+    """A client's trace contains the cell and the gateway calls that it took. What a job runs in its own process is a
+    separate trace.
     """
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     words = ("--otlp", collector, "--log-json")
@@ -387,7 +387,7 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_said_in_one_line_with_both_ways_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for the one by default, which is not asked for by an option. Nothing is started before."""
+    """The same as for the default port, which no option asked for. Nothing is started before."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr("cenote.gateway.process.options.HTTP_PORT", taken.getsockname()[1])
         options = PlatformOptions(state=StateFolder(path=tmp_path))
@@ -433,5 +433,5 @@ def test_wrong_options(tmp_path: Path, given: dict[str, object], said: str) -> N
     ],
 )
 def test_where_it_listens(tmp_path: Path, given: dict[str, object], address: tuple[str, int]) -> None:
-    """On the host of gRPC, on a port of its own."""
+    """On the host of gRPC, on its own port."""
     assert address == PlatformOptions(state=StateFolder(path=tmp_path), **given).http_address

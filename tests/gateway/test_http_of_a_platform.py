@@ -21,7 +21,7 @@ from cenote.runtime.remote.address import Destination
 
 @pytest.fixture
 def doors(world: World) -> Iterator[tuple[httpx.Client, httpx.Client, User]]:
-    """Two tenants by HTTP, and the first one by gRPC."""
+    """Two tenants over HTTP, and the first one over gRPC."""
     acme, rival = world.user("acme"), world.user("rival")
     callers = PlatformCallers(
         lambda token: Platform(Destination(acme.address, token)),
@@ -66,7 +66,7 @@ def test_tokens_that_are_none_of_the_platform(doors: tuple[httpx.Client, httpx.C
 
 
 def test_sandboxes_end_with_their_server(world: World) -> None:
-    """Only the server knows until when each lives. Runtimes that were made by their names stay."""
+    """Only the server knows when each one expires. Runtimes that were created by name stay."""
     acme = world.user("acme")
     callers = PlatformCallers(
         lambda token: Platform(Destination(acme.address, token)),
@@ -82,7 +82,7 @@ def test_sandboxes_end_with_their_server(world: World) -> None:
 
 @pytest.mark.slow
 async def test_one_frame_is_worked_on_by_all_doors(doors: tuple[httpx.Client, httpx.Client, User]) -> None:
-    """E2B, HTTP, MCP and gRPC meet in one namespace: no copy of the frame, one record, one state to go back to."""
+    """E2B, HTTP, MCP and gRPC share one namespace: no copy of the frame, one record, one state to return to."""
     acme, _, by_grpc = doors
     made = acme.post("/v2/sandboxes", json={"templateID": "base"}).json()
     name, secret = made["sandboxID"], made["envdAccessToken"]

@@ -1,4 +1,4 @@
-"""When a line to a cluster is lost, of a gateway that is no machine of it."""
+"""When the connection to a cluster counts as lost, for a gateway that is not one of its machines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cenote.gateway.machines.joined_cluster import is_client_address, lost_clien
 
 
 class Line:
-    """Looks one second apart: what each finds."""
+    """Polls one second apart, with what each one finds."""
 
     def __init__(self, finds: str) -> None:
-        """finds: a letter for each look, `y` for an answer; behind the last the platform ends."""
+        """finds: a letter for each poll, `y` for an answer; after the last one the platform ends."""
         self.finds = finds
         self.now = 0.0
 
@@ -40,7 +40,7 @@ class Line:
     ],
 )
 def test_a_line_is_lost_after_a_while_without_any_answer(finds: str, lost: bool) -> None:
-    """At the limit, and not one look before; an answer begins it anew, and an end of the platform is none of it."""
+    """At the limit, and not one poll earlier; an answer restarts the count, and the platform's end does not count."""
     line = Line(finds)
     clock: Callable[[], float] = lambda: line.now  # noqa: E731
     assert lost == lost_client(line.look, line, patience=3.0, clock=clock)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Platforms as processes: options, the lock that says which process it is, what it says when it starts."""
+"""Platforms as processes: options, the lock that identifies the process, what it reports when it starts."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")
     ],
 )
 def test_options_reach_the_other_process_as_they_are(options: PlatformOptions) -> None:
-    """Written and read again they are the same."""
+    """Options that are written and read again are equal."""
     assert options == PlatformOptions.from_json(options.to_json())
 
 
 def test_credentials_in_urls_are_not_logged() -> None:
-    """A store's user and password, whatever else is in the options."""
+    """A store's user and password, in any option."""
     options = PlatformOptions(
         state=STATE, store="sftp://me:secret@host/path", model_endpoints=("http://a/v1",)
     )
@@ -81,12 +81,12 @@ def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])
 def test_loopback_addresses(host: str) -> None:
-    """What only this machine reaches needs no TLS."""
+    """An address that only this machine reaches needs no TLS."""
     assert is_loopback(host)
 
 
 def test_a_full_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever starts there, in words that name it."""
+    """The error names the disk."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -102,12 +102,12 @@ def test_a_full_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_lock_says_who_runs(tmp_path: Path) -> None:
-    """While it is held, and whatever the file says after that."""
+    """While it is held, and whatever the file contains after that."""
     path = tmp_path / "lock"
     assert running_at(path) is None
-    assert running_at(Path("/dev/null/lock")) is None  # no folder can be there
+    assert running_at(Path("/dev/null/lock")) is None  # no folder can be created there
     lock = DaemonLock(path)
-    assert running_at(path) is None  # it has not said so yet
+    assert running_at(path) is None  # it has not written its id yet
     lock.write(RUNNING)
     assert RUNNING == running_at(path)
     with pytest.raises(UnavailableError, match=r"runs here already, at 127\.0\.0\.1:8470 \(pid 12\)"):
@@ -116,7 +116,7 @@ def test_the_lock_says_who_runs(tmp_path: Path) -> None:
     path.write_text('{"pid": 1, "since": 0.0, "address": "127.0.0.1:1"}')
     assert running_at(path) is None
     DaemonLock(path).release()
-    (tmp_path / "link").symlink_to(path)  # as little readable as another user's, for root too
+    (tmp_path / "link").symlink_to(path)  # as unreadable as another user's file, for root too
     with pytest.raises(UnavailableError, match="cannot be read"):
         running_at(tmp_path / "link")
     with pytest.raises(UnavailableError, match="cannot be used"):
@@ -138,7 +138,7 @@ def test_why_a_platform_could_not_start_is_heard(error: CenoteError) -> None:
 def test_what_the_system_refuses_is_heard(
     process: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log on the same full disk would say nothing."""
+    """The caller gets the error: a log on the same full disk would contain nothing."""
 
     def full(*_: object) -> Never:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/file")
@@ -156,7 +156,8 @@ def test_what_the_system_refuses_is_heard(
 def test_a_process_for_which_there_is_no_memory_just_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has ended for want of memory is started again for all that; who waits for the first is told."""
+    """A process that ended for lack of memory is restarted all the same; the caller that waits for the first gets an
+    error."""
     starts: list[int] = []
 
     class NotTold:
@@ -182,7 +183,7 @@ def test_a_process_for_which_there_is_no_memory_just_now(
 
 
 def test_a_platform_outlives_whoever_waits_for_it(tmp_path: Path) -> None:
-    """Who has asked for it may be killed before it is ready."""
+    """The process that started it may be killed before it is ready."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as told:
@@ -194,7 +195,7 @@ def test_a_platform_outlives_whoever_waits_for_it(tmp_path: Path) -> None:
 def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever started it would connect to what is about to be gone."""
+    """The caller would connect to a platform that is about to end."""
 
     @contextmanager
     def starting(*_: object) -> Iterator[Running]:
@@ -215,7 +216,7 @@ def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
 
 
 class Heard:
-    """An Announcer that remembers."""
+    """An Announcer that records its calls."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -234,7 +235,7 @@ class Heard:
 
 
 def test_the_first_word_counts() -> None:
-    """A platform that was ready and fails later says nothing more to whoever started it."""
+    """A platform that was ready and fails later reports nothing more to the process that started it."""
     reading, writing = os.pipe()
     with open(reading, "rb") as heard, PipeAnnouncer(writing) as told:
         told.ready(RUNNING)
@@ -253,7 +254,7 @@ def announced(said: Running | CenoteError) -> bytes:
 def test_a_process_that_ends_between_two_looks_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no reason to leave what it had: somebody else would be."""
+    """Its resources must be cleaned up: the platform itself no longer can."""
     state = StateFolder(path=tmp_path)
     lock = DaemonLock(state.watch)
     lock.write(Running(pid=os.getpid(), since=1.5, address=""))
@@ -271,7 +272,7 @@ def test_a_process_that_ends_between_two_looks_has_ended(
 def test_a_process_that_ends_behind_the_last_look_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is told to, by itself: nobody is there any more to be told."""
+    """It ended by itself before it was signalled; there is no process left to signal."""
     state = StateFolder(path=tmp_path)
     former = subprocess.Popen(["sleep", "600"])
     running, looks = Running(pid=former.pid, since=1.5, address=""), list[Path]()
@@ -291,7 +292,7 @@ def test_a_process_that_ends_behind_the_last_look_has_ended(
 def test_a_failed_start_ends_nothing_of_a_former_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What that has on a cluster may be somebody's: here the new process ends without a word."""
+    """Its resources on a cluster may be in use: the new process ends without touching them."""
     monkeypatch.setattr("cenote.gateway.process.launch._MODULE", "this")
     state = StateFolder(path=tmp_path)
     JoinedCluster(address="127.0.0.1:1", platform="p").keep(state)
@@ -301,12 +302,12 @@ def test_a_failed_start_ends_nothing_of_a_former_platform(
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once() -> None:
-    """Ray would look for it for minutes, and say nothing that a user could read."""
+    """Ray would try for minutes, with no readable error."""
     with socket.create_server(("127.0.0.1", 0)) as there:
         address = f"127.0.0.1:{there.getsockname()[1]}"
         check_address(address)
         check_address(f"ray://{address}")
-    with socket.socket() as taken:  # so that nobody else comes to listen there
+    with socket.socket() as taken:  # so that no other process listens there
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for gone in (address, f"ray://{address}"):
@@ -316,13 +317,13 @@ def test_a_cluster_that_is_not_there_is_said_at_once() -> None:
 
 @pytest.mark.parametrize("wrong", ["", "cluster", "host:", ":6379", "host:port", "ray://"])
 def test_what_is_no_address_of_a_cluster(wrong: str) -> None:
-    """An example says how one is written."""
+    """The error contains an example of an address."""
     with pytest.raises(UsageError, match="HOST:PORT"):
         check_address(wrong)
 
 
 def test_the_first_token_is_made_once(tmp_path: Path) -> None:
-    """It is its owner's alone, good, and kept; one of another platform is put aside."""
+    """It is readable by its owner only, valid, and reused; a token of another platform is set aside."""
     path = tmp_path / "config" / "token"
     with Stores(StateFolder(path=tmp_path / "one")) as stores:
         leave_token(stores, path)
@@ -341,7 +342,7 @@ def test_the_first_token_is_made_once(tmp_path: Path) -> None:
 
 
 def test_the_first_token_of_an_earlier_version_gets_what_has_come_since(tmp_path: Path) -> None:
-    """It lets its holder do all that there is, and that is on record; one that was made by hand stays as it is."""
+    """It has all scopes, and the change is recorded; a token that an operator created stays as it is."""
     path = tmp_path / "token"
     with Stores(StateFolder(path=tmp_path / "state")) as stores:
         leave_token(stores, path)
@@ -360,7 +361,7 @@ def test_the_first_token_of_an_earlier_version_gets_what_has_come_since(tmp_path
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "empty"])
 def test_a_database_that_is_lost_is_not_made_anew(tmp_path: Path, is_gone: bool) -> None:
-    """A new one would shut all tenants out, and know of nothing that is stored: it is said what to do."""
+    """A new one would lock all tenants out, and lack all that is stored: the error says what to do."""
     folder = StateFolder(path=tmp_path / "state")
     with Stores(folder) as stores:
         stores.recorder.record(AuditEvent(kind="token.created", facts={})).result(30)

@@ -1,4 +1,4 @@
-"""A connection on which nothing comes is cut, whatever that takes; behind a standstill of all it has its time."""
+"""An idle connection is cut, whatever that takes; after a pause of the whole machine it gets its full time again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 20.0
 
 
 class Looks:
-    """Stands in for the event by which a watch is closed: what it waits for comes when the test says so."""
+    """Stands in for the event that closes a watch: its wait ends when the test says so."""
 
     def __init__(self) -> None:
         self._next: SimpleQueue[bool] = SimpleQueue()
@@ -35,7 +35,7 @@ class Looks:
         self._next.put(True)
 
     def pass_by(self) -> float:
-        """One look. For how long the watch waits before it."""
+        """One poll. Returns how long the watch waits before it."""
         seconds = self._waits.get(timeout=PATIENCE)
         self._next.put(False)
         until(lambda: not self._waits.empty())
@@ -51,8 +51,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 def test_a_line_without_an_answer_is_cut(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once its time is over, and not behind a pause of the whole machine, in which nobody could answer. With the
-    answer its time ends, and the next question has all of it.
+    """Once its timeout is over, and not after a pause of the whole machine, in which no peer could answer. The answer
+    ends the timeout, and the next request gets a full one.
     """
     watch = ConnectionWatchdog(SECONDS)
     ours, theirs = socket.socketpair()
@@ -84,7 +84,7 @@ def watch() -> Iterator[ConnectionWatchdog]:
 
 
 def cut(watch: ConnectionWatchdog) -> bool:
-    """Whether who waits on a line for what does not come is told that it has ended."""
+    """Whether a reader that waits on the connection learns that it has ended."""
     near, far = socket.socketpair()
     with near, far, watch.over(near.fileno()):
         near.settimeout(10)
@@ -99,7 +99,7 @@ def test_who_waits_finds_that_the_line_has_ended(watch: ConnectionWatchdog) -> N
 def test_a_line_that_cannot_be_cut_at_once(
     watch: ConnectionWatchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where this process has no descriptor left, it is cut when it has one."""
+    """Where this process has no free descriptor, it is cut as soon as there is one."""
     dup, tried = os.dup, []
 
     def no_descriptors(descriptor: int) -> int:
@@ -114,7 +114,7 @@ def test_a_line_that_cannot_be_cut_at_once(
 
 
 def test_a_line_that_has_ended_by_itself(watch: ConnectionWatchdog) -> None:
-    """It is no hindrance to the watching of the next one."""
+    """It does not stop the watching of the next one."""
     with socket.socket() as nowhere, watch.over(nowhere.fileno()):
         until(lambda: watch._waiting is None)
     assert cut(watch)

@@ -1,4 +1,4 @@
-"""Where a platform can listen, and what is said where it cannot."""
+"""Where a platform can listen, and the error where it cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
 LONG = 70 * "a"
-"""No label of a name is as long, so nobody is asked for it."""
+"""No label of a name is that long, so no name server is queried."""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::1", "[::1]"])
@@ -26,13 +26,13 @@ def test_what_this_machine_has(host: str) -> None:
     ("host", "said"), [(LONG, "no machine is known as"), ("203.0.113.1", "is no address of this machine")]
 )
 def test_what_it_has_not(host: str, said: str) -> None:
-    """With the option to change."""
+    """The error names the option to change."""
     with pytest.raises(UnavailableError, match=f"{said}.*--host"):
         check_listening(host, 0)
 
 
 def test_a_port_that_is_taken_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a cluster is started, which takes ten seconds, and is ended again."""
+    """Before a cluster is started, which takes ten seconds, and ended again."""
     monkeypatch.setattr("cenote.gateway.process.platform.ray_nodes", None)
     state = StateFolder(path=tmp_path / "state")
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -43,10 +43,10 @@ def test_a_port_that_is_taken_is_said_at_once(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_port_that_has_just_been_left(tmp_path: Path) -> None:
-    """A gateway that comes again listens where the former one had connections."""
+    """A restarted gateway listens where the former one had connections."""
     with socket.create_server(("127.0.0.1", 0)) as former:
         address = former.getsockname()
         with socket.create_connection(address) as client:
-            former.accept()[0].close()  # first, so that its end is the one that the kernel remembers
+            former.accept()[0].close()  # first, so that the kernel remembers its end
             client.recv(1)
     check_listening(*address)

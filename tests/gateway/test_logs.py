@@ -20,7 +20,7 @@ from cenote_worker.wire import policies
 
 
 def test_a_record_cannot_act_on_the_terminal_that_shows_it() -> None:
-    """Neither by its arguments nor by the error that it tells of; its lines stay lines."""
+    """Neither by its arguments nor by the error in it; its lines stay lines."""
     error = ValueError("\x1b]0;title\x07")
     record = logging.LogRecord(
         "n", logging.ERROR, "p", 1, "lost %s", ("\x1b[2J\u202e",), (ValueError, error, None)
@@ -43,12 +43,12 @@ def lines() -> Iterator[Callable[[], list[dict[str, str]]]]:
 
 @pytest.fixture(scope="module")
 def tracing() -> None:
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # a process has one for good
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # a process sets this once
         trace.set_tracer_provider(TracerProvider())
 
 
 def test_an_event_is_one_line_of_json(lines: Callable[[], list[dict[str, str]]]) -> None:
-    """With its error, and the runtime that it is about; nothing in it acts on a terminal."""
+    """With its error, and its runtime; nothing in it acts on a terminal."""
     try:
         raise ValueError("two\nlines \x1b[2J")
     except ValueError:

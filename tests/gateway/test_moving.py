@@ -1,4 +1,4 @@
-"""A durable runtime on another machine: it is there as it was, or stays where it is."""
+"""A durable runtime moves to another machine: it arrives unchanged, or stays where it is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cenote_worker.tenancy.shared_quota import Limits
 
 
 class TwoMachines:
-    """See Nodes. Two of them, `a` and `b`, which either has the runtimes that it was given."""
+    """See Nodes. Two machines, `a` and `b`, each with the runtimes that were placed on it."""
 
     def __init__(self, key: MasterKey) -> None:
         self.machines = {name: LocalNodes(key, patience=ServerTimeouts(grace=0.1)).start() for name in "ab"}
@@ -128,7 +128,7 @@ def moving(make_world: Callable[..., World]) -> Iterator[Moving]:
 
 @pytest.mark.slow
 def test_it_is_there_as_it_was(moving: Moving) -> None:
-    """For a client that is attached as well: its next call goes there."""
+    """Also for an attached client: its next call goes there."""
     with moving.runtime() as runtime:
         runtime.execute("x = [1]; alias = x; open('kept', 'w').write('text')")
         assert "b" == moving.move("r")
@@ -139,7 +139,7 @@ def test_it_is_there_as_it_was(moving: Moving) -> None:
 
 
 def test_what_cannot_be_moved_stays(moving: Moving) -> None:
-    """And goes on; what would be missing is said."""
+    """It continues to run; the error says what would be missing."""
     with moving.runtime() as runtime, moving.runtime("memory", durable=False) as other:
         other.execute("x = 1")
         assert "would be missing on another" in refused(lambda: moving.move("memory")).text
@@ -152,7 +152,7 @@ def test_what_cannot_be_moved_stays(moving: Moving) -> None:
 
 @pytest.mark.slow
 def test_one_that_takes_its_time_to_go_to_sleep(moving: Moving) -> None:
-    """However many ask for its move, nobody waits for that who asks for anything else, where it is included."""
+    """However many callers request its move, no other request waits, not even for that runtime."""
     with moving.runtime() as runtime:
         runtime.execute("x = 1")
         moving.machines.rested.clear()
@@ -164,7 +164,7 @@ def test_one_that_takes_its_time_to_go_to_sleep(moving: Moving) -> None:
 
 
 def test_its_machine_is_gone(moving: Moving) -> None:
-    """The next call has it served on another, from the store that both have."""
+    """The next call has it served on another machine, from the store that both have."""
     with moving.runtime() as runtime:
         runtime.execute("x = [1]")
         moving.machines.lose("a")

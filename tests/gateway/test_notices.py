@@ -1,4 +1,4 @@
-"""What operators did reaches the audit log through the gateway, in order, once."""
+"""What operators did is recorded in the audit log through the gateway, in order, once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_notices_are_put_on_record(database: Database, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_recorded_stays(database: Database, tmp_path: Path) -> None:
-    """For the next gateway."""
+    """The next gateway records it."""
     Notices(database).leave(EVENTS[0])
     with AuditLog(tmp_path / "audit", b"k" * 32) as log:
         recorder = AuditRecorder(log)

@@ -1,4 +1,4 @@
-"""A client that has stubs and gRPC, and nothing of ours: the program of the docs, as it is printed there."""
+"""A client with generated stubs and gRPC only, without cenote: the program of the docs, as printed there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ exec(compile(open(sys.argv[1]).read(), "program", "exec"), {"__name__": "__main_
 @pytest.mark.slow
 @pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
 def test_the_program_of_the_docs(tmp_path: Path, relayed: bool) -> None:
-    """Makes a runtime without a policy, puts JSON and an Arrow table in, runs a cell, and reads both back."""
+    """Creates a runtime without a policy, puts JSON and an Arrow table in, runs a cell, and reads both back."""
     world = World(tmp_path, relayed=relayed)
     try:
         token = world.user("acme").token

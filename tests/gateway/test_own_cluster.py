@@ -1,4 +1,4 @@
-"""A cluster of a platform's own, as far as nothing has to be started."""
+"""A platform's own cluster, as far as nothing has to be started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ below_the_kernels = pytest.mark.skipif(
 
 @below_the_kernels
 def test_ports_that_nobody_is_given() -> None:
-    """A connection that is made before the cluster is up does not take one; no two are the same."""
+    """A connection that is made before the cluster is up does not take one; no two are equal."""
     end = int(EPHEMERAL_PORTS.read_text().split()[0])
     ports = _free_ports(10)
     assert set(ports) <= set(range(FIRST_PORT, end))
@@ -41,17 +41,17 @@ def test_ports_that_nobody_is_given() -> None:
 
 @below_the_kernels
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are chosen."""
+    """Other ports are chosen."""
     with socket.socket() as taken:
-        port, *others = _free_ports(10)  # more than are asked for: other tests may take one of them meanwhile
+        port, *others = _free_ports(10)  # more than requested: other tests may take one of them meanwhile
         taken.bind(("", port))
         monkeypatch.setattr("random.sample", lambda ports, count: [port, *others])
         assert set(_free_ports(2)) <= set(others)
 
 
 def test_what_another_machine_has_written_down_names_nobody_here(tmp_path: Path) -> None:
-    """In a container that is started again, the number of its former cluster may be that of any thread: of which
-    Linux says since 6.9 that there is no such thing, in words of its own.
+    """In a restarted container the former cluster's process id may be that of any thread: since 6.9 Linux reports
+    that with a different error.
     """
     (tmp_path / "left").touch()
     thread = threading.Thread(target=(release := threading.Event()).wait)
@@ -74,11 +74,11 @@ if os.fork() == 0:
     time.sleep(600)
 time.sleep(600)
 """
-"""Its child takes the kernel a while to end."""
+"""A process whose child takes the kernel a while to end."""
 
 
 def test_nothing_of_a_cluster_runs_when_it_has_ended(tmp_path: Path) -> None:
-    """Whoever was told so starts the next one, and looks at what is free."""
+    """The caller then starts the next one, and checks which ports are free."""
     first = subprocess.Popen([sys.executable, "-c", LARGE], stdout=subprocess.PIPE, start_new_session=True)
     assert first.stdout is not None
     with first.stdout as output:
@@ -91,7 +91,7 @@ def test_nothing_of_a_cluster_runs_when_it_has_ended(tmp_path: Path) -> None:
 
 
 class Unwritable(StateFolder):
-    """As one on a disk that is full: which cluster is the platform's cannot be written down."""
+    """As on a full disk: the cluster's id cannot be recorded."""
 
     @property
     def cluster(self) -> Path:
@@ -101,7 +101,7 @@ class Unwritable(StateFolder):
 def test_a_cluster_that_cannot_be_written_down_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would find it again. Whoever starts it hears why."""
+    """No later process would find it. The caller gets the reason."""
     started: list[OwnCluster] = []
 
     def start(state: StateFolder) -> OwnCluster:
@@ -121,7 +121,7 @@ def test_a_cluster_that_cannot_be_written_down_is_ended(
 def test_a_copy_of_a_folder_has_no_part_in_its_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The platform of the copy would end it, with all that runs there. A folder that was moved is the same one."""
+    """The copy's platform would end it, with all that runs there. A moved folder is the same one."""
     monkeypatch.setattr(own_cluster_unsafe, "RAY", "import time; time.sleep(600)")
     monkeypatch.setattr(OwnCluster, "wait", lambda cluster: True)
     first, copy = StateFolder(path=tmp_path / "first"), StateFolder(path=tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""Forks of a platform's runtimes: names, quotas, records, and who may; all branches of one or none."""
+"""Forks of a platform's runtimes: names, quotas, records, permissions; all branches or none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def owner(world: World) -> Iterator[Owner]:
 
 @pytest.fixture
 def parent(owner: Owner) -> PythonRuntime:
-    """A runtime that is not durable, `r`, in which `x` is 1."""
+    """A runtime `r` that is not durable, in which `x` is 1."""
     runtime = owner.runtime(durable=False)
     runtime.execute("x = 1")
     return runtime
@@ -61,7 +61,7 @@ def _stored(owner: Owner) -> list[str]:
 
 @pytest.mark.slow
 def test_branches_have_names_policy_and_parent(owner: Owner, parent: PythonRuntime) -> None:
-    """Names that are given, or made up from those that are free; the policy is the parent's; lists tell all."""
+    """Names are given, or chosen from the free ones; the policy is the parent's; lists show all of this."""
     given = owner.user.fork("r", count=2, names=["one", "two"])
     made_up = owner.user.fork("r", count=2)
     assert ["one", "two"] == [each.name for each in given]
@@ -80,7 +80,7 @@ def test_branches_have_names_policy_and_parent(owner: Owner, parent: PythonRunti
 
 
 def test_a_client_that_goes_straight_there(owner: Owner, parent: PythonRuntime) -> None:
-    """Forked by a script, branches end with it: they are gone when they are closed, and have a lease."""
+    """Branches that a script forked end with it: closing deletes them, and they have a lease."""
     with ExitStack() as stack:
         branches = parent.fork(count=2)
         assert isinstance(branches, list)
@@ -94,7 +94,7 @@ def test_a_client_that_goes_straight_there(owner: Owner, parent: PythonRuntime) 
 
 
 def test_branches_with_names_stay(owner: Owner, parent: PythonRuntime) -> None:
-    """Until they are deleted, as other runtimes with a name."""
+    """Until they are deleted, like other named runtimes."""
     for branch in parent.fork(count=2, name="b"):
         branch.close()
     parent.fork(name="alone").close()
@@ -103,7 +103,7 @@ def test_branches_with_names_stay(owner: Owner, parent: PythonRuntime) -> None:
 
 
 def test_any_client_merges_what_another_has_forked(owner: Owner, parent: PythonRuntime) -> None:
-    """A platform knows of each runtime where it was forked."""
+    """A platform knows where each runtime was forked."""
     owner.user.fork("r", names=["b"])
     branch = owner.runtime("b", durable=False)
     branch.execute("x = 5")
@@ -113,14 +113,14 @@ def test_any_client_merges_what_another_has_forked(owner: Owner, parent: PythonR
 
 
 def test_the_same_key_gives_the_same_branches(owner: Owner, parent: PythonRuntime) -> None:
-    """However often it is sent; without one each call makes others."""
+    """However often it is sent; without a key each call creates new ones."""
     first, again = (owner.user.fork("r", count=2, key="k") for _ in range(2))
     assert [each.id for each in first] == [each.id for each in again]
     assert 3 == len(owner.user.names())
 
 
 def test_all_or_none(owner: Owner, parent: PythonRuntime) -> None:
-    """Where one name is taken, or one more is more than the quota, nothing of any is left, and nothing is held."""
+    """Where one name is taken, or one branch exceeds the quota, none is left, and no quota is used."""
     quotas, tenant = owner.world.stores.quotas, owner.user.tenant
     used = quotas.used(tenant)
     quotas.set_limit(tenant, Quota.RUNTIMES, 3)
@@ -141,7 +141,7 @@ def test_all_or_none(owner: Owner, parent: PythonRuntime) -> None:
 def test_a_branch_that_fails_to_start_takes_all_along(
     owner: Owner, parent: PythonRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was served by then is ended, its rows and records go."""
+    """Branches that were already served are ended; their rows and records are deleted."""
     started, start = [], HostedRuntime.start
 
     def failing(runtime: HostedRuntime) -> None:
@@ -162,7 +162,7 @@ def test_a_branch_that_fails_to_start_takes_all_along(
 
 
 def test_a_gateway_that_ends_in_the_middle_leaves_nothing(owner: Owner) -> None:
-    """What it had only begun to make goes when it is started again, with what was held for it."""
+    """What it had begun to create is removed at its next start, together with its quotas."""
     owner.runtime().execute("x = 1")
     world, tenant = owner.world, owner.user.tenant
     used = world.stores.quotas.used(tenant)
@@ -172,11 +172,11 @@ def test_a_gateway_that_ends_in_the_middle_leaves_nothing(owner: Owner) -> None:
     assert 3 == len(owner.user.names())
     owner.reopen()
     until(lambda: owner.user.names() == ["r"])
-    until(lambda: used == world.stores.quotas.used(tenant))  # what was held goes behind the names
+    until(lambda: used == world.stores.quotas.used(tenant))  # quotas are recorded after the names
 
 
 def test_another_tenants_runtime_cannot_be_forked(either: World) -> None:
-    """By name and id: refused in the words for what nobody has. Nor does a token that may only look fork."""
+    """By name and id: refused with the text for a missing runtime. A read-only token cannot fork either."""
     acme, rival = either.user("acme"), either.user("rival")
     secret = acme.create("secret")
     nobodys = refused(lambda: rival.fork("secret-2"))
@@ -189,7 +189,7 @@ def test_another_tenants_runtime_cannot_be_forked(either: World) -> None:
 
 
 def test_a_key_is_its_tenants_own(either: World) -> None:
-    """Somebody else's key finds nothing of theirs."""
+    """Another tenant's equal key does not find this tenant's branches."""
     users: list[User] = [either.user("acme"), either.user("rival")]
     for user in users:
         user.create("r")
@@ -198,7 +198,7 @@ def test_a_key_is_its_tenants_own(either: World) -> None:
 
 
 def test_forks_are_on_record(owner: Owner, parent: PythonRuntime) -> None:
-    """Who has forked what, and of each branch what it is one of."""
+    """Who forked what, and the parent of each branch."""
     (branch,) = owner.user.fork("r")
     parent_id = owner.user.get("r").id
     found = [entry.event for entry in entries(owner.world.state.audit)]
@@ -211,7 +211,7 @@ def test_forks_are_on_record(owner: Owner, parent: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_branches_of_a_durable_runtime(owner: Owner) -> None:
-    """Durable too, from their first moment, unless they end by themselves; one that sleeps is woken for it."""
+    """They are durable from their first moment, unless they have a lease; a sleeping parent is woken."""
     runtime = owner.runtime()
     runtime.execute("x = [1]; alias = x")
     assert 1 == runtime.hibernate().step
@@ -225,7 +225,7 @@ def test_branches_of_a_durable_runtime(owner: Owner) -> None:
 
 @pytest.mark.slow
 def test_branches_make_again_what_cannot_be_stored(owner: Owner) -> None:
-    """A generator stands where it stood: in a branch, and in the branch that its own store gives back."""
+    """A generator has its position in a branch, and in a branch that is restored from its own store."""
     runtime = owner.runtime()
     runtime.execute("x = [1, 2, 3]; g = (each * 2 for each in x)")
     runtime.execute("next(g)")
@@ -237,7 +237,7 @@ def test_branches_make_again_what_cannot_be_stored(owner: Owner) -> None:
 
 @pytest.mark.slow
 def test_a_fork_of_an_earlier_state_is_nobodys_step(owner: Owner) -> None:
-    """Neither the line of the parent's steps nor its stored states know of the visit."""
+    """Neither the parent's steps nor its stored states include the visit."""
     runtime = owner.runtime(sandbox=SandboxPolicy(preload=(), memory="256MiB"))
     for number in range(1, 4):
         runtime.execute(f"x = {number}")
@@ -251,7 +251,7 @@ def test_a_fork_of_an_earlier_state_is_nobodys_step(owner: Owner) -> None:
 
 @pytest.mark.slow
 def test_nobodys_cell_runs_in_a_state_that_is_visited(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another client sends meanwhile waits, and finds the present state; questions too."""
+    """What another client sends meanwhile waits, and runs in the present state; queries too."""
     runtime = owner.runtime(durable=False, sandbox=SandboxPolicy(preload=(), memory="256MiB"))
     assert runtime.execute(SLOW_TO_COPY).success
     runtime.execute("x = 2; del slow")
@@ -271,7 +271,7 @@ def test_nobodys_cell_runs_in_a_state_that_is_visited(owner: Owner, monkeypatch:
 
 
 def test_states_are_stored_when_their_owner_says_so(owner: Owner) -> None:
-    """With a label, by number; a runtime whose states are not stored says how to have one whose are."""
+    """With a label, by number; the error for a runtime without stored states says how to get one."""
     runtime = owner.runtime()
     runtime.execute("x = 1")
     made = runtime.checkpoint("first")
@@ -289,7 +289,7 @@ def test_states_are_stored_when_their_owner_says_so(owner: Owner) -> None:
 
 @pytest.mark.slow
 def test_a_stored_state_is_gone_back_to(owner: Owner) -> None:
-    """By label or number, names and files; the state before is stored, and it is there after a restart of all."""
+    """By label or number, with names and files; the previous state is stored, and present after a full restart."""
     runtime = owner.runtime()
     runtime.execute("x = 1; open('f', 'w').write('one')")
     runtime.checkpoint("first")
@@ -310,7 +310,8 @@ def test_a_stored_state_is_gone_back_to(owner: Owner) -> None:
 
 
 def test_a_runtime_that_works_is_not_put_to_sleep(owner: Owner) -> None:
-    """A generator that no step makes again would be lost: what is named is refused, and the jail goes on."""
+    """A generator that no step recreates would be lost: the hibernation is refused and names it, and the jail goes
+    on."""
     runtime = owner.runtime()
     runtime.execute("import time; g = (n if time.time() else 0 for n in range(3)); next(g)")
     with pytest.raises(IncompleteRestoreError, match="g: "):

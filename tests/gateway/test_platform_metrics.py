@@ -1,4 +1,4 @@
-"""What a gateway makes of what its machines count: each event once, whatever ends and begins again meanwhile."""
+"""How a gateway adds up its machines' counters: each event once, across restarts of either."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cenote_worker.tenancy.audit_events import EventBatch
 
 @pytest.fixture
 def older() -> Counts:
-    """Of a process that has begun before the gateway."""
+    """A process that started before the gateway."""
     return Counts()
 
 
@@ -58,7 +58,7 @@ def value(metrics: PlatformMetrics, metric: Metric, *labels: str) -> object:
 
 
 def test_a_process_that_is_away_for_a_moment_is_counted_once(metrics: PlatformMetrics) -> None:
-    """Its machine's agent is started again and does not know it yet; then its machine is not there."""
+    """Its machine's agent restarts and does not know it yet; then its machine is missing."""
     process = Counts()
     process.add(CELLS, "ok", by=5)
     metrics.heard({"n1": [batch(process)]})
@@ -73,7 +73,7 @@ def test_a_process_that_is_away_for_a_moment_is_counted_once(metrics: PlatformMe
 def test_what_was_counted_before_the_gateway_is_not_counted_again(
     older: Counts, metrics: PlatformMetrics
 ) -> None:
-    """Even where the machine does not answer a gateway that is started again at once."""
+    """Also where the machine does not answer a gateway that restarts at once."""
     older.add(CELLS, "ok", by=1000)
     metrics.heard({"n1": None})
     metrics.heard({"n1": [batch(older)]})
@@ -84,7 +84,7 @@ def test_what_was_counted_before_the_gateway_is_not_counted_again(
 
 
 def test_the_first_events_of_a_new_process_are_counted(metrics: PlatformMetrics) -> None:
-    """All of them, also of the one that a gateway hears first."""
+    """All of them, also those of the first process that a gateway sees."""
     process = Counts()
     process.add(CELLS, "ok")
     metrics.heard({"n1": [batch(process)]})
@@ -92,7 +92,7 @@ def test_the_first_events_of_a_new_process_are_counted(metrics: PlatformMetrics)
 
 
 def test_gauges_are_of_what_is_there(metrics: PlatformMetrics, stores: Stores) -> None:
-    """A machine that does not answer has what it had; of one that is gone nothing is left."""
+    """A machine that does not answer keeps its last values; the values of one that is gone are dropped."""
     one, other = Counts(), Counts()
     one.set(RUNTIMES, 2, "ready")
     other.set(RUNTIMES, 3, "ready")
@@ -120,7 +120,7 @@ def test_a_machine_of_another_version_breaks_nothing(metrics: PlatformMetrics) -
 
 
 def test_each_call_is_counted_by_what_came_of_it(make_world: Callable[..., World]) -> None:
-    """Also where the client leaves, and where it is not known."""
+    """Also where the client disconnects, and where the outcome is unknown."""
     gate = threading.Event()
     nodes = SlowNodes(gate)
     world = make_world(nodes=nodes)
@@ -147,7 +147,7 @@ def test_each_call_is_counted_by_what_came_of_it(make_world: Callable[..., World
 def test_a_store_that_takes_long_to_look_through_is_looked_at_less(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, takes: float, most: int
 ) -> None:
-    """In ten minutes: what sweeps the platform has other things to do."""
+    """The number of scans in ten minutes is limited: the sweep has other work to do."""
     now = 0.0
     looks: list[float] = []
 
@@ -188,7 +188,7 @@ def test_all_quotas_are_labels() -> None:
 
 
 def test_deeds_of_an_earlier_version_have_no_counts() -> None:
-    """Such a machine's process goes on under a newer gateway."""
+    """A process of such a machine continues under a newer gateway."""
     state = EventBatch(source="n1/1", first=1, deeds=()).__getstate__()
     found = EventBatch.__new__(EventBatch)
     found.__setstate__(state[:-1])

@@ -1,4 +1,4 @@
-"""Processes beside namespaces of a platform: relayed and on direct lines, counted, on record, apart by tenant."""
+"""Processes next to namespaces of a platform: relayed and direct, counted, recorded, separate by tenant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_security.errors import QuotaExceededError
 
 
 def test_a_process_and_its_conversation(either: World) -> None:
-    """The same whether the gateway carries it or the client goes there itself."""
+    """The same whether the gateway relays it or the client connects directly."""
     acme = either.user("acme")
     with PythonRuntime(address=either.address, token=acme.token, sandbox=BARE) as runtime:
         result = runtime.run("cat; exit 3", stdin="in")
@@ -31,7 +31,7 @@ def test_a_process_and_its_conversation(either: World) -> None:
 
 
 def test_another_tenant_runs_nothing(either: World) -> None:
-    """A runtime of somebody else looks like one that does not exist."""
+    """A runtime of another tenant looks like one that does not exist."""
     acme, rival = either.user("acme"), either.user("rival")
     runtime = acme.create("mine")
     stub = RuntimeServiceStub(rival.channel)
@@ -63,7 +63,7 @@ def test_what_begins_wrongly(world: World, first: runtime_pb2.ProcessInput) -> N
 
 
 def test_it_is_on_record_as_cells_are(world: World) -> None:
-    """What it was called, how it ended, how much it wrote; not what."""
+    """Its arguments, its exit status, its output size; not the output."""
     acme = world.user("acme")
     with PythonRuntime(address=world.address, token=acme.token, sandbox=BARE) as runtime:
         runtime.run("echo hunter2; exit 7")
@@ -76,7 +76,7 @@ def test_it_is_on_record_as_cells_are(world: World) -> None:
 
 
 def test_it_counts_as_a_cell(world: World) -> None:
-    """At the limit it runs, one past it is refused, and with its end there is room again."""
+    """At the limit it runs, one past it is refused, and its end frees the quota."""
     acme = world.user("acme")
     world.stores.quotas.set_limit(acme.tenant, Quota.CELLS, 1)
     with PythonRuntime(address=world.address, token=acme.token, sandbox=BARE) as runtime:
@@ -90,7 +90,7 @@ def test_it_counts_as_a_cell(world: World) -> None:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Its streams are the program's, and its status too."""
+    """It passes on the program's streams and its status."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with closing(World(tmp_path)) as world:
         monkeypatch.setenv("CENOTE_TOKEN", world.user("acme").token)

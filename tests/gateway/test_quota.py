@@ -1,4 +1,4 @@
-"""The ledger of quotas: what is reserved is never more than there may be, and comes back."""
+"""The ledger of quotas: reservations never exceed the limit, and are returned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hold(key: str, tenant: TenantId = ACME, **amounts: int) -> Hold:
 
 
 def test_the_limit_is_taken_and_no_more() -> None:
-    """The last one is let in, the next one is told what is used, what the limit is and what to do."""
+    """The last one within the limit is admitted; the next one's error has the usage, the limit and what to do."""
     ledger = QuotaLedger()
     ledger.reserve(hold("one", runtimes=1, memory=3 * 2**30), LIMITS)
     ledger.reserve(hold("two", runtimes=1, memory=2**30), LIMITS)
@@ -34,7 +34,7 @@ def test_the_limit_is_taken_and_no_more() -> None:
 
 
 def test_a_refused_request_takes_nothing() -> None:
-    """Not even of the quotas that had room."""
+    """Not even of the quotas that had space."""
     ledger = QuotaLedger()
     with pytest.raises(QuotaExceededError, match="quota of memory"):
         ledger.reserve(hold("one", runtimes=1, cells=1, memory=5 * 2**30), LIMITS)
@@ -43,7 +43,7 @@ def test_a_refused_request_takes_nothing() -> None:
 
 
 def test_a_tenant_does_not_use_anothers_quota() -> None:
-    """Each has its own sum."""
+    """Each tenant has its own sum."""
     ledger = QuotaLedger()
     ledger.reserve(hold("one", runtimes=2), LIMITS)
     ledger.reserve(hold("two", RIVAL, runtimes=2), LIMITS)
@@ -51,7 +51,7 @@ def test_a_tenant_does_not_use_anothers_quota() -> None:
 
 
 def test_settling_gives_back_what_was_too_much() -> None:
-    """And asks for what was too little; refused, the reservation stands."""
+    """It requests what was too little; if that is refused, the reservation stays."""
     ledger = QuotaLedger()
     ledger.reserve(hold("one", stored=80), {Quota.STORED: 100})
     ledger.settle("one", {Quota.STORED: 30}, {Quota.STORED: 100})
@@ -64,7 +64,7 @@ def test_settling_gives_back_what_was_too_much() -> None:
 
 
 def test_a_lowered_limit_takes_nothing_away() -> None:
-    """What is there stays and may shrink; nothing more comes in, but what needs none of it does."""
+    """Existing usage stays and may shrink; nothing new is admitted except requests that need none of that quota."""
     ledger = QuotaLedger()
     ledger.reserve(hold("one", runtimes=2, stored=5), LIMITS)
     lower = {Quota.RUNTIMES: 1}
@@ -75,7 +75,7 @@ def test_a_lowered_limit_takes_nothing_away() -> None:
 
 
 def test_releasing_twice_is_fine() -> None:
-    """The paths of failures meet here; nobody gets room that is not there."""
+    """Failure paths meet here; releasing twice must not free more than was reserved."""
     ledger = QuotaLedger()
     ledger.reserve(hold("one", runtimes=2), LIMITS)
     ledger.release("one")
@@ -84,7 +84,7 @@ def test_releasing_twice_is_fine() -> None:
 
 
 def test_mistakes_of_the_caller() -> None:
-    """A key twice, a key that holds nothing, less than nothing."""
+    """A key twice, a key without a reservation, a negative amount."""
     ledger = QuotaLedger([hold("one", runtimes=1)])
     for act in (
         lambda: ledger.reserve(hold("one", cells=1), {}),
@@ -97,7 +97,7 @@ def test_mistakes_of_the_caller() -> None:
 
 
 class LedgerBesideASum(RuleBasedStateMachine):
-    """Any order of reserving, settling and releasing, against a list that is summed up anew each time."""
+    """Any order of reserving, settling and releasing, compared with a list that is summed each time."""
 
     LIMIT = 20
     keys = st.sampled_from("abcdefgh")

@@ -1,4 +1,4 @@
-"""Quotas that outlive the gateway."""
+"""Quotas that persist across gateways."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cell(tenant: Tenant, key: str) -> Hold:
 
 
 def test_what_lasts_is_counted_by_the_next_gateway(database: Database, acme: Tenant) -> None:
-    """Runtimes go on existing when the gateway dies, cells in flight do not."""
+    """Runtimes continue to exist when the gateway dies, cells in flight do not."""
     book = QuotaBook(database)
     book.reserve(runtime(acme, "rt_1", 100))
     book.reserve(runtime(acme, "rt_2", 100))
@@ -40,7 +40,7 @@ def test_what_lasts_is_counted_by_the_next_gateway(database: Database, acme: Ten
 
 
 def test_what_is_no_more_is_not_counted(database: Database, acme: Tenant) -> None:
-    """A gateway may be killed between the end of a thing and that of its hold. A cell is no such thing."""
+    """A gateway may be killed between the end of an object and the end of its hold. A cell has no such hold."""
     book = QuotaBook(database)
     book.reserve(runtime(acme, "rt_1", 100))
     book.reserve(runtime(acme, "rt_2", 50))
@@ -52,7 +52,7 @@ def test_what_is_no_more_is_not_counted(database: Database, acme: Tenant) -> Non
 
 
 def test_limits_are_kept_and_have_defaults(database: Database, acme: Tenant, rival: Tenant) -> None:
-    """A tenant's own limit goes before the default; without either there is no limit."""
+    """A tenant's own limit takes precedence over the default; without either there is no limit."""
     book = QuotaBook(database, {Quota.RUNTIMES: 1})
     book.set_limit(acme.id, Quota.RUNTIMES, 5)
     book.set_limit(acme.id, Quota.RUNTIMES, 2)
@@ -69,13 +69,13 @@ def test_limits_are_kept_and_have_defaults(database: Database, acme: Tenant, riv
 
 @pytest.mark.parametrize("limit", [-1, 2**62 + 1])
 def test_what_is_no_limit(database: Database, acme: Tenant, limit: int) -> None:
-    """The database could not count so far."""
+    """The database cannot store such a number."""
     with pytest.raises(UsageError, match="from 0 to"):
         QuotaBook(database).set_limit(acme.id, Quota.STORED, limit)
 
 
 def test_threads_do_not_get_past_a_limit(database: Database, acme: Tenant) -> None:
-    """As many as may be, however many ask at once."""
+    """The limit holds, however many threads ask at once."""
     book = QuotaBook(database, {Quota.CELLS: 10})
 
     def ask(number: int) -> None:
@@ -88,7 +88,7 @@ def test_threads_do_not_get_past_a_limit(database: Database, acme: Tenant) -> No
 
 
 def test_what_could_not_be_kept_is_not_held(database: Database, acme: Tenant) -> None:
-    """The ledger in memory and the one on the disk say the same after a failure of the disk."""
+    """The ledger in memory and the one on the disk agree after a disk failure."""
     book = QuotaBook(database)
     book.reserve(runtime(acme, "rt_1", 7))
     database.execute("CREATE TRIGGER full BEFORE INSERT ON holds BEGIN SELECT RAISE(ROLLBACK, 'disk'); END")
@@ -104,7 +104,7 @@ def test_what_could_not_be_kept_is_not_held(database: Database, acme: Tenant) ->
 
 
 def test_a_closed_database_lets_nobody_in(database: Database, acme: Tenant) -> None:
-    """Without its limits no request is let through."""
+    """Without its limits no request is admitted."""
     book = QuotaBook(database)
     database.close()
     with pytest.raises(DatabaseUnavailableError):

@@ -1,4 +1,4 @@
-"""What the gateway refuses reaches the client as what it is: its class, its facts, its text, a status of its own."""
+"""The gateway's errors reach the client with their class, their facts, their text and a status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def exceeded() -> QuotaExceededError:
     ids=["token", "scope", "quota"],
 )
 def test_refusals_keep_their_class_and_their_facts(error: CenoteError, status: grpc.StatusCode) -> None:
-    """A client can tell a missing scope from a used-up quota, and read the numbers."""
+    """A client can tell a missing scope from an exhausted quota, and read the numbers."""
     received = to_error(to_failure(error))
     assert (type(error), str(error), vars(error)) == (type(received), str(received), vars(received))
     assert status == status_of(error)
@@ -57,6 +57,6 @@ def test_refusals_keep_their_class_and_their_facts(error: CenoteError, status: g
 def test_errors_without_a_row_keep_their_family_and_their_text(
     error: CenoteError, family: type[CenoteError]
 ) -> None:
-    """What the client may do about it is what matters; facts of any type are left behind."""
+    """The family tells the client what it may do; untyped facts are dropped."""
     received = to_error(to_failure(error))
     assert (family, str(error)) == (type(received), str(received))

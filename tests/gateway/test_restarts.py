@@ -1,4 +1,4 @@
-"""How often a platform's process is started again."""
+"""How often a platform's process is restarted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cenote.gateway.process.restart_policy import FIRST_PAUSE, MAX_RESTARTS, RES
 
 
 def test_each_restart_waits_longer_than_the_one_before() -> None:
-    """And after some of them there is none."""
+    """After several restarts it is not restarted again."""
     restarts = Restarts()
     pauses = [restarts.pause(float(now)) for now in range(MAX_RESTARTS)]
     assert [FIRST_PAUSE * 4**number for number in range(MAX_RESTARTS)] == pytest.approx(pauses)
@@ -16,7 +16,7 @@ def test_each_restart_waits_longer_than_the_one_before() -> None:
 
 
 def test_restarts_of_long_ago_do_not_count() -> None:
-    """A platform that is killed now and then comes back each time, and at once."""
+    """A platform that is killed now and then is restarted each time, and at once."""
     restarts = Restarts()
     for number in range(3 * MAX_RESTARTS):
         assert FIRST_PAUSE == restarts.pause(number * RESTART_WINDOW)

@@ -1,4 +1,4 @@
-"""What a machine brings back that was away: only what nobody can name any more is ended there."""
+"""What happens on a machine that comes back: only runtimes that no client can name any more are ended there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE, DELETED, MOVED, ENDED = map(RuntimeId, ("here", "deleted", "moved", "ended
 
 
 class Machines(RayNodes):
-    """Without Ray. agents: by machine, what stands for its agent."""
+    """Nodes without Ray. agents: by machine, what stands for its agent."""
 
     def __init__(self) -> None:
         self.agents = {"near": "first", "far": "first"}
@@ -40,7 +40,7 @@ def on_record() -> list[RuntimeId]:
 
 
 def test_a_machine_that_was_away() -> None:
-    """Once: it was cleared then. One that was never seen before may be another gateway's to tell of."""
+    """Once: it was cleared then. A machine that was never seen before may belong to another gateway."""
     machines = Machines()
     machines.clear(on_record)
     assert [] == machines.ended
@@ -64,7 +64,7 @@ def test_one_that_does_not_answer_yet() -> None:
 
 
 def test_a_home_that_is_away_itself() -> None:
-    """Nobody knows better, then."""
+    """A runtime whose home is away stays: no machine has newer information."""
     machines = Machines()
     machines.clear(on_record)
     machines.agents = {"far": "second"}

@@ -1,4 +1,4 @@
-"""Names of runtimes: each tenant's are its own, and the others' are not there."""
+"""Names of runtimes: each tenant has its own, and cannot see the others'."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def runtimes(database: Database) -> Runtimes:
 
 @pytest.fixture
 def hostile(database: Database, rival: Tenant) -> Principal:
-    """The other tenant, with all that a token can give."""
+    """The other tenant, with all scopes that a token can have."""
     tokens = Tokens(database)
     return tokens.authenticate(tokens.issue(rival.id, ["runtimes:read", "runtimes:write", "admin"]).text)
 
@@ -47,7 +47,7 @@ def test_a_runtime_is_found_by_name_and_by_id(runtimes: Runtimes, hostile: Princ
 
 
 def test_two_tenants_may_use_one_name(runtimes: Runtimes, acme: Tenant, rival: Tenant) -> None:
-    """A name that is taken elsewhere is free here: that it was refused would tell."""
+    """A name that another tenant has is free here: refusing it would reveal that."""
     one, other = runtimes.add(acme.id, "etl"), runtimes.add(rival.id, "etl")
     assert one.id != other.id
     assert (one, other) == (runtimes.by_name(acme.id, "etl"), runtimes.by_name(rival.id, "etl"))
@@ -56,7 +56,7 @@ def test_two_tenants_may_use_one_name(runtimes: Runtimes, acme: Tenant, rival: T
 
 
 def test_what_another_tenant_has_is_not_there(runtimes: Runtimes, acme: Tenant, hostile: Principal) -> None:
-    """By name, by full name, by id: the answer is the one for a runtime that nobody has."""
+    """By name, by full name, by id: the answer is the one for a runtime that does not exist."""
     secret = runtimes.add(acme.id, "secret")
     unused = new_runtime_id()
 
@@ -79,7 +79,7 @@ def test_what_another_tenant_has_is_not_there(runtimes: Runtimes, acme: Tenant, 
 def test_what_another_tenant_has_is_not_there_in_the_same_number_of_steps(
     runtimes: Runtimes, database: Database, acme: Tenant, hostile: Principal, full: bool
 ) -> None:
-    """Time tells nothing: the database executes as many instructions for a foreign runtime as for none."""
+    """Timing reveals nothing: the database executes as many instructions for another tenant's runtime as for none."""
     secret = runtimes.add(acme.id, "secret")
     for number in range(50 if full else 0):
         runtimes.add(hostile.tenant, f"own-{number}")
@@ -91,7 +91,7 @@ def test_what_another_tenant_has_is_not_there_in_the_same_number_of_steps(
             nonlocal count
             count += 1
 
-        # Nothing else sees what a statement costs.
+        # Nothing else measures the cost of a statement.
         database._session._connection.set_progress_handler(step, 1)
         try:
             refusal(ask)
@@ -112,7 +112,7 @@ def test_what_another_tenant_has_is_not_there_in_the_same_number_of_steps(
 
 
 def test_a_name_is_no_id(runtimes: Runtimes, acme: Tenant, rival: Tenant) -> None:
-    """A runtime that is named like another's id leads to itself."""
+    """A runtime whose name equals another one's id is found by that name."""
     secret = runtimes.add(acme.id, "secret")
     decoy = runtimes.add(rival.id, secret.id)
     assert decoy == runtimes.by_name(rival.id, secret.id)
@@ -122,6 +122,6 @@ def test_a_name_is_no_id(runtimes: Runtimes, acme: Tenant, rival: Tenant) -> Non
 
 @pytest.mark.parametrize("name", ["", "a/b", "../etl", "a" * 65, "a\nb"])
 def test_names_that_are_none(runtimes: Runtimes, acme: Tenant, name: str) -> None:
-    """They end up in logs, paths and URLs."""
+    """Names end up in logs, paths and URLs."""
     with pytest.raises(UsageError):
         runtimes.add(acme.id, name)

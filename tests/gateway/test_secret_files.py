@@ -23,7 +23,7 @@ from cenote_security.errors import SecretFileError
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o277])
 def test_a_new_file_is_its_owners_alone(tmp_path: Path, umask: int) -> None:
-    """Whatever the umask lets through or takes away."""
+    """Whatever the umask allows or removes."""
     path = tmp_path / "token"
     old = os.umask(umask)
     try:
@@ -36,13 +36,13 @@ def test_a_new_file_is_its_owners_alone(tmp_path: Path, umask: int) -> None:
 
 
 def test_a_missing_folder_is_made_private(tmp_path: Path) -> None:
-    """Names of secrets are nobody's business either."""
+    """Other users may not see the names of secrets either."""
     create_secret_file(tmp_path / "cenote" / "token", b"secret")
     assert 0o700 == stat.S_IMODE((tmp_path / "cenote").stat().st_mode)
 
 
 def test_so_are_those_above_it_that_are_missing(tmp_path: Path) -> None:
-    """Whatever the umask lets through: who may write above a folder puts another in its place."""
+    """Whatever the umask: a user who can write above a folder can replace it."""
     old = os.umask(0)
     try:
         create_secret_file(tmp_path / ".config" / "cenote" / "token", b"secret")
@@ -55,7 +55,7 @@ def test_so_are_those_above_it_that_are_missing(tmp_path: Path) -> None:
 
 
 def test_a_file_is_made_once(tmp_path: Path) -> None:
-    """A second maker is refused, and leaves neither a change nor a file behind."""
+    """A second creator is refused, and leaves neither a change nor a file."""
     path = tmp_path / "token"
     create_secret_file(path, b"first")
     with pytest.raises(SecretFileError, match="exists already"):
@@ -75,7 +75,7 @@ def test_of_makers_at_once_one_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o666, 0o610])
 def test_a_file_that_others_may_open_is_refused(tmp_path: Path, mode: int) -> None:
-    """Reading, writing and executing alike: the error says what to do."""
+    """Read, write and execute permission alike: the error says what to do."""
     path = tmp_path / "token"
     create_secret_file(path, b"secret")
     path.chmod(mode)
@@ -124,14 +124,14 @@ def test_the_largest_secret(tmp_path: Path) -> None:
     ids=["missing", "folder", "fifo", "huge"],
 )
 def test_what_is_no_secret_file(tmp_path: Path, make: Callable[[Path], None], reason: str) -> None:
-    """Each is refused at once; a FIFO does not keep the reader waiting."""
+    """Each is refused at once; a FIFO does not block the reader."""
     make(tmp_path / "token")
     with pytest.raises(SecretFileError, match=reason):
         read_secret_file(tmp_path / "token")
 
 
 def test_a_replaced_file_is_whole_and_private(tmp_path: Path) -> None:
-    """Over a file that others could read as well; a mode can be asked for what is no secret."""
+    """Also over a file that others could read; a mode can be passed for a file that is not secret."""
     path = tmp_path / "token"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -143,7 +143,7 @@ def test_a_replaced_file_is_whole_and_private(tmp_path: Path) -> None:
 
 
 def test_what_the_system_refuses_is_said(tmp_path: Path) -> None:
-    """A path through a file."""
+    """For example a path through a file."""
     (tmp_path / "file").touch()
     for write in (create_secret_file, replace_file):
         with pytest.raises(SecretFileError, match="cannot be written"):

@@ -1,4 +1,4 @@
-"""Cells and stored bytes of a tenant: at the limit and one past it, over all of its runtimes and lines."""
+"""Cells and stored bytes of a tenant: at the limit and one past it, over all of its runtimes and connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAITS = "import time\nfor _ in range(6000): time.sleep(0.01)"
 
 
 def opened(user: User, count: int) -> list[Line]:
-    """Lines to runtimes of their own."""
+    """Connections to separate runtimes."""
     lines = [user.line(user.create(f"r{number}"), f"client {number}") for number in range(count)]
     for line in lines:
         line.welcome()
@@ -38,7 +38,7 @@ def under_way(line: Line) -> int:
 
 
 def test_cells_are_counted_over_all_runtimes(either: World) -> None:
-    """At the limit they run; one past it is refused with what there is and what to do, until one has ended."""
+    """At the limit they run; one past it is refused with the usage and what to do, until one has ended."""
     acme, rival = either.user("acme"), either.user("rival")
     either.stores.quotas.set_limit(acme.tenant, Quota.CELLS, 2)
     one, two, three = opened(acme, 3)
@@ -56,7 +56,7 @@ def test_cells_are_counted_over_all_runtimes(either: World) -> None:
 
 
 def test_a_cell_that_is_sent_again_is_not_counted_again(world: World) -> None:
-    """At the limit its client may come back for it: it is the same cell."""
+    """At the limit its client may send it again: it is the same cell."""
     acme = world.user("acme")
     world.stores.quotas.set_limit(acme.tenant, Quota.CELLS, 1)
     runtime = acme.create("etl")
@@ -74,7 +74,7 @@ def test_a_cell_that_is_sent_again_is_not_counted_again(world: World) -> None:
 
 @pytest.mark.parametrize("end", ["import os; os._exit(1)", "raise SystemExit", "1/0"])
 def test_however_a_cell_ends_it_counts_no_more(world: World, end: str) -> None:
-    """With its jail, with an error, or as it should."""
+    """With its jail, with an error, or normally."""
     acme = world.user("acme")
     world.stores.quotas.set_limit(acme.tenant, Quota.CELLS, 1)
     (line,) = opened(acme, 1)
@@ -84,7 +84,7 @@ def test_however_a_cell_ends_it_counts_no_more(world: World, end: str) -> None:
 
 
 def test_none_at_all_is_a_limit_too(world: World) -> None:
-    """And raising it lets cells in without anything being started anew."""
+    """Raising the limit admits cells without a restart."""
     acme = world.user("acme")
     world.stores.quotas.set_limit(acme.tenant, Quota.CELLS, 0)
     (line,) = opened(acme, 1)
@@ -94,7 +94,7 @@ def test_none_at_all_is_a_limit_too(world: World) -> None:
 
 
 def test_shared_values_are_counted(either: World) -> None:
-    """Exactly the limit may be kept; one byte more is refused, and what is released makes room."""
+    """Exactly the limit may be stored; one byte more is refused, and a release frees space."""
     acme = either.user("acme")
     sized = acme.share(acme.create("first"), "b'x' * 100_000")
     size = acme.reference(sized).size
@@ -111,7 +111,7 @@ def test_shared_values_are_counted(either: World) -> None:
 
 
 def test_values_on_their_way_are_counted(world: World) -> None:
-    """From their announcement until they have come, or their line has gone."""
+    """From their announcement until they have arrived, or their connection has ended."""
     acme = world.user("acme")
     world.stores.quotas.set_limit(acme.tenant, Quota.STORED, 1_000_000)
     runtime = acme.create("etl")
@@ -129,7 +129,7 @@ def test_values_on_their_way_are_counted(world: World) -> None:
 
 
 def announced(line: Line, size: int) -> runtime_pb2.ServerFrame | None:
-    """How it was refused, if it was: before the answer to what was asked after it."""
+    """How it was refused, if it was: before the answer to the request that was sent after it."""
     content = jail_pb2.Payload(attached=True, size=size, count=1)
     call = line.send(injection=runtime_pb2.Injection(values=content, names=["big"]))
     cell = line.cell("1")

@@ -1,4 +1,4 @@
-"""Tenants, by the operator; and names that tenants may choose."""
+"""Tenants, managed by the operator; and names that tenants may choose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_tenant_is_kept(tenants: Tenants) -> None:
 
 
 def test_a_closed_tenant_keeps_its_name(tenants: Tenants, acme: Tenant) -> None:
-    """Somebody who got the name would be taken for the one who had it."""
+    """A new tenant with that name would be taken for the former one."""
     tenants.close("acme")
     assert tenants.get("acme").closed is not None
     with pytest.raises(EntryExistsError, match="a tenant 'acme' already"):
@@ -30,7 +30,7 @@ def test_a_closed_tenant_keeps_its_name(tenants: Tenants, acme: Tenant) -> None:
 
 
 def test_an_unknown_tenant(tenants: Tenants) -> None:
-    """Is said to be unknown: only the operator asks."""
+    """The error says so: only the operator can ask."""
     for ask in (tenants.get, tenants.close):
         with pytest.raises(UnknownEntryError, match="no tenant 'nobody' here"):
             ask("nobody")
@@ -38,20 +38,20 @@ def test_an_unknown_tenant(tenants: Tenants) -> None:
 
 @pytest.mark.parametrize("weight", [0.001, 1000])
 def test_weights_at_their_bounds(tenants: Tenants, weight: float) -> None:
-    """Are taken."""
+    """They are accepted."""
     assert weight == tenants.create("acme", weight=weight).weight
 
 
 @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan, 1001])
 def test_weights_are_positive_and_bounded(tenants: Tenants, weight: float) -> None:
-    """One tenant must not be able to be everybody's share."""
+    """One tenant must not be able to take everything."""
     with pytest.raises(UsageError, match=r"from 0\.001 to 1000"):
         tenants.create("acme", weight=weight)
 
 
 @pytest.mark.parametrize("name", ["a", "9", "A.b_c-d", "a" * MAX_NAME, "a..b"])
 def test_names_that_are_taken(name: str) -> None:
-    """What is safe in a path, a URL, a log and a terminal."""
+    """Characters that are safe in a path, a URL, a log and a terminal."""
     assert name == check_name("runtime", name)
 
 
@@ -60,14 +60,14 @@ def test_names_that_are_taken(name: str) -> None:
     ["", "a" * (MAX_NAME + 1), "-a", "a-", ".", "..", "a/b", "a b", "ä", "a\n", "a\0", "\x1b[31m", "٣"],
 )
 def test_names_that_are_not(name: str) -> None:
-    """The error shows the name without letting it draw on the terminal."""
+    """The error shows the name without terminal control sequences."""
     with pytest.raises(UsageError, match="is no name for a runtime") as caught:
         check_name("runtime", name)
     assert str(caught.value).isprintable()
 
 
 def test_a_qualified_name() -> None:
-    """Without a tenant it is one's own."""
+    """Without a tenant it names the caller's own."""
     assert "acme/etl" == str(QualifiedName.parse("etl", tenant="acme"))
     assert "rival/etl" == str(QualifiedName.parse("rival/etl", tenant="acme"))
     for text in ("rival/", "/etl", "rival/etl/more", ""):

@@ -21,7 +21,7 @@ def principal(tenant: str) -> Principal:
 
 
 class Stage:
-    """Who had a turn, in order; turns that go on until the gate opens."""
+    """Records who had a turn, in order; turns last until the gate opens."""
 
     def __init__(self, turns: TenantSemaphore) -> None:
         self.turns = turns
@@ -35,13 +35,13 @@ class Stage:
 
 
 async def settled() -> None:
-    """Lets every task go as far as it can."""
+    """Lets every task run as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_so_many_turns_at_once() -> None:
-    """The others wait, and the tenants take turns."""
+    """The others wait, and the tenants alternate."""
     stage = Stage(TenantSemaphore(2))
     tasks = [asyncio.create_task(stage.take(tenant)) for tenant in ("a", "a", "a", "b")]
     await settled()
@@ -52,7 +52,7 @@ async def test_so_many_turns_at_once() -> None:
 
 
 async def test_whoever_leaves_holds_nobody_up() -> None:
-    """A request that is cancelled while it waits, or the moment its turn comes, gives the turn on."""
+    """A request that is cancelled while it waits, or the moment its turn comes, passes the turn on."""
     stage = Stage(TenantSemaphore(1))
     first, second, third = (asyncio.create_task(stage.take(tenant)) for tenant in ("a", "b", "c"))
     await settled()
@@ -68,7 +68,7 @@ async def test_whoever_leaves_holds_nobody_up() -> None:
 
 
 async def test_a_turn_that_fails_is_over() -> None:
-    """The next one comes."""
+    """The next turn starts."""
     turns = TenantSemaphore(1)
     with pytest.raises(ZeroDivisionError):
         async with turns.turn(principal("a")):
@@ -78,7 +78,7 @@ async def test_a_turn_that_fails_is_over() -> None:
 
 
 def test_streams_of_one_tenant_are_bounded() -> None:
-    """At the limit, and one past it; others are not touched, and who leaves makes room."""
+    """At the limit, and one past it; other tenants are not affected, and a stream that ends frees its place."""
     attendance, acme = ConnectionLimit(most=1), TenantId("acme")
     with attendance.one(acme):
         with pytest.raises(QuotaExceededError), attendance.one(acme):

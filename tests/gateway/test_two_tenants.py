@@ -1,4 +1,4 @@
-"""Two tenants of one platform, one of them hostile: what the other has is not there for it, in any way of asking."""
+"""Two tenants of one platform, one of them hostile: it cannot see what the other has, by any request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_REFERENCE = "ref_" + "0" * 32
 
 
 def masked(refusal: Refusal, *names: str) -> tuple[grpc.StatusCode, str]:
-    """A refusal without what was asked for, so that two of them can be held side by side."""
+    """A refusal with the requested name masked, so that two of them can be compared."""
     text = refusal.text
     for name in names:
         text = text.replace(name, "IT")
@@ -26,19 +26,20 @@ def masked(refusal: Refusal, *names: str) -> tuple[grpc.StatusCode, str]:
 
 
 def ended(user: User, runtime: str) -> tuple[grpc.StatusCode, str]:
-    """How a line to a runtime, by id, ends."""
+    """How a connection to a runtime, by id, ends."""
     error = user.line(runtime).ended()
     return error.code, str(error).partition("details = ")[2].partition("\n")[0].replace(runtime, "IT")
 
 
 @pytest.fixture
 def tenants(either: World) -> tuple[User, User]:
-    """The one, who has something, and the other, who wants it."""
+    """The victim, who has data, and the attacker, who wants it."""
     return either.user("acme"), either.user("rival")
 
 
 def test_another_tenants_runtime_is_not_there_by_any_name(tenants: tuple[User, User]) -> None:
-    """By name, full name and id: looked at and deleted, it is refused in the words for what nobody has."""
+    """By name, full name and id: description and deletion are refused with the text for a runtime that does not
+    exist."""
     acme, rival = tenants
     secret = acme.create("secret")
     for ask in (rival.get, rival.delete):
@@ -51,7 +52,7 @@ def test_another_tenants_runtime_is_not_there_by_any_name(tenants: tuple[User, U
 
 
 def test_a_name_is_taken_within_its_tenant_only(tenants: tuple[User, User]) -> None:
-    """The other one gets a runtime of its own by that name, attached or not, and sees nothing of the first."""
+    """The other tenant gets its own runtime by that name, attached or not, and sees nothing of the first."""
     acme, rival = tenants
     theirs = acme.create("etl")
     line = acme.line(theirs)
@@ -65,7 +66,7 @@ def test_a_name_is_taken_within_its_tenant_only(tenants: tuple[User, User]) -> N
 
 
 def test_another_tenants_runtime_cannot_be_attached_to(tenants: tuple[User, User], either: World) -> None:
-    """At the gateway, by its id: as one that nobody has."""
+    """At the gateway, by its id: the error is the one for a runtime that does not exist."""
     acme, rival = tenants
     secret = acme.create("secret")
     assert grpc.StatusCode.NOT_FOUND == ended(rival, UNKNOWN)[0]
@@ -73,7 +74,7 @@ def test_another_tenants_runtime_cannot_be_attached_to(tenants: tuple[User, User
 
 
 def test_a_capability_opens_one_runtime(world: World) -> None:
-    """With one's own capability, others' runtimes, one's own others, and none, are one answer."""
+    """With one's own capability, other tenants' runtimes, one's own other runtimes, and none get the same answer."""
     acme, rival = world.user("acme"), world.user("rival")
     secret, own, second = acme.create("secret"), rival.create("own"), rival.create("second")
     answers = set()
@@ -87,7 +88,7 @@ def test_a_capability_opens_one_runtime(world: World) -> None:
 
 
 def test_another_tenants_references_are_not_there(tenants: tuple[User, User]) -> None:
-    """Described, held, released, read, listed or injected: as one that nobody has."""
+    """Described, held, released, read, listed or injected: the error is the one for a missing reference."""
     acme, rival = tenants
     reference = acme.share(acme.create("secret"), "'treasure'")
     for ask in (rival.reference, rival.hold, rival.release, rival.read):
@@ -100,7 +101,7 @@ def test_another_tenants_references_are_not_there(tenants: tuple[User, User]) ->
 
 
 def test_another_tenants_reference_cannot_be_injected(tenants: tuple[User, User]) -> None:
-    """Into a runtime of one's own: the same words for it as for none."""
+    """Into a runtime of one's own: the error text is the one for a reference that does not exist."""
     acme, rival = tenants
     reference = acme.share(acme.create("secret"), "'treasure'")
     line = rival.line(rival.create("own"))
@@ -114,7 +115,7 @@ def test_another_tenants_reference_cannot_be_injected(tenants: tuple[User, User]
 
 
 def calls(user: User) -> dict[str, Callable[[], Any]]:
-    """One of each kind."""
+    """One call of each kind."""
     return {
         "describe": user.describe,
         "create": user.create,
@@ -144,7 +145,7 @@ def test_tokens_that_are_not_good_open_nothing(world: World) -> None:
 
 
 def test_a_revoked_token_opens_nothing_from_then_on(either: World) -> None:
-    """Also where it was good a moment ago."""
+    """Also where it was valid a moment ago."""
     acme = either.user("acme")
     acme.create("etl")
     either.stores.tokens.revoke(acme.tenant, acme.token_id)
@@ -152,7 +153,7 @@ def test_a_revoked_token_opens_nothing_from_then_on(either: World) -> None:
 
 
 def test_a_stream_through_the_gateway_ends_with_its_token(make_world: Callable[..., World]) -> None:
-    """Not when the tenant asks the next thing, but by itself; other tokens' streams go on."""
+    """By itself, not at the tenant's next request; streams of other tokens go on."""
     world = make_world(relayed=True)
     acme, other = world.user("acme"), world.user("acme")
     made = acme.create("etl")
@@ -174,7 +175,7 @@ def test_a_stream_through_the_gateway_ends_with_its_token(make_world: Callable[.
     ],
 )
 def test_a_scope_is_good_for_its_own_calls(world: World, scope: str, allowed: set[str]) -> None:
-    """Everything else is refused before it is looked at; who one is may always be asked."""
+    """Every other call is refused before it is examined; a token may always ask for its own identity."""
     user = world.user("acme", [scope])
     open_calls = set()
     for call, ask in calls(user).items():
@@ -188,7 +189,7 @@ def test_a_scope_is_good_for_its_own_calls(world: World, scope: str, allowed: se
 
 
 def test_a_reader_runs_nothing(either: World) -> None:
-    """The scopes of a token hold in the runtime too, through the relay and beside it."""
+    """The scopes of a token apply in the runtime too, relayed and direct."""
     acme, reader = either.user("acme"), either.user("acme", ["runtimes:read"])
     acme.create("etl")
     line = reader.line(reader.get("etl"))
@@ -198,7 +199,7 @@ def test_a_reader_runs_nothing(either: World) -> None:
 
 
 def test_a_reader_joins_what_is_there(either: World) -> None:
-    """By its name, as everybody does; it makes nothing, and gives up nothing of what others may want back."""
+    """By its name, like other clients; it creates nothing, and deletes nothing that others may want back."""
     acme, reader = either.user("acme"), either.user("acme", ["runtimes:read"])
     made = acme.create("etl")
     joined = reader.create("etl", attach=True)
@@ -219,7 +220,7 @@ def test_a_reader_joins_what_is_there(either: World) -> None:
 
 
 def test_quotas_are_each_tenants_own(world: World) -> None:
-    """What goes over them is refused and leaves nothing; what is deleted makes room; others are not touched."""
+    """What exceeds them is refused and leaves nothing; a deletion frees quota; other tenants are not affected."""
     acme, rival = world.user("acme"), world.user("rival")
     world.stores.quotas.set_limit(acme.tenant, "runtimes", 2)  # type: ignore[arg-type]
     acme.create("one"), acme.create("two")
@@ -255,14 +256,14 @@ def test_memory_is_promised_within_the_quota(world: World) -> None:
     ids=["no-walls", "weaker-walls", "weaker-limits", "cpus", "output", "mounts", "preload", "long"],
 )
 def test_no_policy_reaches_or_weakens_the_machines(world: World, policy: SandboxPolicy) -> None:
-    """What is a user's own choice at home is nobody's on a platform."""
+    """What a user may choose on their own machine is not allowed on a platform."""
     acme = world.user("acme")
     assert grpc.StatusCode.FAILED_PRECONDITION == refused(lambda: acme.create("x", policy)).code
     assert [] == acme.names()
 
 
 def test_the_machines_are_seen_by_operators_only(world: World) -> None:
-    """How much of everybody's there is, is no tenant's business."""
+    """The total load of the platform is not shown to tenants."""
     acme, operator = world.user("acme"), world.user("ops", ["machines"])
     acme.create("etl")
     assert [] == list(acme.describe().nodes)
@@ -270,7 +271,7 @@ def test_the_machines_are_seen_by_operators_only(world: World) -> None:
 
 
 def test_no_answer_tells_where_the_platform_keeps_things(world: World) -> None:
-    """When its own records fail, the caller hears that, and nothing of paths."""
+    """When its own records fail, the caller gets an error without paths."""
     acme = world.user("acme")
     world.stores.tokens._database.close()
     refusal = refused(acme.page)
@@ -279,15 +280,15 @@ def test_no_answer_tells_where_the_platform_keeps_things(world: World) -> None:
 
 
 def test_relayed_runtimes_have_no_address(make_world: Callable[..., World]) -> None:
-    """Clients of a relaying gateway learn nothing of machines, and get nothing that opens them."""
+    """Clients of a relaying gateway learn nothing of machines, and get no credential that opens them."""
     acme = make_world(relayed=True).user("acme")
     made = acme.create("etl")
     assert ("", "", "") == (made.address, made.capability, made.node)
 
 
 def test_looking_for_anothers_runtime_takes_no_other_way(world: World) -> None:
-    """The database is asked the same about one that is another's as about one that is nobody's, as often: a clock
-    cannot tell them apart."""
+    """For another tenant's runtime the database gets the same queries, as often, as for a missing one: timing cannot
+    tell them apart."""
     acme, rival = world.user("acme"), world.user("rival")
     secret = acme.create("secret")
     asked: list[str] = []

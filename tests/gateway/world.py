@@ -1,4 +1,4 @@
-"""A whole platform in this process, and tenants that use it with generated stubs and nothing of ours."""
+"""A whole platform in this process, and tenants that use it with generated stubs, without the cenote client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BARE = SandboxPolicy(preload=(), memory="256MiB")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """How a call was refused, as anybody sees it."""
+    """How a call was refused, as any client sees it."""
 
     code: grpc.StatusCode
     text: str
@@ -51,7 +51,7 @@ def refused(ask: Callable[[], object]) -> Refusal:
 
 
 class User:
-    """Somebody with a token. Calls raise grpc.RpcError."""
+    """A client with a token. Calls raise grpc.RpcError."""
 
     def __init__(self, address: str, token: str, tenant: TenantId) -> None:
         self.address, self.token, self.tenant = address, token, tenant
@@ -72,7 +72,7 @@ class User:
         return self.creation(name, policy, **more).result()
 
     def creation(self, name: str = "", policy: SandboxPolicy = BARE, **more: Any) -> grpc.Future:
-        """Under way. Who asked may cancel it, and with that has gone."""
+        """A creation in progress. The caller may cancel it, and then is gone."""
         request = platform_pb2.CreateRuntimeRequest(name=name, policy=policies.from_policy(policy), **more)
         return self._platform.CreateRuntime.future(request, metadata=self._metadata)
 
@@ -95,7 +95,7 @@ class User:
         return [each.name for each in self.page().runtimes]
 
     def line(self, runtime: Description | str, client: str = "one") -> Line:
-        """A line to a runtime where its description says it is; through the gateway where it says nothing."""
+        """A connection to a runtime where its description says it is; through the gateway where it says nothing."""
         if isinstance(runtime, str):
             line = Line(self.address, runtime, client, self.token)
         else:
@@ -105,7 +105,7 @@ class User:
         return line
 
     def share(self, runtime: Description, code: str) -> str:
-        """A reference to what a cell makes."""
+        """A reference to a value that a cell creates."""
         line = self.line(runtime)
         line.welcome()
         assert line.run(f"shared = {code}").success
@@ -139,7 +139,7 @@ class User:
 
 
 class World:
-    """A platform with a state folder of its own; `reopen` starts it once more."""
+    """A platform with its own state folder; `reopen` starts it again."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class World:
         nodes: Nodes | None = None,
         machines: Callable[[MasterKey], Nodes] | None = None,
     ) -> None:
-        """secured: what is between gateway and machines, as off the loopback.
+        """secured: whether gateway and machines use TLS, as off the loopback.
 
-        machines: makes the nodes, whose end is their maker's business.
+        machines: creates the nodes; the caller ends them.
         """
         self.state = StateFolder(path=folder / "state")
         self.relayed = relayed
@@ -167,13 +167,13 @@ class World:
         self._open()
 
     def user(self, tenant: str, scopes: Any = ORDINARY_SCOPES, lifetime: float | None = None) -> User:
-        """Somebody of a tenant, which is made if need be, with a token of their own."""
+        """A user of a tenant, which is created if needed, with an own token."""
         known = {each.name: each.id for each in self.stores.tenants.all()}
         owner = known.get(tenant) or self.stores.tenants.create(tenant).id
         return self.holder(self.stores.tokens.issue(owner, scopes, lifetime=lifetime).text, owner)
 
     def holder(self, token: str, tenant: TenantId = TenantId("")) -> User:  # noqa: B008
-        """Somebody with that text for a token."""
+        """A client with that text as its token."""
         self._users.append(User(self.address, token, tenant))
         return self._users[-1]
 

@@ -1,4 +1,4 @@
-"""One runtime at `gvisor` for the session, where `runsc` is installed; else a skip that says what is missing."""
+"""One runtime at `gvisor` for the session if `runsc` is installed; otherwise a skip that names what is missing."""
 
 from __future__ import annotations
 

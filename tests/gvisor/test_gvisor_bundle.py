@@ -1,4 +1,4 @@
-"""What runsc is told: the least that a jail needs, in the words of the OCI specification."""
+"""The configuration of runsc: the minimum that a jail needs, in the terms of the OCI specification."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ REQUIRED: dict[str, Callable[[Any], bool]] = {
     "mounts.source": lambda it: all(absolute(one["source"]) for one in it["mounts"] if one["type"] == "bind"),
     "linux.namespaces": lambda it: all(one.keys() == {"type"} for one in it["linux"]["namespaces"]),
 }
-"""What config.md and config-linux.md of the specification require, by field."""
+"""The requirements of config.md and config-linux.md of the specification, by field."""
 
 
 @pytest.mark.parametrize("field", REQUIRED)
 def test_the_specification_is_kept(field: str) -> None:
-    """Each field that must be there is, and is of the kind that it must be."""
+    """Each required field is present and of the required type."""
     assert REQUIRED[field](config())
 
 
@@ -63,20 +63,20 @@ def test_nothing_can_be_gained_inside() -> None:
 
 
 def test_every_folder_that_may_be_written_is_named() -> None:
-    """For each that is not, runsc would make a memory disk of its own, without a limit."""
+    """For each unnamed folder, runsc would make its own memory disk, without a limit."""
     targets = {mount["destination"] for mount in config()["mounts"]}
     assert {*WRITABLE_FOLDERS, "/in", "/out", "/proc"} == targets
 
 
 def test_mounts_are_as_the_policy_says() -> None:
-    """Read-only unless writable, and under their own name: the namespaces around have put them there."""
+    """Read-only unless writable, and under their own path, where the outer namespaces put them."""
     bundle = config()
     assert ("ro", "rw") == (options(bundle, "/in")[0], options(bundle, "/out")[0])
     assert "/in" == next(mount["source"] for mount in bundle["mounts"] if mount["destination"] == "/in")
 
 
 def test_noexec_is_for_what_can_be_written() -> None:
-    """The folders of the jail and writable mounts; programs that are only shown can still be run."""
+    """The jail's folders and writable mounts; programs in read-only mounts can still run."""
     bundle = config(policy={"noexec": True})
     locked = {mount["destination"] for mount in bundle["mounts"] if "noexec" in mount.get("options", [])}
     assert {*WRITABLE_FOLDERS, "/out"} == locked
@@ -85,7 +85,7 @@ def test_noexec_is_for_what_can_be_written() -> None:
 
 @pytest.mark.parametrize(("version", "told"), [(20221219, False), (20240729, True), (0, False)])
 def test_only_a_release_that_knows_the_flag_gets_it(version: int, told: bool) -> None:
-    """Debian 12's runsc has no overlay and no flag for it; Debian 13's lays one over the root unless told not to."""
+    """Debian 12's runsc has no overlay and no flag for it; Debian 13's puts one over the root by default."""
     command = gvisor_level.runsc_command("/usr/bin/runsc", version, "/bundle")
     assert told == ("--overlay2=none" in command)
     assert {"--rootless", "--network=none", "--bundle=/bundle", "--root=/bundle/state"} < set(command)

@@ -1,7 +1,7 @@
-"""No way out of gVisor by any technique that the other levels are tried with.
+"""No technique tried at the other levels escapes gVisor.
 
-What becomes of an attempt inside is not looked at: much that Linux refuses to a jail gVisor lets it do, to a kernel
-that is the jail's own. What counts is what is seen outside.
+The result inside is ignored: gVisor permits much that Linux refuses to a jail, against a kernel that belongs to the
+jail. Only effects outside count.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FAMILIES = (
     TRACING,
 )
 PATIENCE = 20.0
-"""Seconds for one attempt. Only a cell that hangs takes so long."""
+"""Seconds for one attempt. Only a hanging cell takes so long."""
 
 
 class Range:
-    """A jail to attack from, a neighbour with a file of its own, and the witnesses."""
+    """A jail to attack from, a neighbour with a file, and the witnesses."""
 
     def __init__(self, witnesses: Witnesses) -> None:
         self.witnesses = witnesses
@@ -69,6 +69,6 @@ def attack_range(gvisor: PythonRuntime) -> Iterator[Range]:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", "_"))
 def test_nothing_gets_out(attack_range: Range, family: Family) -> None:
-    """Files, processes, listeners and the host's parameters are as they were; the neighbour's file is."""
+    """Files, processes, listeners and the host's parameters are unchanged; so is the neighbour's file."""
     got_through = {attempt.name: attack_range.breaches(attempt) for attempt in family.attempts}
     assert {} == {name: breaches for name, breaches in got_through.items() if breaches}

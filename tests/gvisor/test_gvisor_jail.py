@@ -1,4 +1,4 @@
-"""A jail in gVisor does what any jail does, except what its level says that it does not."""
+"""A jail in gVisor behaves like any jail, except where its level documents a difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_security.policy import Mount, SandboxPolicy
 
 
 def value(runtime: PythonRuntime, code: str) -> object:
-    """What a cell's last expression shows; fails the test when the cell fails."""
+    """The value of a cell's last expression; fails the test when the cell fails."""
     result = runtime.execute(code)
     assert result.error is None, result.error
     return result.value
@@ -22,19 +22,19 @@ def value(runtime: PythonRuntime, code: str) -> object:
 def test_the_kernel_is_gvisors(gvisor: PythonRuntime) -> None:
     """The level is reported, and the kernel inside is not the host's."""
     assert "gvisor" == gvisor.isolation
-    assert "'4.4.0'" == value(gvisor, "import os; os.uname().release")  # the one that gVisor claims to be
+    assert "'4.4.0'" == value(gvisor, "import os; os.uname().release")  # the version that gVisor reports
 
 
 @pytest.mark.slow
 def test_nothing_is_preloaded_but_all_can_be_imported(gvisor: PythonRuntime) -> None:
-    """A jail that is not a fork begins with what its worker needs."""
+    """A jail that is not a fork starts with what its worker needs."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=())) as fresh:
         assert "False" == value(fresh, "import sys; 'numpy' in sys.modules")
     assert "6.0" == value(gvisor, "import numpy; float(numpy.arange(4.0).sum())")
 
 
 def test_values_of_any_size_go_both_ways(gvisor: PythonRuntime) -> None:
-    """In by descriptor, out in pieces: small, large, and what is made of both."""
+    """In by descriptor, out in pieces: small, large, and values made of both."""
     big = np.arange(1_000_000, dtype=np.int64)
     gvisor.inject(Variable("pair", {"big": big, "small": [1, 2.5, "text"]}))
     value(gvisor, "pair['big'] += 1")
@@ -44,7 +44,7 @@ def test_values_of_any_size_go_both_ways(gvisor: PythonRuntime) -> None:
 
 
 def test_references_lead_in_and_out(gvisor: PythonRuntime) -> None:
-    """From gVisor to another level and back, by reference: the client opens nothing."""
+    """From gVisor to another level and back, by reference: the client decodes nothing."""
     value(gvisor, "import numpy; made_here = numpy.ones(500_000)")
     with PythonRuntime(sandbox=SandboxPolicy(preload=())) as other:
         other.inject(Variable("seen", gvisor.share("made_here")))
@@ -54,7 +54,7 @@ def test_references_lead_in_and_out(gvisor: PythonRuntime) -> None:
 
 
 def test_host_functions_take_and_give_large_values(gvisor: PythonRuntime) -> None:
-    """Their socket comes in as a descriptor; arguments leave in pieces."""
+    """Their socket enters as a descriptor; arguments leave in pieces."""
 
     def doubled(numbers: np.ndarray) -> np.ndarray:
         return numbers * 2
@@ -80,14 +80,14 @@ def test_output_is_complete_and_ordered(gvisor: PythonRuntime) -> None:
 
 
 def test_the_environment_is_the_policys(gvisor: PythonRuntime) -> None:
-    """Its own variables among what every jail has; nothing of the client's."""
+    """The policy's variables among those of every jail; nothing of the client's."""
     code = "import os; [os.environ[name] for name in ('COLOUR', 'HOME')]"
     assert "['deep blue', '/workspace']" == value(gvisor, code)
     assert "1" == value(gvisor, "os.cpu_count()")
 
 
 def test_processes_are_real_ones(gvisor: PythonRuntime) -> None:
-    """Pools by fork work: there is a /dev/shm, and semaphores."""
+    """Process pools with fork work: there is a /dev/shm, and semaphores."""
     code = "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as pool: done = pool.map(abs, [1, -2])"
     assert "[1, 2]" == value(gvisor, f"{code}\ndone")
 
@@ -103,7 +103,7 @@ def test_a_cell_can_be_interrupted(gvisor: PythonRuntime) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_a_crash_costs_what_no_cell_has_bound() -> None:
-    """Nothing is copied at this level, but the warden makes the beginning anew, with small values that were bound."""
+    """This level makes no copies, but the supervisor restores the beginning, with small values that were bound."""
     ends = {"exit": "import os; os._exit(3)", "signal 11": "import ctypes; ctypes.string_at(0)"}
     with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=())) as runtime:
         value(runtime, "kept, rows = 7, []")
@@ -117,14 +117,14 @@ def test_a_crash_costs_what_no_cell_has_bound() -> None:
 
 @pytest.mark.slow
 def test_too_much_memory_costs_the_state(gvisor: PythonRuntime) -> None:
-    """It is lost, and the next cell runs in a fresh jail."""
+    """The state is lost, and the next cell runs in a new jail."""
     result = gvisor.execute("rows = []\nwhile True: rows.append(bytearray(b'x' * 2**24))", timeout=60)
     assert result.error is not None
     assert ("memory", "lost", "2") == (result.error.reason, result.state, value(gvisor, "1 + 1"))
 
 
 def test_the_disk_has_its_limit(gvisor: PythonRuntime) -> None:
-    """One for all that the jail writes; files in it are the jail's alone."""
+    """One for everything that the jail writes; files in it belong to the jail alone."""
     result = gvisor.execute("open('big', 'wb').write(bytes(33 * 2**20))")
     assert result.error is not None
     assert "OSError" == result.error.type
@@ -134,7 +134,7 @@ def test_the_disk_has_its_limit(gvisor: PythonRuntime) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_noexec_keeps_programs_from_being_run() -> None:
-    """In each folder that can be written; what is installed still runs. Mapping is not stopped at this level."""
+    """In each writable folder; installed programs still run. Mapping is not prevented at this level."""
     copies = [f"{folder}/copy" for folder in ("/workspace", "/tmp", "/dev/shm")]
     put = f"import shutil, subprocess\nfor copy in {copies}: shutil.copy('/bin/echo', copy)"
     with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=(), noexec=True)) as runtime:
@@ -145,7 +145,7 @@ def test_noexec_keeps_programs_from_being_run() -> None:
 
 @pytest.mark.slow
 def test_a_status_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, gvisor: PythonRuntime) -> None:
-    """The warden inside answers, though gVisor tells it less than Linux would; also while there is nobody else."""
+    """The supervisor inside answers, though gVisor reports less than Linux; also with no other process."""
     park_at_once(monkeypatch)
     with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=())) as idle:
         assert idle.execute("x = 1").success
@@ -158,7 +158,7 @@ def test_a_status_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, gvisor: Pyth
 @pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_mounts_are_there(tmp_path: Path) -> None:
-    """Read-only ones and writable ones, and a change outside is seen inside."""
+    """Read-only ones and writable ones, and an outside change is seen inside."""
     shown, given = tmp_path / "shown", tmp_path / "given"
     for folder in (tmp_path, shown, given):
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Finding runsc: what it says of itself, and what a user is told where there is none."""
+"""Finding runsc: its version output, and the error where it is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cenote_worker.zygote import spawn
     ],
 )
 def test_the_date_of_a_release(text: str, date: int) -> None:
-    """Debian and gVisor name releases by their day, each in its own way."""
+    """Debian and gVisor name releases by date, each in its own format."""
     assert date == runsc.release_date(text)
 
 
@@ -37,21 +37,21 @@ def program(folder: Path, script: str) -> str:
 
 
 def test_the_first_that_is_there_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its version, which decides what it can be told."""
+    """With its version, which decides which flags it gets."""
     path = program(tmp_path, "echo runsc version release-20240729.0")
     monkeypatch.setattr(runsc, "PLACES", (str(tmp_path / "absent"), path))
     assert runsc.Runsc(path=path, version=20240729) == runsc.find()
 
 
 def test_one_that_cannot_run_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last words are in the error."""
+    """Its last output is in the error."""
     monkeypatch.setattr(runsc, "PLACES", (program(tmp_path, "echo no such machine >&2; exit 3"),))
     with pytest.raises(OSError, match="no such machine"):
         runsc.find()
 
 
 def test_without_runsc_the_level_is_refused() -> None:
-    """The error names what is missing and how to get it; `auto` neither needs nor takes this level."""
+    """The error names what is missing and how to get it; `auto` neither needs nor uses this level."""
     found = tuple(
         Facility(name=name, available=True, detail="ok") for name in ("namespaces", "landlock", "seccomp")
     )
@@ -63,14 +63,14 @@ def test_without_runsc_the_level_is_refused() -> None:
 
 
 def test_what_runsc_says_when_it_fails_reaches_the_user() -> None:
-    """It has words of its own; they come where other failures come as data."""
+    """It reports errors as text, which is delivered where other failures arrive as data."""
     failure = spawn._parse_failure(b"running container: creating container:\ncannot create sandbox\n")
     expected = "running container: creating container: cannot create sandbox"
     assert ("start the sandbox", expected) == (failure.step, failure.detail)
 
 
 def test_auto_does_not_take_it_even_where_it_is_all_there_is() -> None:
-    """It is slower, and has no preload: whoever wants it says so."""
+    """It is slower and has no preload, so it must be chosen explicitly."""
     names = ("namespaces", "runsc")
     facilities = Facilities(found=tuple(Facility(name=name, available=True, detail="ok") for name in names))
     assert "gvisor" == resolve_isolation("gvisor", facilities)
@@ -79,6 +79,6 @@ def test_auto_does_not_take_it_even_where_it_is_all_there_is() -> None:
 
 
 def test_no_network_at_this_level() -> None:
-    """A sandbox has a network of its own, in which nobody listens for the proxy."""
+    """A sandbox has its own network, in which the proxy does not listen."""
     with pytest.raises(UsageError, match="gvisor"):
         SandboxPolicy(isolation="gvisor", network=Allow(["example.com"]))

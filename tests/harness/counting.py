@@ -1,4 +1,4 @@
-"""What work is counted in, where time would tell more of the machine."""
+"""Units for counting work, where time would depend on the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cenote.harness import ExecutionState
 
 
 def calls(question: Callable[[ExecutionState], object], state: ExecutionState) -> int:
-    """Python's and C's, made while it is answered."""
+    """Calls of Python and C functions while the question is answered."""
     count = 0
 
     def note(_frame: object, event: str, _argument: object) -> None:
@@ -18,7 +18,7 @@ def calls(question: Callable[[ExecutionState], object], state: ExecutionState) -
         count += event in ("call", "c_call")
 
     gc.disable()
-    gc.freeze()  # what somebody might finalize now is other tests' and not asked for
+    gc.freeze()  # garbage of other tests must not be finalized here
     sys.setprofile(note)
     try:
         question(state)

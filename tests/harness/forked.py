@@ -1,4 +1,4 @@
-"""A ground of real processes under the real tracker: each kept state is a forked copy that waits."""
+"""A replay target of real processes under the real tracker: each kept state is a forked copy that waits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_function(
 
 
 def close_all_but(kept: int) -> None:
-    """A copy must not keep others' lines open, or they never hear that they may go."""
+    """A copy must close other connections: their readers would otherwise never see the end."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor not in (0, 1, 2, kept):
             with contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def close_all_but(kept: int) -> None:
 
 @dataclass(kw_only=True)
 class Inside:
-    """One process: a state that runs what it is told, or waits to be copied."""
+    """One process: a state that runs commands, or waits to be copied."""
 
     meaning: Callable[[dict[str, object]], object]
     steps: int = 0
@@ -132,7 +132,7 @@ class Inside:
         for kind in {
             part for value in values.values() for part in reachable(value) if isinstance(part, type)
         }:
-            if "__slotnames__" in vars(kind):  # a note that pickling makes in a class
+            if "__slotnames__" in vars(kind):  # an attribute that pickling sets on a class
                 del kind.__slotnames__
         if chance is not None:
             random.setstate(chance)
@@ -149,7 +149,7 @@ class Inside:
 
 
 class Process:
-    """The outer end of one of these."""
+    """The parent's end of such a process."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._line = Connection(channel.detach())
@@ -170,7 +170,7 @@ class Process:
 
 @contextlib.contextmanager
 def pristine(meaning: Callable[[dict[str, object]], object]) -> Iterator[Process]:
-    """What grounds are forked from: a process of its own, since the one of the tests has threads of gRPC's."""
+    """The process that replay targets are forked from: a separate one, since the tests' process has gRPC threads."""
     ours, theirs = socket.socketpair()
     start = "from tests.harness.forked import main; main()"
     command = [sys.executable, "-c", start, str(theirs.fileno())]
@@ -196,7 +196,7 @@ def main() -> None:
 
 
 class Forked(KeptOnly):
-    """A ground. The working directory is copied as a whole for each kept state."""
+    """A replay target. The working directory is copied as a whole for each kept state."""
 
     def __init__(self, origin: Process) -> None:
         """origin: see `pristine`."""
@@ -226,7 +226,7 @@ class Forked(KeptOnly):
         os.unlink(path)
         return Process(accepted)
 
-    # -- of a Ground --
+    # -- of a replay target --
 
     def head(self) -> int:
         return self._head
@@ -332,7 +332,7 @@ class Forked(KeptOnly):
             (self.root / "work" / path).unlink(missing_ok=True)
 
     def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
-        """No program of these asks in which order they are."""
+        """Programs in these tests do not depend on the order."""
 
     def load(self, modules: tuple[str, ...]) -> None:
         for one in modules:

@@ -1,4 +1,4 @@
-"""What is common to grounds of tests: nothing is stored there, and nobody lends what he has."""
+"""Common part of the tests' replay targets: nothing is stored, and nothing is lent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cenote_worker.execution.trace import Location, Version
 
 
 class KeptOnly:
-    """A part of a Ground, which has kept states and no others."""
+    """A part of a replay target with kept states and no others."""
 
     def stored(self) -> Mapping[int, int]:
         return {}

@@ -1,4 +1,4 @@
-"""A ground in one process, over plain dicts, with a tracker that is simple and complete."""
+"""A replay target in one process, over plain dicts, with a simple and complete tracker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RANDOM = hidden("random")
 
 @dataclass(kw_only=True)
 class State:
-    """All that a program of the laboratory can change."""
+    """Everything that a program of the laboratory can change."""
 
     namespace: dict[str, object] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
@@ -52,13 +52,13 @@ class State:
         return {key: value for key, value in self.namespace.items() if key != "__builtins__"}
 
     def meaning(self) -> tuple[str, dict[str, str], int]:
-        """Equal for states that no program can tell apart."""
+        """Equal for states that programs cannot distinguish."""
         return canonical(self.names(), lambda stream: stream.at), dict(self.files), self.random
 
 
 @dataclass(kw_only=True)
 class World:
-    """What lies outside: an external call changes it, and what it answers depends on that."""
+    """The outside: an external call changes it, and later answers depend on that."""
 
     effects: list[object] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """What the tracker sees of a state at one moment: all versions, and who shares objects with whom."""
+    """What the tracker sees of a state at one moment: all versions, and which names share objects."""
 
     versions: Mapping[Location, Version]
     components: Mapping[str, frozenset[str]]
@@ -79,7 +79,7 @@ class Sight:
         return self.versions.get(location, ABSENT)
 
     def closure(self, roots: Iterable[str]) -> set[str]:
-        """Names that code can come to, with all that share objects with them."""
+        """Names that code can reach, with all that share objects with them."""
         found: set[str] = set()
         pending = set(roots)
         while pending:
@@ -91,7 +91,7 @@ class Sight:
 
 
 def look(state: State, by_name: bool) -> Sight:
-    """by_name: each name has a version of its own, and the younger of two that share objects tells of that."""
+    """by_name: each name has its own version, and the later of two that share objects mentions the sharing."""
     names = state.names()
     parent = {one: one for one in names}
     owner: dict[int, str] = {}
@@ -160,7 +160,7 @@ def _mentioned(code: str) -> frozenset[str]:
 
 @cache
 def _overwritten(code: str) -> frozenset[str]:
-    """The name that the code gives a value, before anything else, that it does not depend on."""
+    """The name that the first statement binds, if the value does not depend on it."""
     first = ast.parse(code).body[0]
     match first:
         case ast.Assign(targets=[ast.Name(id=target)]) if not any(
@@ -182,7 +182,7 @@ def is_rebound(before: object, after: object) -> bool:
 
 
 class Laboratory(KeptOnly):
-    """A ground. states: end states that are kept, by step; kept_all: the states of all steps are."""
+    """A replay target. states: kept end states, by step; kept_all: the states of all steps are kept."""
 
     def __init__(self, world: World | None = None, *, tracks: bool = True, by_name: bool = False) -> None:
         self.tracks, self.by_name = tracks, by_name
@@ -192,12 +192,12 @@ class Laboratory(KeptOnly):
         self.states: dict[int, State] = {0: State()}
         self.executed: list[str] = []
         self.uploaded: dict[int, str] = {}
-        """By step: what a file held then, whether or not the record has it."""
+        """By step: the content of its file, whether or not the record has it."""
         self.answers_only = False
         self._head = 0
         self._number = 0
 
-    # -- of a Ground --
+    # -- of a replay target --
 
     def head(self) -> int:
         return self._head
@@ -233,7 +233,7 @@ class Laboratory(KeptOnly):
         return self._add(replace(new, parent=self._head, origin=record.number if record else 0))
 
     def upload(self, path: str, text: str, *, kept: bool = True) -> StepRecord:
-        """A client writes a file. What it holds stands for the digest of that."""
+        """A client writes a file. Its text stands for its digest."""
         trace = StepTrace(writes={file(path): Version(f"text {text}")})
         content = text if kept else ""
         record = StepRecord(number=0, kind="upload", names=(path,), content=content, trace=trace)
@@ -242,7 +242,7 @@ class Laboratory(KeptOnly):
     def _put(self, record: StepRecord, text: str) -> StepRecord:
         self._number += 1
         self.state.files[record.names[0]] = text
-        if self.tracks:  # else the numbers are those of another history
+        if self.tracks:  # otherwise the numbers belong to another history
             self.uploaded[self._number] = text
         return self._add(
             replace(record, number=self._number, parent=self._head, origin=record.number, outcome="executed")
@@ -282,7 +282,7 @@ class Laboratory(KeptOnly):
             place.pop(key_of(one), None)
 
     def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
-        """No program of these asks in which order they are."""
+        """Programs in these tests do not depend on the order."""
 
     def load(self, modules: tuple[str, ...]) -> None: ...
 
@@ -294,7 +294,7 @@ class Laboratory(KeptOnly):
         return record
 
     def line(self) -> list[StepRecord]:
-        """From the start to the head."""
+        """The steps from the start to the head."""
         found, number = [], self._head
         while number:
             found.append(self.records[number])
@@ -302,12 +302,12 @@ class Laboratory(KeptOnly):
         return found[::-1]
 
     def run_line(self, line: Sequence[LineStep]) -> list[StepRecord]:
-        """All of it, in full."""
+        """Runs the whole line in full."""
         return [self.execute(step.origin, step.code) for step in line]
 
 
 class _Run:
-    """One step: the functions that its program calls, and what they saw."""
+    """One step: the functions that its program calls, and the accesses that they recorded."""
 
     def __init__(self, laboratory: Laboratory, record: StepRecord | None, tentative: bool) -> None:
         self.laboratory = laboratory
@@ -337,7 +337,7 @@ class _Run:
 
     def _trace(self, code: str, number: int, before: Sight) -> StepTrace:
         after = look(self.state, self.laboratory.by_name)
-        # Of a step that failed nobody knows here whether it came so far as to give its first name a value.
+        # For a failed step it is unknown here whether it came so far as to bind its first name.
         overwritten = frozenset[str]() if self.error else _overwritten(code)
         left = {one for x in overwritten for one in before.components.get(x, ())} - overwritten
         read = before.closure(_mentioned(code) - overwritten) | left
@@ -348,7 +348,7 @@ class _Run:
         reads = {one: before.version(one) for one in locations if key_of(one) not in overwritten - read}
         seen = before.versions.keys() | after.versions.keys()
         changed = {one: after.version(one) for one in seen if before.version(one) != after.version(one)}
-        # The laboratory is for plans, not for trackers: its own has to see all.
+        # The laboratory tests plans, not trackers: its own must see everything.
         assert self.opaque or changed.keys() <= locations
         # An equal value may be another object, which no longer shares what the old one did.
         rebound = {one for one, value in self.state.names().items() if is_rebound(self.bound.get(one), value)}
@@ -372,7 +372,7 @@ class _Run:
         return [part for value in values for part in reachable(value) if isinstance(part, Stream)]
 
     def _stamp(self, names: set[str], number: int) -> bool:
-        """Whoever can reach a stream may have changed it."""
+        """Any code that can reach a stream may have changed it."""
         streams = self._streams(names)
         for stream in streams:
             stream.stamp = f"after {number}"

@@ -1,4 +1,4 @@
-"""Histories for tests, made by hand."""
+"""Hand-written histories for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_worker.history.step import StepRecord
 
 
 class Line:
-    """Steps one after the other, from 1 on, with the traces that they are given."""
+    """Consecutive steps, from 1 on, with the given traces."""
 
     def __init__(self, *begun: str) -> None:
         self.history = History()
@@ -32,8 +32,8 @@ class Line:
         kinds: Mapping[str, str] | None = None,
         **more: Any,
     ) -> int:
-        """A step of which all is known. version: of what it wrote, its own by default. groups: that share objects.
-        kinds: types of what it wrote.
+        """A step with a complete trace. version: of the written names, its own by default. groups: names that share
+        objects. kinds: types of the written names.
         """
         number = self.history.tree.last + 1
         written = dict.fromkeys(map(name, writes), Version(version or f"v{number}"))
@@ -45,12 +45,12 @@ class Line:
             groups=tuple(frozenset(map(name, group)) for group in groups),
             kinds={name(each): ValueKind(type=kind) for each, kind in (kinds or {}).items()},
         )
-        self.history.prepare()  # as when a cell has been sent
+        self.history.prepare()  # as when a cell is sent
         self.history.ended(StepRecord(number=number, code=code, trace=trace, **more))
         return number
 
     def blind(self, code: str = "", **more: Any) -> int:
-        """A step of which nothing is known."""
+        """A step without a trace."""
         number = self.history.tree.last + 1
         self.history.ended(StepRecord(number=number, code=code, **more))
         return number

@@ -1,4 +1,4 @@
-"""Random programs and patches: made of choices, so that Hypothesis or a seeded generator can make them."""
+"""Random programs and patches: made from choices, so that Hypothesis or a seeded generator can make them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cenote.harness.artifacts.arrangement import Rearrange
 from cenote.harness.patching.patch import Patch
 
 Choose = Callable[[int], int]
-"""A number below the one given."""
+"""A number below the given one."""
 
 PRELUDE = """
 a, i, j = 1, 2, 0
@@ -87,7 +87,7 @@ def step(choose: Choose) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """A step without code: a client writes a file. kept: the record has what it wrote."""
+    """A step without code: a client writes a file. kept: the record has its content."""
 
     path: str
     text: str
@@ -95,7 +95,7 @@ class Upload:
 
 
 def with_uploads(choose: Choose, codes: Sequence[str]) -> list[str | Upload]:
-    """The same, with some behind the first step; all of them kept, or now and then none."""
+    """The same steps, with uploads after the first; all of them kept, or sometimes none."""
     steps: list[str | Upload] = [*codes]
     kept = choose(5) > 0
     for _ in range(choose(4)):
@@ -128,7 +128,7 @@ def patch(choose: Choose, codes: Sequence[str | Upload]) -> Patch:
 
 
 def patch_of_upload(choose: Choose, number: int) -> Patch:
-    """It has no code that could be another: it never was, or comes earlier."""
+    """An upload has no code to replace: it is removed, or moved to an earlier place."""
     if choose(2):
         return Patch.remove_step(number)
     moved = number, 1 + choose(number - 1), "the patch puts it there"

@@ -1,4 +1,4 @@
-"""What can be asked of a history, and one that is dear to ask: for the test of what that costs, and the benchmark."""
+"""Queries about a history, and a history for which they are expensive: for the cost test and the benchmark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUESTIONS: dict[str, Callable[[ExecutionState], object]] = {
 
 
 def chain(steps: int, *, blind: bool) -> ExecutionState:
-    """Each step takes what the one before wrote, so that everything depends on everything."""
+    """Each step reads the result of the one before, so that everything depends on everything."""
     line = Line("raw")
     line.history.declared(ArtifactDeclared(name=each, kind="dataset") for each in ("last", "v1"))
     line.run(reads=["raw"], writes=["last"])

@@ -1,4 +1,4 @@
-"""Applying a plan: all or nothing, told step by step, and no effect outside is repeated."""
+"""Applying a plan: all or nothing, with progress for each step, and no external effect is repeated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def apply(laboratory: Laboratory, patch: Patch, options: ApplyOptions | None = N
 
 
 def test_the_new_history_is_a_branch() -> None:
-    """Its steps stand for old ones, executed or reused; the old line is still there."""
+    """Its steps replace old ones, executed or reused; the old line remains."""
     laboratory = ran("a = 1", "b = [2]", "c = a")
     result = apply(laboratory, Patch.replace_step(1, "a = 5"))
     assert ("applied", (1, 3), (2,)) == (result.status, result.steps_rerun, result.steps_reused)
@@ -38,7 +38,7 @@ def test_the_new_history_is_a_branch() -> None:
 
 
 def test_equal_results_cut_the_rest_off() -> None:
-    """The plan expects all to run; versions decide."""
+    """The plan expects all steps to run; versions decide."""
     laboratory = ran("a = 1", "b = a > 0", "c = [b]", "d = c")
     plan = make_plan(Patch.replace_step(1, "a = 5"), laboratory.line(), laboratory.kept())
     assert 4 == len(plan.rerun)
@@ -49,7 +49,7 @@ def test_equal_results_cut_the_rest_off() -> None:
 
 
 def test_an_alias_that_was_kept_is_not_cut() -> None:
-    """`y` stands, though `x` was made anew with an equal value: both are one object again."""
+    """`y` stands, though `x` was made again with an equal value: both are one object again."""
     laboratory = ran("x = [1]", "y = x", "z = 1")
     result = apply(laboratory, Patch.replace_step(1, "x = [0 + 1]"))
     assert (1,) == result.steps_rerun
@@ -57,7 +57,7 @@ def test_an_alias_that_was_kept_is_not_cut() -> None:
 
 
 def test_a_new_alias_is_changed_along() -> None:
-    """The step that changes `x` in place has to run, as has the one that made it: no kept state has it as it was."""
+    """The step that changes `x` in place has to run, and the one that made it: no kept state has its former value."""
     laboratory = ran("z = 0", "x = [1]", "w = 3", "x.append(2)")
     result = apply(laboratory, Patch.replace_step(3, "z = x"))
     assert (2, 3, 4) == result.steps_rerun
@@ -65,7 +65,7 @@ def test_a_new_alias_is_changed_along() -> None:
 
 
 def test_a_failure_leaves_everything_as_it_was() -> None:
-    """State, files and head; the result has the step that failed."""
+    """State, files and head; the result has the failed step."""
     laboratory = ran("a = 1", "write('p', a)", "b = [1, 2][a]")
     before, records = laboratory.state.meaning(), laboratory.line()
     result = apply(laboratory, Patch.replace_step(1, "a = 2"))
@@ -74,7 +74,7 @@ def test_a_failure_leaves_everything_as_it_was() -> None:
 
 
 def test_what_was_done_is_kept_aside_on_request() -> None:
-    """As a state that can be gone to."""
+    """As a state that a rollback can reach."""
     laboratory = ran("a = 1", "b = [1, 2][a]")
     result = apply(laboratory, Patch.replace_step(1, "a = 2"), ApplyOptions(aside=True))
     assert 2 == laboratory.state.namespace["b"]
@@ -83,21 +83,21 @@ def test_what_was_done_is_kept_aside_on_request() -> None:
 
 
 def test_a_step_that_failed_before_may_fail_again() -> None:
-    """The history goes on behind it, as it did."""
+    """The history continues after it, as before."""
     laboratory = ran("a = 1", "raise ValueError(a)", "b = a")
     assert "applied" == apply(laboratory, Patch.replace_step(1, "a = 2")).status
     assert {"a": 2, "b": 2} == laboratory.state.names()
 
 
 def test_equal_external_calls_get_their_recorded_answer() -> None:
-    """Nothing is called."""
+    """No call is made."""
     laboratory = ran("a = 1", "b = external(7)\nc = a")
     assert "applied" == apply(laboratory, Patch.replace_step(1, "a = 2")).status
     assert ([7], "e1") == (laboratory.world.effects, laboratory.state.namespace["b"])
 
 
 def test_other_external_calls_stop_it_before_they_happen() -> None:
-    """The result says what would have been called; nothing has happened."""
+    """The result names the calls that would have been made; nothing has happened."""
     laboratory = ran("a = 1", "b = external(a)")
     before = laboratory.state.meaning()
     result = apply(laboratory, Patch.replace_step(1, "a = 2"))
@@ -106,7 +106,7 @@ def test_other_external_calls_stop_it_before_they_happen() -> None:
 
 
 def test_it_can_be_watched_and_cancelled() -> None:
-    """Before each step; then all is as it was."""
+    """Before each step; then everything is unchanged."""
     laboratory = ran("a = 1", "b = a", "c = b", "d = [4]")
     before = laboratory.state.meaning()
     seen: list[Progress] = []
@@ -119,7 +119,7 @@ def test_it_can_be_watched_and_cancelled() -> None:
 
 
 def test_an_interrupt_puts_the_state_back() -> None:
-    """Whatever comes out of the ground."""
+    """Whatever the replay target raises."""
     laboratory = ran("a = 1", "b = a")
     before = laboratory.state.meaning()
 
@@ -133,7 +133,7 @@ def test_an_interrupt_puts_the_state_back() -> None:
 
 
 def test_a_plan_is_for_one_head() -> None:
-    """A runtime that went on needs another."""
+    """A runtime that has run more steps needs another."""
     laboratory = ran("a = 1")
     plan = make_plan(Patch.replace_step(1, "a = 2"), laboratory.line(), laboratory.kept())
     laboratory.execute(None, "b = 1")
@@ -142,7 +142,7 @@ def test_a_plan_is_for_one_head() -> None:
 
 
 def test_a_state_that_cannot_be_kept_is_not_put_at_risk() -> None:
-    """Unless that is asked for; then the start is what there is to begin from."""
+    """Unless the caller asks for it; then only the start is left to begin from."""
     laboratory = ran("a = 1", "b = [2]")
     laboratory.keep = lambda: False
     with pytest.raises(StateNotKeptError, match="atomic=False"):
@@ -164,7 +164,7 @@ def test_reverting_comes_back_to_the_old_state() -> None:
 
 
 def test_a_change_that_no_trace_shows_is_seen() -> None:
-    """Versions of the live state are asked for before a result is reused."""
+    """Versions of the live state are checked before a result is reused."""
     laboratory = ran("x = [1]", "a = 1", "b = len(x)")
     plan = make_plan(Patch.replace_step(2, "a = 2"), laboratory.line(), laboratory.kept())
     assert [2] == [step.number for step in plan.rerun]
@@ -174,7 +174,7 @@ def test_a_change_that_no_trace_shows_is_seen() -> None:
 
 
 def test_the_first_step_of_all_may_come_from_a_patch() -> None:
-    """Nothing has run before."""
+    """No step has run before."""
     laboratory = Laboratory()
     assert "applied" == apply(laboratory, Patch.insert_step(0, "a = 1")).status
     assert {"a": 1} == laboratory.state.names()

@@ -1,4 +1,4 @@
-"""An auditor compares a share of patched histories with full runs of them, and says what differs."""
+"""An auditor compares a share of patched histories with full runs of them, and reports the differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN = StepRecord(number=1, stdout="1\n", outputs=({"text/html": "<b>1</b>"},))
 
 @dataclass(kw_only=True)
 class State:
-    """values: None for one that stays in its jail."""
+    """values: None for a value that stays in its jail."""
 
     values: Mapping[str, object] = field(default_factory=dict)
     paths: Mapping[str, bytes] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class State:
 
 @dataclass(kw_only=True)
 class Patched(State):
-    """runs: what its history gives in full, one time after the other. reason: see AuditSubject.obstacle."""
+    """runs: successive results of full runs. reason: see AuditSubject.obstacle."""
 
     runs: Sequence[State | Exception]
     reason: str = ""
@@ -64,14 +64,14 @@ def audited(patched: State, *runs: State | Exception) -> Audit:
 
 
 def test_a_sound_history_passes() -> None:
-    """What stays in its jail is compared by its description, and that is told."""
+    """A value that stays in its jail is compared by its description, and the audit says so."""
     full = (StepRecord(number=1, stdout="1\n"), StepRecord(number=2, value="<A at 0x5502>"))
     one, other = State(values={"a": [1.5], "f": None}), State(values={"a": [1.5], "f": None}, records=full)
     assert Audit(outcome="same", described=("f",)) == audited(one, other)
 
 
 def test_names_in_another_order_are_an_alarm() -> None:
-    """Programs can ask for it."""
+    """Programs can observe the order."""
     one, other = State(values={"a": 1, "b": 2, "c": 3}), State(values={"b": 2, "a": 1, "c": 3})
     audit = audited(one, other, other)
     assert ("different", ("a", "b")) == (audit.outcome, audit.unlike.names)
@@ -79,7 +79,7 @@ def test_names_in_another_order_are_an_alarm() -> None:
 
 @pytest.mark.parametrize(("chance", "checked"), [(0.499, True), (0.5, False)])
 def test_only_a_share_is_checked(chance: float, checked: bool) -> None:
-    """The rest costs nothing: no full run is made."""
+    """The others cost nothing: no full run is made."""
     auditor = Auditor(share=0.5, chance=lambda: chance)
     patched = Patched(runs=(State(),))
     assert (checked, 0 if checked else 1) == (auditor.audit(patched) is not None, len(patched.runs))
@@ -106,7 +106,7 @@ def test_what_each_full_run_gives_otherwise_is_different(full: State, unlike: Un
 
 
 def test_what_full_runs_disagree_about_is_no_alarm() -> None:
-    """It is chance. What they agree about is one all the same."""
+    """Such a difference is random. One on which they agree is an alarm all the same."""
     patched = State(values={"t": 1, "a": 1})
     runs = State(values={"t": 2, "a": 1}), State(values={"t": 3, "a": 1})
     assert ("unsteady", ("t",)) == (audited(patched, *runs).outcome, audited(patched, *runs).unlike.names)
@@ -117,7 +117,7 @@ def test_what_full_runs_disagree_about_is_no_alarm() -> None:
 
 
 def test_a_history_that_cannot_be_run_in_full_is_said_to_be_unchecked() -> None:
-    """Known before, or found out in the middle: it is never passed over in silence."""
+    """Known before, or found out in the middle: it is never ignored silently."""
     known = ALWAYS.audit(Patched(runs=(), reason="something was put in"))
     assert Audit(outcome="not checked", reason="something was put in") == known
     lost = audited(State(), UnavailableError("there is no memory"))
@@ -125,7 +125,7 @@ def test_a_history_that_cannot_be_run_in_full_is_said_to_be_unchecked() -> None:
 
 
 def test_the_alarm_names_what_differs_and_what_to_do() -> None:
-    """The patch with its steps, too: they are what a report needs."""
+    """The patch with its steps, too: a bug report needs them."""
     audit = audited(State(values={"a": 1}), State(values={"a": 2}), State(values={"a": 2}))
     text = str(UnsoundError(audit, "p1", (2, 4), ()))
     for part in ("variables a", "patch p1", "steps 2, 4;", "not run again: none", "state.revert('p1')"):

@@ -1,4 +1,4 @@
-"""What questions cost, counted in calls of functions: with twice the steps it is twice as much, not four times."""
+"""The cost of queries, counted in function calls: it doubles with twice the steps, and does not quadruple."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote.harness import ExecutionState
 @pytest.mark.parametrize("blind", [False, True], ids=["traced", "partly traced"])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_cost_grows_with_the_steps(question: str, blind: bool) -> None:
-    """And a step costs no more than some dozens of calls."""
+    """And a step costs at most some dozens of calls."""
     ask = QUESTIONS[question]
     once, twice = (calls(ask, chain(length, blind=blind)) for length in (300, 600))
     assert twice < 2.2 * once + 20
@@ -24,13 +24,13 @@ def test_the_cost_grows_with_the_steps(question: str, blind: bool) -> None:
 
 
 def test_the_cost_of_a_slice_grows_with_the_code() -> None:
-    """Of steps that have some: each is read once, whoever wrote its names before."""
+    """Steps with code: each is read once, whichever step wrote its names before."""
     once, twice = (calls(lambda state: state.slice("last"), written(length)) for length in (150, 300))
     assert twice < 2.2 * once + 20
 
 
 def written(steps: int) -> ExecutionState:
-    """A line of so many steps, each of two statements."""
+    """A line of that many steps, each of two statements."""
     line = Line("raw")
     line.run("last = raw", reads=["raw"], writes=["last"])
     for number in range(steps):
@@ -40,9 +40,9 @@ def written(steps: int) -> ExecutionState:
 
 
 def test_the_collector_is_left_as_it_was() -> None:
-    """On, with nothing set aside that was not; what its user has set aside stays so."""
+    """Enabled, with nothing frozen by the query; objects frozen by its user stay so."""
     state = chain(1_000, blind=False)
-    gc.unfreeze()  # what the run has set aside once it had collected its tests
+    gc.unfreeze()  # what pytest froze after it had collected the tests
     state.graph()
     assert (True, 0) == (gc.isenabled(), gc.get_freeze_count())
     gc.freeze()

@@ -1,4 +1,4 @@
-"""A failure as data: where it is, and where its values came from."""
+"""A failure as data: its place, and the origin of its values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failing(*codes: str, span: Span | None = None) -> list[StepRecord]:
 
 
 def test_values_are_followed_to_the_statements_that_made_them() -> None:
-    """Nearest first; a function leads to what it reads."""
+    """Nearest first; a function leads to the names that it reads."""
     codes = ("n = 3\nm = 4", "limit = [n]", "def at(i):\n    return limit[i]", "x = 1\ny = at(2)")
     span = Span(line=2, column=4, end_line=2, end_column=9)
     found = diagnose(failing(*codes, span=span), 4)
@@ -36,7 +36,7 @@ def test_values_are_followed_to_the_statements_that_made_them() -> None:
 
 
 def test_a_name_that_no_step_binds_is_missing() -> None:
-    """A deleted one is, too, and the step that deleted it is named."""
+    """A deleted name is, too, and the step that deleted it is named."""
     found = diagnose(
         failing("a = 1", "del a", "b = a + c", span=Span(line=1, column=4, end_line=1, end_column=9)), 3
     )
@@ -48,7 +48,7 @@ def test_a_name_that_no_step_binds_is_missing() -> None:
 
 @pytest.mark.parametrize(("code", "statement"), [("n = 1; a.append('x')", "a.append('x')"), ("more()", "")])
 def test_a_value_changed_in_place_leads_to_the_statement_that_may_have(code: str, statement: str) -> None:
-    """The step that changed it is the one to look at, where its text says nothing."""
+    """The step that changed it is the relevant one, where its text says nothing."""
     first = "a = [1]\ndef more(): a.append('x')"
     found = diagnose(failing(first, code, "b = a[0] + a[1]"), 3)
     assert found is not None
@@ -56,7 +56,7 @@ def test_a_value_changed_in_place_leads_to_the_statement_that_may_have(code: str
 
 
 def test_only_what_a_user_could_have_bound_before_is_missing() -> None:
-    """No builtin, and nothing that the step binds itself."""
+    """No builtin, and no name that the step binds itself."""
     span = Span(line=3, column=15, end_line=3, end_column=25)
     found = diagnose(
         failing("rows = ['x']", "out = []\nfor r in rows:\n    out.append(len(r) + r)", span=span), 2
@@ -67,7 +67,7 @@ def test_only_what_a_user_could_have_bound_before_is_missing() -> None:
 
 @pytest.mark.parametrize(("error", "missing"), [("TypeError", []), ("NameError", ["out"])])
 def test_what_a_step_was_to_bind_is_not_where_its_failure_comes_from(error: str, missing: list[str]) -> None:
-    """Its trace has that among what it read, as not there. Only where a name was missed, that may be it."""
+    """Its trace lists the name as read and absent. Only after a NameError may that be the cause."""
     trace = StepTrace(reads={name("go"): "1", name("out"): ABSENT}, writes={})
     failed = StepRecord(
         number=1,
@@ -88,7 +88,7 @@ def test_a_step_that_did_not_fail_has_no_diagnosis() -> None:
 
 
 def test_what_a_hostile_step_says_it_has_read_is_followed_up_to_a_bound() -> None:
-    """Its jail says what it read: thousands of names, each made by a step that has read as many."""
+    """Its jail reports the reads: thousands of names, each made by a step that has read as many."""
     names = [name(f"a{index}") for index in range(300)]
     line = [
         StepRecord(

@@ -1,4 +1,4 @@
-"""What two ends of a history are compared by: meaning, not bytes."""
+"""The comparison of two final states of a history: by meaning, not by bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Plain:
 
 
 def objects() -> np.ndarray:
-    """An array that has itself as an element."""
+    """An array that contains itself as an element."""
     found = np.empty(2, dtype=object)
     found[0], found[1] = found, [1]
     return found
@@ -85,7 +85,7 @@ def test_not_the_same(one: object, other: object) -> None:
 
 
 def layers(start: object, count: int) -> object:
-    """Of sets, each of which has the one below in it, and another one with it."""
+    """Nested sets, each of which contains the one below and another one with it."""
     found = frozenset({start})
     for _ in range(count):
         found = frozenset({found, frozenset({found})})
@@ -99,7 +99,7 @@ def test_sets_in_layers_are_compared_in_no_time() -> None:
 
 
 def test_sharing_counts() -> None:
-    """Two equal lists are not one list twice, also under different names."""
+    """Two equal lists are not the same list twice, also under different names."""
     shared: list[int] = []
     assert not same([shared, shared], [[], []])
     assert ("b",) == differences({"a": shared, "b": shared}, {"a": [], "b": []})
@@ -111,13 +111,13 @@ def test_missing_names_differ() -> None:
 
 
 def test_addresses_in_text_do_not_count() -> None:
-    """A repr shows where an object is; hexadecimal numbers of another kind count."""
+    """A repr contains an object's address; other hexadecimal numbers count."""
     assert same_text("<f at 0x7f00aabbcc01>", "<f at 0x7f00aabbcc02>")
     assert not same_text("0x1", "0x2")
 
 
 def test_the_name_of_an_index_counts() -> None:
-    """Of the rows and of the columns, which pandas' own comparison passes over."""
+    """Of rows and of columns, which pandas' own comparison ignores."""
     one, other = (pd.DataFrame({"a": [1]}) for _ in range(2))
     assert same(one, other)
     other.index.name = "n"

@@ -1,4 +1,4 @@
-"""Questions about a history whose steps were traced, and about one whose steps were not."""
+"""Queries about a traced history, and about an untraced one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_worker.history.events import ArtifactDeclared
 
 @pytest.fixture
 def line() -> Line:
-    """A small analysis: `raw` was there; 4 is beside it."""
+    """A small analysis: `raw` exists from the start; step 4 is independent."""
     line = Line("raw")
     line.run("def clean(d): ...", writes=["clean"], author="ana", cause="call-1")
     line.run("df = clean(raw)", reads=["clean", "raw"], writes=["df"], author="ana", cause="call-2")
@@ -25,7 +25,7 @@ def line() -> Line:
 
 
 def test_steps_are_the_cells_of_the_live_line(line: Line) -> None:
-    """Changes without code are in the history, and so is what was rolled back."""
+    """Changes without code and rolled back steps are in the history only."""
     line.run(kind="injection", names=("extra",), writes=["extra"])
     line.rollback(2)
     line.run("x = 1", writes=["x"])
@@ -36,7 +36,7 @@ def test_steps_are_the_cells_of_the_live_line(line: Line) -> None:
 
 
 def test_a_step_in_plain_words() -> None:
-    """Names without their kinds, files apart."""
+    """Names without their kinds, with files listed separately."""
     line = Line()
     trace = StepTrace(
         reads={"name:df": "", "file:in.csv": ""},  # type: ignore[dict-item]
@@ -51,7 +51,7 @@ def test_a_step_in_plain_words() -> None:
 
 
 def test_a_step_of_which_nothing_is_known() -> None:
-    """Says so."""
+    """It says so."""
     line = Line()
     line.blind("x = 1")
     step = line.state.step(1)
@@ -59,7 +59,7 @@ def test_a_step_of_which_nothing_is_known() -> None:
 
 
 def test_what_was_live(line: Line) -> None:
-    """After each step, with who wrote it."""
+    """After each step, with the step that wrote it."""
     assert "df = clean(raw)" == line.state.at(2).code
     assert {"raw": 0, "clean": 1, "df": 2} == {each.name: each.step for each in line.state.at(2).variables}
     assert ["raw"] == [each.name for each in line.state.at(0).variables]
@@ -68,7 +68,7 @@ def test_what_was_live(line: Line) -> None:
 
 
 def test_what_the_namespace_said_of_its_variables() -> None:
-    """Holds until something else is written; names that are gone are gone."""
+    """They hold until the next write; deleted names are removed."""
     line = Line()
     line.run("x = 1; y = 2; z = 3", writes="xyz")
     infos = [VariableInfo(name=each, type="int", size=28) for each in "xyz"]
@@ -81,7 +81,7 @@ def test_what_the_namespace_said_of_its_variables() -> None:
 
 
 def test_what_was_live_after_a_step_that_was_not_traced() -> None:
-    """Unknown, until the namespace is asked."""
+    """Unknown, until the namespace is described."""
     line = Line()
     line.blind("x = 1")
     assert ((), (1,)) == (line.state.at(1).variables, line.state.at(1).unknown)
@@ -107,14 +107,14 @@ def test_blame_of_what_was_there_at_the_start(line: Line) -> None:
 
 
 def test_blame_of_what_was_deleted(line: Line) -> None:
-    """The step that did it."""
+    """The step that deleted it."""
     line.run("del df", deletes=["df"], author="cleo")
     blame = line.state.blame("df")
     assert ("cleo", True, "del df") == (blame.author, blame.deleted, blame.statement)
 
 
 def test_blame_of_what_nobody_wrote(line: Line) -> None:
-    """An error that names the nearest; after a step of which nothing is known it may have been that."""
+    """An error that names the nearest name; an untraced step may have written it."""
     with pytest.raises(UnknownNameError, match="totale"):
         line.state.blame("totale")
     line.blind("exec(code)")
@@ -130,7 +130,7 @@ def test_blame_of_a_rolled_back_step(line: Line) -> None:
 
 
 def test_dependents_go_on_through_what_depends(line: Line) -> None:
-    """Steps, and what they wrote that is still there."""
+    """Steps, and the names that they wrote and that still exist."""
     found = line.state.dependents("clean")
     assert ((2, 3, 5), ("df", "report", "total"), ()) == (found.steps, found.symbols, found.doubtful)
     assert (3, 5) == line.state.dependents(2).steps
@@ -139,14 +139,14 @@ def test_dependents_go_on_through_what_depends(line: Line) -> None:
 
 
 def test_dependents_of_what_a_symbol_holds_now(line: Line) -> None:
-    """Not of what it held before."""
+    """Not of its former value."""
     line.run("df = None", writes=["df"])
     line.run("df2 = df", reads=["df"], writes=["df2"])
     assert ((7,), ("df2",)) == (line.state.dependents("df").steps, line.state.dependents("df").symbols)
 
 
 def test_dependents_behind_a_step_of_which_nothing_is_known(line: Line) -> None:
-    """It may depend on anything, and so may whatever reads after it; nothing before it does."""
+    """The step may depend on anything, and so may later readers; earlier steps do not."""
     line.blind("exec(code)")
     line.run("late = report", reads=["report"], writes=["late"])
     line.run("fresh = 1", writes=["fresh"])
@@ -159,7 +159,7 @@ def test_dependents_behind_a_step_of_which_nothing_is_known(line: Line) -> None:
 
 
 def test_a_step_that_may_have_done_more_than_it_lists(line: Line) -> None:
-    """What it lists is sure; the rest is doubt, and no place of its own."""
+    """Its listed names are certain; the others are doubtful, and no location of their own."""
     trace = StepTrace(
         reads={"*": "", "name:df": ""},  # type: ignore[dict-item]
         writes={"*": "1", "name:df": "2"},  # type: ignore[dict-item]
@@ -191,7 +191,7 @@ def test_a_slice_is_what_a_value_needs(line: Line) -> None:
 
 
 def test_a_slice_through_a_step_of_which_nothing_is_known(line: Line) -> None:
-    """Has everything up to that step, and says why; what is behind it is chosen as ever."""
+    """It has everything up to that step, and says why; later steps are chosen as usual."""
     line.blind("exec(code)")
     line.run("a = report", reads=["report"], writes=["a"])
     line.run("b = 1", writes=["b"])
@@ -203,7 +203,7 @@ def test_a_slice_through_a_step_of_which_nothing_is_known(line: Line) -> None:
 
 
 def test_a_slice_has_what_was_changed_by_another_name() -> None:
-    """Step 3 changes what `q` leads to and reads only `p`; what step 2 did to `q` is a part of it all the same."""
+    """Step 3 changes the value of `q` and reads only `p`; step 2's change of `q` is in the slice all the same."""
     line, p, q = Line(), name("p"), name("q")
     line.run("p = [1]; q = [p]", writes="pq")
     in_place = {q: Version("q2")}
@@ -238,7 +238,7 @@ def test_a_slice_leaves_out_statements_that_have_no_part(line: Line) -> None:
 
 
 def test_a_slice_has_what_a_failed_step_did_before_it_failed() -> None:
-    """If that can be told from the rest; what it would have done then was not done."""
+    """If those statements can be separated; later statements did not run."""
     line = Line()
     code = "x = 1\ny = [x]\nboom(y)\nx = 2"
     error = ErrorInfo(type="ValueError", message="", span=Span(line=3, column=0, end_line=3, end_column=4))
@@ -257,7 +257,7 @@ def test_a_slice_needs_all_that_was_loaded_of_a_package(line: Line) -> None:
 
 
 def test_what_a_step_has_left_is_known_by_its_kind() -> None:
-    """Until somebody else writes it, or may have."""
+    """Until another step writes it, or may have."""
     line = Line()
     kinds = {name("x"): ValueKind(type="list", shape=(2,))}
     trace = StepTrace(writes={name("x"): Version("1")}, kinds=kinds)
@@ -271,7 +271,7 @@ def test_what_a_step_has_left_is_known_by_its_kind() -> None:
 
 
 def test_two_states_of_one_line(line: Line) -> None:
-    """Names, and the steps between."""
+    """Names, and the steps in between."""
     line.run("del note; df = 0", deletes=["note"], writes=["df"])
     found = line.state.diff(4, 6)
     assert (("report",), ("note",), ("df",)) == (found.added, found.removed, found.changed)
@@ -279,7 +279,7 @@ def test_two_states_of_one_line(line: Line) -> None:
 
 
 def test_two_states_of_two_lines(line: Line) -> None:
-    """From where they part; a value that both made is no difference."""
+    """From their common step on; an equal value on both lines is no difference."""
     line.rollback(2)
     line.run("total = 0", writes=["total"], version="v3")
     line.run("df = 0", writes=["df"])
@@ -293,13 +293,13 @@ def test_two_states_of_two_lines(line: Line) -> None:
 
 
 def test_a_difference_that_is_not_known(line: Line) -> None:
-    """Names the steps that may have made others."""
+    """It names the steps that may have made other differences."""
     line.blind("exec(code)")
     assert (6,) == line.state.diff(5, 6).unknown
 
 
 def test_steps_by_what_they_are(line: Line) -> None:
-    """All conditions at once."""
+    """All conditions apply at once."""
     trace = StepTrace(writes={"file:report.md": "1"})  # type: ignore[dict-item]
     line.blind("...", trace=trace, author="ben", started=60.0)
 
@@ -315,7 +315,7 @@ def test_steps_by_what_they_are(line: Line) -> None:
 
 @pytest.mark.parametrize("ask", ["at", "step", "line", "dependents"])
 def test_steps_that_are_not_there(line: Line, ask: str) -> None:
-    """Are an error, not an empty answer."""
+    """They are an error, not an empty answer."""
     with pytest.raises(UnknownEntryError, match="there is no step '99'"):
         getattr(line.state, ask)(99)
     with pytest.raises(UnknownEntryError):
@@ -323,14 +323,14 @@ def test_steps_that_are_not_there(line: Line, ask: str) -> None:
 
 
 def test_a_state_goes_on_with_its_runtime(line: Line) -> None:
-    """Questions see what has happened by then."""
+    """Queries see the present history."""
     state = line.state
     line.run("x = 1", writes=["x"])
     assert 6 == state.head
 
 
 def test_artifacts_are_told_anew_when_something_has_happened(line: Line) -> None:
-    """And are the same ones as long as nothing has, whoever asks."""
+    """And they are the same objects until the next event."""
     line.history.declared([ArtifactDeclared(name="total", kind="dataset")])
     before = line.state.artifact("total")
     assert before is line.state.artifact("total")

@@ -1,4 +1,4 @@
-"""Histories for other programs: notebooks, JSON, Mermaid, DOT."""
+"""Histories in other formats: notebooks, JSON, Mermaid, DOT."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ NOTEBOOK = {
     "required": ["nbformat", "nbformat_minor", "metadata", "cells"],
     "additionalProperties": False,
 }
-"""What Jupyter's own schema of 4.5 asks of the cells that are written here."""
+"""The rules of Jupyter's schema 4.5 for the cells that are written here."""
 
 PNG = {"image/png": b"\x89PNG", "text/plain": "<Figure>"}
 
@@ -115,7 +115,7 @@ def line() -> Line:
 
 
 def test_a_notebook_of_the_live_line(line: Line, tmp_path: Path) -> None:
-    """Valid by the schema; the cells in order, without what was rolled back."""
+    """Valid by the schema; the cells in order, without rolled back ones."""
     notebook = json.loads(line.state.export(tmp_path / "run.ipynb").read_text())
     jsonschema.validate(notebook, NOTEBOOK)
     assert [
@@ -148,7 +148,7 @@ def test_everything_as_json(line: Line, tmp_path: Path) -> None:
 
 
 def test_a_graph_is_plain_data(line: Line) -> None:
-    """Who took what from whom, who follows whom, and what may have been taken."""
+    """Data flow between steps, their parents, and possible flow."""
     graph = line.state.graph()
     edges = {(edge["source"], edge["target"], edge["kind"], *edge["symbols"]) for edge in graph["edges"]}
     assert {(1, 2, "data", "x"), (4, 6, "data", "y"), (4, 5, "unknown"), (4, 6, "parent")} <= edges
@@ -157,7 +157,7 @@ def test_a_graph_is_plain_data(line: Line) -> None:
 
 
 def test_text_in_drawings_is_escaped(line: Line) -> None:
-    """Code is anybody's text: it must not end a label, nor be a tag where the drawing is shown."""
+    """Code is arbitrary text: it must not end a label, nor be a tag where the drawing is shown."""
     mermaid, dot = to_mermaid(line.state.graph()), to_dot(line.state.graph())
     assert 's5["5: print(#34;#60;#38;#62;#34;)"]' in mermaid
     assert r'label="5: print(\"<&>\")"' in dot
@@ -167,14 +167,14 @@ def test_text_in_drawings_is_escaped(line: Line) -> None:
 
 @pytest.mark.parametrize("name", ["run.pdf", "run"])
 def test_other_formats(line: Line, name: str, tmp_path: Path) -> None:
-    """Are refused, and nothing is written."""
+    """They are refused, and nothing is written."""
     with pytest.raises(UsageError, match=r"\.ipynb"):
         line.state.export(tmp_path / name)
     assert [] == list(tmp_path.iterdir())
 
 
 def test_places_where_nothing_can_be_written(line: Line, tmp_path: Path) -> None:
-    """Said as of anything else that cannot be had."""
+    """Reported with the usual error for unavailable resources."""
     line.run("x = 1")
     for place in (tmp_path / "nowhere" / "run.ipynb", tmp_path / "folder.json"):
         (tmp_path / "folder.json").mkdir(exist_ok=True)
@@ -196,7 +196,7 @@ def test_places_where_nothing_can_be_written(line: Line, tmp_path: Path) -> None
 def test_json_that_other_programs_cannot_read_stays_text(
     content: str, written: object, tmp_path: Path
 ) -> None:
-    """It comes from a jail: no output keeps a history from being exported."""
+    """The content comes from a jail: no output prevents an export."""
     line = Line()
     line.run("x", outputs=({"application/json": content},))
     [cell] = json.loads(line.state.export(tmp_path / "run.ipynb").read_text())["cells"]

@@ -1,4 +1,4 @@
-"""Whatever a jail says that its steps have read and written: questions have an answer, or an error of ours."""
+"""Whatever reads and writes a jail reports: queries return an answer or raise a Cenote error."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CODES = st.sampled_from(
 
 @st.composite
 def traces(draw: st.DrawFn) -> jail_pb2.StepTrace:
-    """As a frame may bring them."""
+    """As in a frame."""
     said = jail_pb2.StepTrace(
         mutated=draw(st.lists(LOCATIONS, max_size=3)),
         modules=draw(st.lists(st.sampled_from(("x", "", "a.b")), max_size=2)),

@@ -1,4 +1,4 @@
-"""Kept states may be gone at any time: what is still there is begun from, or it is said what is missing."""
+"""Kept states may disappear at any time: a remaining one is used, or the error says which is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.history.step import StepRecord
 
 
 class ShortOfMemory(Laboratory):
-    """Gives up kept states while steps run."""
+    """Drops kept states while steps run."""
 
     lose: Callable[[], None] = staticmethod(lambda: None)
 
@@ -38,7 +38,7 @@ def ran(codes: Sequence[str], keep: Callable[[int], bool]) -> ShortOfMemory:
 
 
 def applied(seed: int) -> str:
-    """One random patch, while states get lost. What became of it; if it was applied, all equals a full run."""
+    """Applies one random patch while states get lost, and returns the outcome; an applied one equals a full run."""
     choose = random.Random(seed).randrange
     codes = program(choose)
     laboratory = ran(codes, lambda _: bool(choose(2)))
@@ -68,7 +68,7 @@ def applied(seed: int) -> str:
 
 @pytest.mark.slow
 def test_whatever_gets_lost_the_state_is_that_of_a_full_run_or_the_one_before() -> None:
-    """Or it is said that it is neither."""
+    """Or the error says that it is neither."""
     ends = Counter(map(applied, range(100)))
     assert ends["applied"] > 60
 
@@ -77,7 +77,7 @@ CODES = ["x = [0]", "y = len(x)", "x.append(1)", "z = y + 1"]
 
 
 def test_the_newest_kept_state_before_the_change_is_begun_from() -> None:
-    """The plan was made when there was a newer one."""
+    """A newer state existed when the plan was made."""
     laboratory = ran(CODES, lambda number: number == 1)
     plan = make_plan(Patch.replace_step(2, "y = len(x) + 5"), laboratory.line(), laboratory.kept())
     assert 1 == plan.base
@@ -87,7 +87,7 @@ def test_the_newest_kept_state_before_the_change_is_begun_from() -> None:
 
 
 def test_without_any_state_from_before_the_change_nothing_runs() -> None:
-    """What can be done from the present state is done; else the error says what is missing."""
+    """A patch that needs only the present state is applied; otherwise the error says what is missing."""
     laboratory = ran(CODES, lambda _: False)
     laboratory.states.clear()
     with pytest.raises(NoWayError, match="reset"):
@@ -97,7 +97,7 @@ def test_without_any_state_from_before_the_change_nothing_runs() -> None:
 
 
 def test_what_was_there_before_all_steps_is_made_by_no_new_step() -> None:
-    """A step that a patch puts in has no number yet; the state before the first one is the work of none."""
+    """A step that a patch inserts has no number yet; no step made the state before the first one."""
     laboratory = Laboratory(by_name=True)
     laboratory.state.namespace["given"] = Stream()
     for code in ("a = 1", "b = take(given) + a"):
@@ -108,7 +108,7 @@ def test_what_was_there_before_all_steps_is_made_by_no_new_step() -> None:
 
 
 def test_states_that_are_gone_since_the_plan_are_missed_before_anything_runs() -> None:
-    """The state is as it was."""
+    """The state is unchanged."""
     laboratory = ran(CODES, lambda _: False)
     plan = make_plan(Patch.replace_step(2, "y = len(x) + 5"), laboratory.line(), laboratory.kept())
     before = laboratory.state.meaning()
@@ -119,7 +119,7 @@ def test_states_that_are_gone_since_the_plan_are_missed_before_anything_runs() -
 
 
 def test_a_state_that_cannot_be_put_back_is_named() -> None:
-    """The nearest one before it is what there is then."""
+    """The present state is then the nearest one before it."""
     laboratory = ran(["a = 1", "b = a", "c = b + 1"], lambda number: number == 1)
     plan = make_plan(Patch.replace_step(2, "b = 'text'"), laboratory.line(), laboratory.kept())
 

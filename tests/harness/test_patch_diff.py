@@ -1,4 +1,4 @@
-"""Unified diffs: lines may have moved, nothing else may differ."""
+"""Unified diffs: lines may have moved, everything else must match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ lines = st.lists(st.sampled_from(["a", "b", "", " c", "-d", "+e", "@@"]), max_si
 
 @given(lines, lines)
 def test_any_diff_leads_from_one_text_to_the_other(old: list[str], new: list[str]) -> None:
-    """What `difflib` makes, whatever the lines look like."""
+    """Diffs made by `difflib`, for arbitrary lines."""
     diff = "\n".join(difflib.unified_diff(["first", *old], ["first", *new], lineterm="", n=2))
     if diff:
         assert "\n".join(["first", *new]) == apply_diff("\n".join(["first", *old]), diff)
@@ -33,7 +33,7 @@ def test_a_hunk_may_have_moved(header: str) -> None:
 
 
 def test_the_nearest_place_is_taken() -> None:
-    """Of several that fit."""
+    """The nearest of several that match."""
     assert "x\ny\nz\ny" == apply_diff("x\ny\nx\ny", "@@ -3 +3 @@\n-x\n+z")
 
 
@@ -49,7 +49,7 @@ def test_the_nearest_place_is_taken() -> None:
     ],
 )
 def test_a_hunk_that_does_not_fit_is_reported(diff: str, words: str) -> None:
-    """With its text, so that a model can put it right."""
+    """With its text, so that a model can correct it."""
     with pytest.raises(PatchConflictError, match=words):
         apply_diff(CODE, diff)
 
@@ -64,5 +64,5 @@ def test_a_hunk_without_a_place_that_fits_twice_is_a_conflict() -> None:
 @pytest.mark.parametrize("code", ["a = 1\nb = 2\n", "a = 1\r\nb = 2\r\n"])
 @pytest.mark.parametrize("diff", ["@@ -1 +1 @@\n-a = 1\n+a = 3\n", "@@ -1 +1 @@\r\n-a = 1\r\n+a = 3\r\n"])
 def test_line_ends_are_those_of_the_code(code: str, diff: str) -> None:
-    """Whoever writes a diff does not see them."""
+    """The author of a diff does not see them."""
     assert code.replace("1", "3") == apply_diff(code, diff)

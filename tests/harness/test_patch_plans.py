@@ -1,4 +1,4 @@
-"""A plan says what will run, what stays and why, and nothing runs for it."""
+"""A plan says what will run, what stays and why, and runs nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHAIN = ["a = 1", "b = [a]", "c = [a, 2]", "show(c)", "d = len(b)"]
 
 
 def test_only_what_depends_on_the_change_runs() -> None:
-    """The present state is begun with where that spares carrying."""
+    """A patch begins with the present state where that avoids carrying results over."""
     laboratory = ran(CHAIN)
     plan = planned(laboratory, Patch.replace_step(2, "b = [a, a]"))
     assert ([2, 5], [1, 3, 4], []) == numbers(plan)
@@ -47,7 +47,7 @@ def test_only_what_depends_on_the_change_runs() -> None:
 
 
 def test_a_plan_that_nobody_waits_for_is_given_up() -> None:
-    """At the next step, however long all of it would take."""
+    """At the next step, however long the whole plan would take."""
     laboratory = ran(CHAIN)
     asked: list[int] = []
     patch = Patch.replace_step(1, "a = 2")
@@ -62,7 +62,7 @@ def test_a_plan_that_nobody_waits_for_is_given_up() -> None:
 
 
 def test_each_step_has_its_reason() -> None:
-    """In one sentence, and `explain` has them all."""
+    """One sentence each, and `explain` lists them all."""
     plan = planned(ran(CHAIN), Patch.replace_step(2, "b = [a, a]"))
     assert [
         "it comes before the change",
@@ -75,7 +75,7 @@ def test_each_step_has_its_reason() -> None:
 
 
 def test_a_new_source_of_a_file_is_different_for_whoever_reads_it() -> None:
-    """Also where a step of its own is put in, since the one that made the file does other things as well."""
+    """Also where a separate step is inserted, since the one that wrote the file has other effects as well."""
     made = StepTrace(writes={file("shop.py"): Version("1")})
     read = StepTrace(reads={file("shop.py"): Version("1")}, writes={name("shop"): Version("2")})
     records = [
@@ -88,7 +88,7 @@ def test_a_new_source_of_a_file_is_different_for_whoever_reads_it() -> None:
 
 
 def test_a_value_that_was_overwritten_since_needs_an_older_state() -> None:
-    """The step reads `x` as it was; a kept state has it, and results behind it are carried over."""
+    """The step reads the former `x`; a kept state has it, and later results are carried over."""
     codes = ["x = [0]", "y = len(x)", "x.append(1)", "z = [5]"]
     patch = Patch.replace_step(2, "y = len(x) + 1")
     plan = planned(ran(codes, keep=[1]), patch)
@@ -105,7 +105,7 @@ def test_what_shares_objects_is_carried_together() -> None:
 
 
 def test_a_step_whose_result_cannot_be_carried_runs() -> None:
-    """The reason says what cannot."""
+    """The reason names what cannot be carried."""
     plan = planned(ran(["a = rand()", "s = stream()", "b = rand()"]), Patch.replace_step(3, "b = rand() + 1"))
     assert [
         "the state of random is needed, and no kept state has it as it was then",
@@ -125,14 +125,14 @@ def test_where_tracking_gives_up_the_rest_runs() -> None:
 
 
 def test_unrepeatable_steps_run_behind_a_change() -> None:
-    """Before it they are history."""
+    """Before it they do not run again."""
     codes = ["t = clock()", "raise ValueError(1)", "a = 1", "t = clock()"]
     plan = planned(ran(codes), Patch.replace_step(3, "a = 2"))
     assert [3, 4] == [step.number for step in plan.rerun]
 
 
 def test_a_step_that_failed_for_what_it_read_stands() -> None:
-    """It would fail again. Where it tells of names that are near, it does only if the same names are there."""
+    """It would fail again. If its error suggests near names, it stands only if the same names exist."""
     codes = ["a = 1", "raise ValueError(2)", "show(nowhere)"]
     assert [1] == [step.number for step in planned(ran(codes), Patch.replace_step(1, "a = 2")).rerun]
     plan = planned(ran(codes), Patch.replace_step(1, "a = 1\nnow_here = 2"))
@@ -140,7 +140,7 @@ def test_a_step_that_failed_for_what_it_read_stands() -> None:
 
 
 def test_a_step_that_failed_for_anything_else_runs() -> None:
-    """What a machine had too little of then, it may have enough of now."""
+    """A resource that was short then may be sufficient now."""
     laboratory = ran(["a = 1", "raise ValueError(2)"])
     records = laboratory.line()
     full = replace(records[1], error=ErrorInfo(type="OSError", message="no space left on device"))
@@ -151,13 +151,13 @@ def test_a_step_that_failed_for_anything_else_runs() -> None:
 
 
 def test_effects_of_steps_to_run_are_named() -> None:
-    """With what would be called."""
+    """With the function that would be called."""
     plan = planned(ran(["a = 1", "external(a)", "external(5)"]), Patch.replace_step(1, "a = 2"))
     assert [(2, "external")] == [(effect.number, effect.target) for effect in plan.blocked]
 
 
 def test_a_removed_step_takes_its_result_along() -> None:
-    """Who reads it runs again, even if only to fail."""
+    """Its readers run again, even if only to fail."""
     plan = planned(ran(["a = 1", "b = 2", "c = a"]), Patch.remove_step(1))
     assert ([3], [2]) == numbers(plan)[:2]
     assert "it reads `a`, which is different now" == plan.rerun[0].reason
@@ -167,7 +167,7 @@ MUTATED = ["x = [0]", "y = len(x)", "x.append(1)", "z = [5]"]
 
 
 def stored(codes: Sequence[str], at: Mapping[int, int], **trace: object) -> Plan:
-    """Of a patch of the second step, with the present state alone kept. trace: what is otherwise in the first."""
+    """The plan of a patch of step 2, with only the present state kept. trace: changes to the first step's trace."""
     laboratory = ran(codes)
     first, *others = laboratory.line()
     assert first.trace is not None
@@ -176,7 +176,7 @@ def stored(codes: Sequence[str], at: Mapping[int, int], **trace: object) -> Plan
 
 
 def test_a_stored_state_is_begun_with_where_none_is_kept() -> None:
-    """What lies behind it is run, since nothing can be carried into another process."""
+    """Steps after it run again, since no result can be carried into another process."""
     plan = stored(MUTATED, {0: 0, 1: 0, 3: 0})
     assert ("checkpoint", 1) == (plan.strategy, plan.base)
     assert ([2, 3, 4], [1], []) == numbers(plan)
@@ -189,7 +189,7 @@ def test_without_one_all_is_run() -> None:
 
 
 def test_a_kept_state_that_is_as_new_comes_first() -> None:
-    """From there results can be carried."""
+    """Results can be carried from there."""
     laboratory = ran(MUTATED, keep=[1])
     patch = Patch.replace_step(2, "y = len(x) + 1")
     plan = make_plan(patch, laboratory.line(), laboratory.kept(), {0: 0, 1: 0})
@@ -197,7 +197,7 @@ def test_a_kept_state_that_is_as_new_comes_first() -> None:
 
 
 def test_behind_a_step_that_may_have_done_anything_none_is_begun_with() -> None:
-    """Unless the live state has lost what that was, as it began with a stored one itself."""
+    """Unless the live state has lost those effects too, since it began with a stored state itself."""
     anything = {"opaque": ("exec",), "writes": {ANYTHING: Version("?")}}
     assert "start" == stored(MUTATED, {0: 0, 1: 0}, **anything).strategy
     assert "checkpoint" == stored(MUTATED, {0: 0, 1: 1}, **anything).strategy

@@ -1,4 +1,4 @@
-"""The property that all rests on: after a patch is applied, everything equals a full run of the patched history."""
+"""The basic property: after a patch is applied, everything equals a full run of the patched history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown(record: object) -> tuple[object, ...]:
 
 
 def ran(choose: Choose, steps: Sequence[str | Upload]) -> Laboratory:
-    """With some of its states kept."""
+    """A laboratory that ran the steps, with some of its states kept."""
     laboratory = Laboratory(by_name=bool(choose(2)))
     for step in steps:
         if isinstance(step, Upload):
@@ -44,7 +44,7 @@ def applied(plan: Plan, laboratory: Laboratory) -> ApplyResult:
 
 
 def check(choose: Choose) -> ApplyResult:
-    """One random program, one random patch: applied, and run in full. Refused only for want of what a file held."""
+    """One random program and patch: applied, and run in full. Refused only if the content of a file is missing."""
     steps = with_uploads(choose, program(choose))
     laboratory = ran(choose, steps)
     change = patch(choose, steps)

@@ -1,4 +1,4 @@
-"""Search and replace by whole lines: what a model quotes has to be there, and to be meant."""
+"""Search and replace by whole lines: quoted text must exist, and be unambiguous."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def edit(search: str, replacement: str) -> TextEdit:
 
 
 def test_lines_are_replaced_where_they_stand() -> None:
-    """All else stays to the character; several edits come one after the other, and an empty one removes."""
+    """All other characters stay; several edits apply in order, and an empty one removes."""
     edits = [edit("        kept.append(row)", "        kept += [row]"), edit("    return kept", "")]
     expected = CODE.replace("kept.append(row)", "kept += [row]").replace("    return kept\n", "")
     assert expected == replace_text(CODE, edits)
 
 
 def test_another_indentation_is_that_of_the_place() -> None:
-    """Models quote the inside of a function at the left margin; blanks at the end of a line do not count."""
+    """Models quote the inside of a function at the left margin; trailing blanks are ignored."""
     found = replace_text(CODE, [edit("kept = []  \nfor row in rows:", "kept = [0]\n\nfor row in rows[1:]:")])
     assert (
         CODE.replace("kept = []", "kept = [0]\n").replace("    for row in rows:", "    for row in rows[1:]:")
@@ -40,7 +40,7 @@ def test_another_indentation_is_that_of_the_place() -> None:
 
 
 def test_the_depth_that_was_quoted_is_preferred() -> None:
-    """The same line stands twice, once as deep as written."""
+    """The same line occurs twice, once at the quoted depth."""
     assert CODE.replace("\nfor row in rows", "\nfor row in sorted(rows)") == replace_text(
         CODE, [edit("for row in rows:", "for row in sorted(rows):")]
     )
@@ -48,7 +48,7 @@ def test_the_depth_that_was_quoted_is_preferred() -> None:
 
 @pytest.mark.parametrize(("search", "where"), [("kept = {}", "nowhere"), ("x = 1", "more than once")])
 def test_what_is_not_there_once_is_a_conflict(search: str, where: str) -> None:
-    """With the lines that were meant, so that they can be quoted better."""
+    """With the matching lines, so that the model can quote them better."""
     with pytest.raises(PatchConflictError, match=where) as caught:
         replace_text(f"{CODE}\nx = 1\nx = 1", [edit(search, "y")])
     assert search == caught.value.hunk

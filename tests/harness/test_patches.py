@@ -27,18 +27,18 @@ def changed(patch: Patch) -> list[tuple[int, bool]]:
 
 
 def test_a_step_is_replaced() -> None:
-    """It stands for the old one; the others are as they were."""
+    """The new step replaces the old one; the others are unchanged."""
     assert ["", "def f():\n    return 1", "x = 2"] == codes(Patch.replace_step(3, "x = 2"))
     assert [(1, False), (2, False), (3, True)] == changed(Patch.replace_step(3, "x = 2"))
 
 
 def test_a_function_is_replaced_where_it_is_defined() -> None:
-    """The step is found by its name."""
+    """The step is found by the function's name."""
     assert [(1, False), (2, True), (3, False)] == changed(Patch.replace_function("f", "def f(): return 2"))
 
 
 def test_a_step_is_edited_inserted_and_removed() -> None:
-    """New ones have no number yet."""
+    """Inserted steps have no number yet."""
     assert ["", "def f():\n    return 2", "x = f()"] == codes(
         Patch.edit(2, "@@ -2 +2 @@\n-    return 1\n+    return 2")
     )
@@ -48,7 +48,7 @@ def test_a_step_is_edited_inserted_and_removed() -> None:
 
 
 def test_equal_code_is_no_change() -> None:
-    """Then nothing has to run."""
+    """Then no step has to run."""
     assert [(1, False), (2, False), (3, False)] == changed(Patch.replace_step(3, "x = f()"))
 
 
@@ -56,7 +56,7 @@ def test_equal_code_is_no_change() -> None:
     "patch", [Patch.replace_step(9, ""), Patch.remove_step(9), Patch.insert_step(9, ""), Patch.edit(9, "@@")]
 )
 def test_a_step_that_is_not_there_is_named(patch: Patch) -> None:
-    """Also one of another line."""
+    """Also a step of another line."""
     with pytest.raises(UnknownStepError, match="no step 9"):
         patch.applied(LINE)
 
@@ -77,7 +77,7 @@ def test_conflicts_are_typed() -> None:
 
 
 def test_patches_have_names_and_reasons() -> None:
-    """Two equal ones are two."""
+    """Two equal patches have different ids."""
     one, other = (Patch.replace_step(3, "x = 2", reason="wrong", author="ann") for _ in range(2))
     assert ("wrong", "ann") == (one.reason, one.author)
     assert one.id != other.id
@@ -100,14 +100,14 @@ PATCHED = [LINE[0], again(4, 1, 2, TWO), again(5, 4, 3, "x = f()")]
 
 
 def taken_back(after: Sequence[StepRecord], line: Sequence[StepRecord]) -> list[tuple[int, str, bool]]:
-    """What is left of a line when the patch is taken back that has made LINE into another."""
+    """The line after a revert of the patch that turned LINE into another."""
     known = tree(LINE, after, line)
     back = Patch.remove_step(2).revert(LINE, after, known.first).applied(line)
     return [(step.number, step.code, bool(step.change)) for step in back]
 
 
 def test_reverting_is_a_patch() -> None:
-    """Steps that were only repeated stand; what was changed, removed or inserted is put back."""
+    """Repeated steps stand; changed, removed and inserted steps are restored."""
     patch = Patch.replace_step(2, TWO)
     assert patch.id == patch.revert(LINE, PATCHED, int).parent
     assert [(1, "", False), (4, LINE[1].code, True), (5, "x = f()", False)] == taken_back(PATCHED, PATCHED)
@@ -134,7 +134,7 @@ def test_what_came_after_a_patch_stays_when_it_is_taken_back() -> None:
 
 
 def test_what_is_in_the_way_of_taking_a_patch_back_is_a_conflict() -> None:
-    """Nothing is guessed, and nothing is done in silence to a line that the patch is not in."""
+    """Nothing is guessed, and a line without the patch is not changed silently."""
     with pytest.raises(PatchConflictError, match="step 6 was changed by a later patch too"):
         taken_back(PATCHED, [LINE[0], again(6, 1, 4, "def f():\n    return 3")])
     inserted = [*LINE, again(4, 3, 0, "new")]
@@ -145,7 +145,7 @@ def test_what_is_in_the_way_of_taking_a_patch_back_is_a_conflict() -> None:
 
 
 def test_steps_that_a_patch_has_moved_are_put_back() -> None:
-    """One that stands before another which it is to come behind is run again there."""
+    """A step that stands before its later place is run again there."""
     moved = [LINE[0], again(4, 1, 3, "x = f()"), again(5, 4, 2, LINE[1].code)]
     later = [*moved, again(6, 5, 0, "y = x")]
     put_back = [(1, "", False), (5, LINE[1].code, False), (4, "x = f()", True)]

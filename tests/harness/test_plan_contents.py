@@ -1,4 +1,4 @@
-"""What is known of a state: the working directory as a whole is what its files are."""
+"""The known contents of a state: the version of the working directory follows from its files."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def test_what_a_step_says_of_the_whole_holds_for_its_own_history() -> None:
 
 
 def test_equal_files_make_an_equal_whole() -> None:
-    """In whatever order they were written, and whatever each step found."""
+    """In any order of writing, whatever version each step found."""
     one = after([(Q, "q"), (TREE, "1")], [(P, "p"), (TREE, "2")])
     other = after([(P, "p"), (TREE, "8")], [(Q, "q"), (TREE, "9")])
     assert (True, set()) == (one.same(other, TREE), one.differing(other))
 
 
 def test_files_that_nobody_listed_are_told_apart_by_the_step() -> None:
-    """Also behind a step that lists what it writes."""
+    """Also after a step that lists its writes."""
     one, other = (after([(TREE, each)], [(P, "p"), (TREE, "2")]) for each in ("a", "b"))
     assert (False, {TREE}) == (one.same(other, TREE), one.differing(other))
 
 
 def test_what_was_seen_of_the_whole_holds_until_a_file_is_written() -> None:
-    """Not when one turns out to be what it was."""
+    """Not when a file turns out to be unchanged."""
     contents = after([(P, "p"), (TREE, "1")])
     contents.correct(TREE, Version("seen"))
     contents.correct(Q, Version("q"))
@@ -50,14 +50,14 @@ def test_what_was_seen_of_the_whole_holds_until_a_file_is_written() -> None:
 
 
 def test_what_is_taken_over_makes_the_whole_right() -> None:
-    """Once no file is different."""
+    """Once no file differs."""
     live, wanted = after([(P, "p"), (Q, "old"), (TREE, "1")]), after([(P, "p"), (Q, "new"), (TREE, "1")])
     assert {Q, TREE} == live.take(wanted, [Q])
     assert set() == live.differing(wanted)
 
 
 def test_what_the_first_steps_found_is_what_there_was() -> None:
-    """Of names that no step had written by then, with versions that say something; until one may have written all."""
+    """Of names that no step had written before, with known versions; until a step may have written everything."""
     a, b, c, d, e = map(name, "abcde")
     one = StepTrace(
         reads={a: Version("1"), b: ABSENT, d: Version("?")}, writes={a: Version("2"), c: Version("3")}

@@ -1,4 +1,4 @@
-"""What questions need is there when the first of them is asked: worked out with each step, and changing no answer."""
+"""Data for queries is computed with each step, before the first query, and changes no answer."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def read_again(history: History) -> History:
 
 
 def unprepared(history: History, symbol: str, end: int) -> Slice:
-    """Of the same history, of which nothing is known."""
+    """A slice of the same history, with nothing computed ahead."""
     return slice_of(HistoryIndex(read_again(history)), symbol, end)
 
 
 @pytest.mark.parametrize("question", FIRST)
 def test_the_first_question_costs_what_others_do(question: str) -> None:
-    """Of a history that was lived. Of one that was read, a slice works out what it needs of each step."""
+    """Of a live history. For a history that was read, a slice computes what it needs of each step."""
     ask, line = FIRST[question], of_two_statements(200)
     copy = read_again(line.history)
     lived, read = calls(ask, line.state), calls(ask, ExecutionState(lambda: copy))
@@ -73,7 +73,7 @@ def test_the_first_question_costs_what_others_do(question: str) -> None:
 
 
 def test_another_line_costs_what_there_is_more_of_it() -> None:
-    """Behind a rollback, and where an earlier state is asked about."""
+    """After a rollback, and for an earlier state."""
     line = of_two_statements(200)
     before = calls(FIRST["slice"], line.state)
     line.rollback(190)
@@ -83,7 +83,7 @@ def test_another_line_costs_what_there_is_more_of_it() -> None:
 
 
 def test_a_further_function_matters_to_cells_that_have_to_do_with_it() -> None:
-    """What others of them were found to give is not worked out again."""
+    """Results for other cells are not computed again."""
     line = of_two_statements(200)
     line.run("def call(x):\n    return elsewhere", reads=[], writes=["call"])
     line.run("def other(x):\n    return x + unheard", reads=[], writes=["other"])
@@ -93,7 +93,7 @@ def test_a_further_function_matters_to_cells_that_have_to_do_with_it() -> None:
 
 
 def test_a_step_waits_for_no_question() -> None:
-    """Of which it is known nothing more; the next question makes up for it."""
+    """The step skips the computation; the next query makes up for it."""
     line = of_two_statements(5)
     with line.history.beside(SlicedLines).lock:
         step = Thread(target=line.run, args=["last = call(last)\nv = 1"], kwargs={"writes": ["last"]})
@@ -104,14 +104,14 @@ def test_a_step_waits_for_no_question() -> None:
 
 
 def two_calls() -> Line:
-    """A cell of two statements that have nothing to do with each other, as far as is known there."""
+    """A cell of two statements that are independent, as far as is known there."""
     line = Line("call", "make", "n", "m")
     line.run("a = call(n)\nb = make(m)", reads=["call", "make", "n", "m"], writes=["a", "b"])
     return line
 
 
 def test_what_functions_come_to_speak_of_is_heard_of() -> None:
-    """Either of two calls may have run them: one may have changed what the other used. Not on a line without them."""
+    """Either call may have run them: one may have changed what the other used. Not on a line without them."""
     line = two_calls()
     assert ["b = make(m)"] == [each.text for each in line.state.slice("b").statements]
     line.run("def later():\n    return unheard", writes=["later"])
@@ -122,7 +122,7 @@ def test_what_functions_come_to_speak_of_is_heard_of() -> None:
 
 
 def test_what_comes_to_share_objects_is_heard_of() -> None:
-    """What a call changed may be what another has used."""
+    """A call may have used an object that the other changed."""
     line = two_calls()
     assert ["b = make(m)"] == [each.text for each in line.state.slice("b").statements]
     line.run("n = [m]", reads=["m"], writes=["n"], groups=[["n", "m"]])
@@ -130,7 +130,7 @@ def test_what_comes_to_share_objects_is_heard_of() -> None:
 
 
 def test_what_a_cell_has_put_back_counts_for_who_wants_that_too() -> None:
-    """Of the same cell, one slice takes less than another."""
+    """Two slices take different statements of the same cell."""
     line = Line()
     line.run("rows = [1]", writes=["rows"], kinds={"rows": "list"})
     line.run("rows.append(1)\nk = len(rows)\nrows.pop()", reads=["rows"], writes=["k"], kinds={"k": "int"})
@@ -144,7 +144,7 @@ def test_what_a_cell_has_put_back_counts_for_who_wants_that_too() -> None:
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=15, deadline=None)
 def test_what_is_worked_out_ahead_changes_no_answer(random: Random) -> None:
-    """Whatever functions come to speak of, whatever comes to share objects, on whichever line."""
+    """Whichever functions use names, whichever names share objects, on whichever line."""
     line = Line(*NAMES)
     for number in range(1, 25):
         run_something(line, random)
@@ -158,7 +158,7 @@ def test_what_is_worked_out_ahead_changes_no_answer(random: Random) -> None:
 
 
 def run_something(line: Line, random: Random) -> None:
-    """A cell of some statements, which has read and written some of what it speaks of, and a little else."""
+    """A cell of a few statements that reads and writes some of the names in its code, and a few others."""
     statements = random.choices(STATEMENTS, k=random.randint(1, 4))
     code = "\n".join(each.format(*random.sample(NAMES, 3)) for each in statements)
     spoken = [each for each in NAMES if re.search(rf"\b{each}\b", code)]

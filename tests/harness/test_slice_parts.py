@@ -1,4 +1,4 @@
-"""What is kept of a history for further slices: it saves work, and changes no answer."""
+"""Cached results for further slices: they save work, and change no answer."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 
 ENDS = (4, 9, 6, 9, 4, 5, 9)
-"""In which order states are asked about: lines that go on from others, and that end before them."""
+"""The order in which states are queried: lines that continue others, and that end before them."""
 
 
 def copied(history: History) -> History:
-    """Of which nothing has been worked out."""
+    """A copy with nothing computed."""
     copy = History()
     copy.read(history.event(position) for position in range(history.size))
     return copy
 
 
 def anew(history: History) -> ExecutionState:
-    """The same history, of which nothing has been asked."""
+    """The same history, without earlier queries."""
     copy = copied(history)
     return ExecutionState(lambda: copy)
 
 
 def two_lines() -> Line:
-    """What functions of later steps speak of matters for what is taken of earlier ones; 9 follows 4."""
+    """Names used by functions of later steps affect the slices of earlier ones; 9 follows 4."""
     line = Line("raw")
     line.run("a = raw\nb = [raw]", reads=["raw"], writes=["a", "b"])
     line.run("c = [a]\nd = call(c)", reads=["a", "call"], writes=["c", "d"])
@@ -61,7 +61,7 @@ def test_further_slices_are_what_they_are_without_others_before_them() -> None:
 
 
 def test_slices_know_of_steps_that_came_after_the_last_one() -> None:
-    """As long as the line gets longer, with a question between any two steps."""
+    """While the line grows, with a query after each step."""
     whole = two_lines().history
     history = History()
     state = ExecutionState(lambda: history)
@@ -72,7 +72,7 @@ def test_slices_know_of_steps_that_came_after_the_last_one() -> None:
 
 
 def test_further_slices_read_no_cell_again() -> None:
-    """Nor one behind a further step: what was taken of the steps before is known."""
+    """Nor after a further step: the parts taken from earlier steps are known."""
     line = Line("raw")
     line.run("last = raw\nother = 1", reads=["raw"], writes=["last", "other"])
     for number in range(100):
@@ -85,13 +85,13 @@ def test_further_slices_read_no_cell_again() -> None:
 
 
 def test_the_cost_of_a_slice_grows_with_what_shares_objects() -> None:
-    """Each cell is told of those that matter to it, not of all that there are."""
+    """Each cell is given the sharing groups that it uses, not all of them."""
     once, twice = (calls(lambda state: state.slice("last"), sharing(length)) for length in (100, 200))
     assert twice < 2.2 * once + 20
 
 
 def sharing(steps: int) -> ExecutionState:
-    """Steps each of which leaves two names that share objects, and no others."""
+    """Steps each of which leaves two names that share objects with each other only."""
     line = Line("raw")
     line.run("last = raw", reads=["raw"], writes=["last"])
     for number in range(2, steps + 2):
@@ -108,13 +108,13 @@ def sharing(steps: int) -> ExecutionState:
 
 
 def crowding(number: int, first: int, last: int) -> StepRecord:
-    """A step that has `hub` share objects with each of these names, and none of them with another."""
+    """A step in which `hub` shares objects with each of these names, and none of them with another."""
     groups = tuple(frozenset((name("hub"), name(f"n{each}"))) for each in range(first, last))
     return StepRecord(number=number, code="hub = 1", trace=StepTrace(groups=groups))
 
 
 def test_one_name_that_shares_objects_with_thousands() -> None:
-    """They count as one group from some number on, and beyond another one no cell of that line is taken apart."""
+    """Above one number they count as one group, and above another no cell of that line is split."""
     names = LineNames(ReadCells())
     names.grow([crowding(1, 0, MAX_GROUPS)])
     assert (False, True) == (names.crowded, names.readable)

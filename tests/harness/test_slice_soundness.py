@@ -1,4 +1,4 @@
-"""The property of slices: their program, run by itself, gives the value that all of the history gave."""
+"""The basic property of slices: their program, run by itself, gives the value of the full history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cenote_worker.history.step import StepRecord
 
 
 def with_kinds(record: StepRecord, state: State) -> StepRecord:
-    """As a jail tells them."""
+    """Adds the kinds of values that a jail would report."""
     assert record.trace is not None
     written = [each for each, version in record.trace.writes.items() if version != ABSENT]
     kinds = {
@@ -43,7 +43,7 @@ def meaning(laboratory: Laboratory, name: str) -> str:
 
 
 def run_again(found: Slice, state: ExecutionState) -> Laboratory:
-    """Step by step, since one that failed has its part too; with the answers of the first time."""
+    """Step by step, since a failed step has a part too; with the recorded answers."""
     fresh = Laboratory()
     for number, parts in groupby(found.statements, lambda each: each.step):
         fresh.execute(state.step(number).record, "\n".join(each.text for each in parts))
@@ -51,7 +51,7 @@ def run_again(found: Slice, state: ExecutionState) -> Laboratory:
 
 
 def check(choose: Choose) -> tuple[int, int]:
-    """Some names of one random program. Counts statements, and those of them that slices have."""
+    """Some names of one random program. Counts all statements, and those in slices."""
     codes = program(choose)
     codes += ["\n".join(statement(choose) for _ in range(2 + choose(5))) for _ in range(2)]
     laboratory, state = ran(codes)
@@ -71,5 +71,5 @@ def check(choose: Choose) -> tuple[int, int]:
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_program_of_a_slice_gives_the_value_again(source: random.Random) -> None:
-    """Whatever is aliased, captured, rebound or changed in place."""
+    """Whichever names are aliased, captured, rebound or changed in place."""
     check(lambda bound: source.randrange(bound))

@@ -1,4 +1,4 @@
-"""What verifying a slice comes to, on a stage that is made of plain dicts."""
+"""The results of verifying a slice, in a sandbox of plain dicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_worker.history.step import StepRecord
 
 
 class Table:
-    """A VerificationSandbox. values: what is there."""
+    """A VerificationSandbox. values: its variables."""
 
     def __init__(self, **values: object) -> None:
         self.values = values
@@ -56,7 +56,7 @@ def test_the_same_value_is_verified() -> None:
 
 
 def test_statements_that_are_needed_after_all_are_put_back() -> None:
-    """The slice that comes back is the one that gave the value."""
+    """The returned slice is the one that gave the value."""
     line, stage = Line(), Table(x=2)
     line.run("import os\nprint(exec('hidden = 2', globals()))\nx = hidden", writes=["x", "os"])
     found = tried(line, stage, "x")
@@ -64,7 +64,7 @@ def test_statements_that_are_needed_after_all_are_put_back() -> None:
 
 
 def test_nothing_is_said_of_what_may_not_be_tried() -> None:
-    """Who may only read hears so, and not that the value is another one."""
+    """A read-only caller gets that reason, and not a different value."""
     line, stage = Line(), Table(x=2)
     line.run("x = 2", writes="x")
 
@@ -78,7 +78,7 @@ def test_nothing_is_said_of_what_may_not_be_tried() -> None:
 
 
 def test_steps_in_full_are_not_tried_where_they_would_fail() -> None:
-    """Nothing can be said then: the statements before the failure are not enough."""
+    """The result is open: the statements before the failure are not enough."""
     line, stage = Line(), Table(x=2)
     error = ErrorInfo(type="ValueError", message="", span=Span(line=2, column=0, end_line=2, end_column=4))
     kinds = {name("x"): ValueKind(type="int")}
@@ -112,7 +112,7 @@ def test_another_value_is_different() -> None:
     ],
 )
 def test_what_cannot_be_verified(symbol: str, reason: str) -> None:
-    """Is not tried."""
+    """It is not tried."""
     line, stage = Line("raw"), Table(late=1, early=1, failed=1)
     line.run("early = raw", reads=["raw"], writes=["early"])
     line.run(kind="injection", names=("late",), writes=["late"])
@@ -127,7 +127,7 @@ def test_what_cannot_be_verified(symbol: str, reason: str) -> None:
 
 
 def test_a_value_that_was_put_in_over_another() -> None:
-    """A fresh runtime begins with the second, which is not what the first steps had."""
+    """A fresh runtime begins with the second value, which the first steps did not have."""
     line, stage = Line("raw"), Table(x=3)
     stage.kept = {0: {"raw"}, 2: {"raw"}}
     line.run("y = raw", reads=["raw"], writes="y")
@@ -138,7 +138,7 @@ def test_a_value_that_was_put_in_over_another() -> None:
 
 
 def test_only_what_is_live_is_compared() -> None:
-    """The value of another state is not there to compare with."""
+    """The value of another state is not available for comparison."""
     line, stage = Line(), Table(x=1)
     line.run("x = 1", writes="x")
     line.run("y = 1", writes="y")

@@ -1,4 +1,4 @@
-"""Definitions are found to the character, and what is around them stays as it was."""
+"""Definitions are located exactly, and the code around them stays unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_function_goes_with_decorators_and_inner_comments() -> None:
 
 
 def test_a_method_takes_the_indentation_of_the_old_one() -> None:
-    """The source may be written at any indentation; the inside of its strings is left alone."""
+    """The source may be written at any indentation; the inside of its strings is unchanged."""
     source = 'def get(self):\n    return """a\nb"""'
     changed = replace_definition(CELL, "Box.get", source)
     assert changed == CELL.replace(
@@ -70,13 +70,13 @@ def test_cells_with_magics_and_definitions_under_conditions_are_read() -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "Box.nothing", "clean.inner", "y"])
 def test_what_is_not_defined_here_is_not_found(name: str) -> None:
-    """Another cell may have it. A variable is no definition."""
+    """Another cell may define it. A variable is no definition."""
     assert replace_definition(CELL, name, "def nothing(): pass") is None
 
 
 @pytest.mark.parametrize("line", ["files = !ls *.csv", "a, b = %who x", "?len", "len??", "%%time\n%cd /"])
 def test_other_lines_of_notebooks_are_no_obstacle(line: str) -> None:
-    """Wherever they stand; they stay as they are."""
+    """Wherever they occur; they stay unchanged."""
     code = f"{line}\nx = 'a=!b'\ndef f(): return 1\n{line}"
     assert code.replace("1", "2") == replace_definition(code, "f", "def f(): return 2")
 
@@ -102,13 +102,13 @@ def test_a_source_that_is_not_that_definition_is_a_conflict(source: str, words: 
 
 
 def test_a_name_that_is_defined_twice_is_a_conflict() -> None:
-    """Which of the two is meant is not for us to guess."""
+    """The choice between the two is not guessed."""
     with pytest.raises(PatchConflictError, match=r"more than once in one step \(lines 1, 2\)"):
         replace_definition("def f(): pass\ndef f(): return 1", "f", "def f(): return 2")
 
 
 def test_a_span_begins_with_the_sign_of_the_first_decorator() -> None:
-    """On whichever line it stands, and whatever is in the decorator."""
+    """On whichever line it stands, and whatever the decorator contains."""
     code = 'é = "@"\n@(\n  deco("x@y")\n)\n@other\ndef f():\n    return 1  # one\n    # tail\nlast = 2\n'
     start, end = definition_span(code, "f") or (0, 0)
     assert (code.index("@("), code.index("\nlast")) == (start, end)

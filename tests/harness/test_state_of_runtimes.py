@@ -1,4 +1,4 @@
-"""`runtime.state` of real runtimes: embedded, synchronous and not, with several authors."""
+"""`runtime.state` of real runtimes: embedded, synchronous and asynchronous, with several authors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BARE = SandboxPolicy(preload=(), snapshots="none")
 
 
 def test_a_runtime_tells_its_steps() -> None:
-    """Those of all its authors, to each of them."""
+    """Each author sees the steps of all authors."""
     with PythonRuntime(sandbox=SMALL, variables=[Variable("raw", [1])]) as runtime:
         ana = runtime.attach("ana")
         runtime.execute("x = 1")
@@ -28,7 +28,7 @@ def test_a_runtime_tells_its_steps() -> None:
 
 
 def test_a_runtime_that_has_run_nothing() -> None:
-    """Has no jail yet, and needs none for that."""
+    """It has no jail yet, and needs none for that."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         assert ((), 0) == (runtime.state.steps, runtime.state.head)
         assert not runtime.core.running
@@ -42,7 +42,7 @@ async def test_the_asynchronous_face_has_the_same() -> None:
 
 
 def test_a_description_says_what_was_live() -> None:
-    """Types and shapes, at the steps that it was asked for behind."""
+    """Types and shapes, at the steps after which they were described."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         runtime.execute("x = [1, 2]")
         runtime.describe()
@@ -53,14 +53,14 @@ def test_a_description_says_what_was_live() -> None:
 
 
 def test_a_closed_runtime_can_be_asked() -> None:
-    """What has happened stays true."""
+    """The history stays available."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         runtime.execute("x = 1")
     assert ["x = 1"] == [step.code for step in runtime.state.steps]
 
 
 def test_a_step_says_what_kinds_of_values_it_left() -> None:
-    """Without anybody asking for a description."""
+    """Without a call of `describe`."""
     with PythonRuntime(sandbox=BARE) as runtime:
         runtime.execute("x = [1, 2]\ny = 'text'")
         runtime.execute("x.append(3)\ndel y")
@@ -72,7 +72,7 @@ def test_a_step_says_what_kinds_of_values_it_left() -> None:
 
 
 def test_the_program_of_a_slice_is_verified() -> None:
-    """In a fresh runtime with the values that were put in, and without calling anything outside."""
+    """In a fresh runtime with the same injected values, and without external calls."""
     calls: list[int] = []
 
     def price(amount: int) -> int:
@@ -93,7 +93,7 @@ def test_the_program_of_a_slice_is_verified() -> None:
 
 
 def test_a_program_goes_through_a_file_that_a_cell_has_written() -> None:
-    """A magic stands for the rest of its cell, and for nothing of the program's other steps."""
+    """A magic applies to the rest of its own cell, and not to the program's other steps."""
     with PythonRuntime(sandbox=BARE) as runtime:
         runtime.execute("%%writefile shop.py\ndef net(x):\n    return x * 2\n")
         runtime.execute("import shop\ncost = shop.net(21)")
@@ -102,7 +102,7 @@ def test_a_program_goes_through_a_file_that_a_cell_has_written() -> None:
 
 
 def test_a_program_goes_through_files_that_a_client_has_written() -> None:
-    """Before the first step and later; not where a step had found the file as it was before, or missing."""
+    """Before the first step and later; not where a step had found the file unwritten or missing."""
     with PythonRuntime(sandbox=BARE) as runtime:
         runtime.files.write("early.csv", b"20")
         runtime.execute("early = int(open('early.csv').read())")
@@ -118,7 +118,7 @@ def test_a_program_goes_through_files_that_a_client_has_written() -> None:
 
 
 def test_a_program_that_does_not_make_the_value_is_told_so() -> None:
-    """Also where it ends well: nothing is raised."""
+    """Also where it succeeds: nothing is raised."""
     with PythonRuntime(sandbox=BARE) as runtime:
         runtime.execute("cost = 1")
         found = replace(runtime.state.slice("cost"), source="other = 2", whole=True)
@@ -127,7 +127,7 @@ def test_a_program_that_does_not_make_the_value_is_told_so() -> None:
 
 
 async def test_a_slice_that_cannot_be_verified_says_why() -> None:
-    """What nobody has seeded, what no trusted process rebuilds; but each step gets what had been put in by then."""
+    """Unseeded random values, and values that no trusted process rebuilds; but each step gets the injected values."""
     async with AsyncPythonRuntime(sandbox=BARE, variables=[Variable("raw", 1)]) as runtime:
         await runtime.execute("import random\ndrawn = random.random()")
         await runtime.execute("old = raw + 1")
@@ -145,7 +145,7 @@ async def test_a_slice_that_cannot_be_verified_says_why() -> None:
 
 
 def test_the_program_of_a_slice_gives_the_value_again() -> None:
-    """In a fresh runtime that begins with the same values, without the steps that it does not need."""
+    """In a fresh runtime that begins with the same values, without unnecessary steps."""
     line = Line("raw")
     line.run("def clean(d):\n    return [each for each in d if each]", writes=["clean"])
     line.run("noise = clean", reads=["clean"], writes=["noise"])

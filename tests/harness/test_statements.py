@@ -34,7 +34,7 @@ from cenote_worker.execution.results import Span
     ],
 )
 def test_the_last_statement_that_binds_or_changes_it(code: str, name: str, statement: str) -> None:
-    """One that binds it, however deep; else one that may change its object; else none, without a guess."""
+    """One that binds it, however deep; otherwise one that may change its object; otherwise none, without a guess."""
     assert statement == last_writer(code, name)[1]
 
 
@@ -44,6 +44,6 @@ def test_spans_count_characters() -> None:
 
 
 def test_code_that_no_parser_takes() -> None:
-    """Nested beyond what Python parses, or endless: no statement, and no harm."""
+    """Nested beyond what Python parses, or endless: no statement is found, and nothing breaks."""
     assert (None, "") == last_writer("x = " + "(" * 10_000, "x")
     assert (None, "") == last_writer("x = 1\n" * 400_000, "x")

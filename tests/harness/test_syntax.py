@@ -1,4 +1,4 @@
-"""Code that is made to be hard to read costs its reader no more than a bound, and no question its answer."""
+"""Code that is hard to read on purpose costs its reader a bounded effort, and every query still returns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NESTED: dict[str, Callable[[int], str]] = {
     shape=st.sampled_from(sorted(NESTED)), depth=st.sampled_from((20, 90, 199, 330, 900, 1500, 2900, 7000))
 )
 def test_no_depth_ends_a_question(shape: str, depth: int) -> None:
-    """Whether the parser gives up, or whoever walks what it gives: a name is then not found."""
+    """Whether the parser or a tree walk gives up: a name is then not found."""
     code = NESTED[shape](depth)
     writer = _record(1, code, writes=("x",))
     failed = _record(2, "x", error=ErrorInfo(type="E", message="", traceback=""))
@@ -53,7 +53,7 @@ def test_no_depth_ends_a_question(shape: str, depth: int) -> None:
 
 
 def test_code_is_read_up_to_a_bound() -> None:
-    """Parsing takes a thousand times its size, and no other thread of the process goes on meanwhile."""
+    """Parsing takes memory a thousand times the size of the code, and blocks the other threads of the process."""
     longest = "x = 1\n" + "#" * (MAX_CODE - 6)
     assert parsed(longest) is not None
     with pytest.raises(UnreadCode):
@@ -63,7 +63,7 @@ def test_code_is_read_up_to_a_bound() -> None:
 
 @pytest.mark.parametrize("unread", ["#" * MAX_CODE, f"y = {'1+' * 12_000}1"])
 def test_functions_in_code_that_is_not_read_may_speak_of_anything(unread: str) -> None:
-    """It has run, so a slice must not take it for code that has no functions."""
+    """The code has run, so a slice must not assume that it defines no functions."""
     line = LineNames(ReadCells())
     line.grow([_record(1, f"def f(): return hidden\n{unread}", writes=("f",))])
     assert not line.readable
@@ -76,7 +76,7 @@ def test_functions_in_what_is_no_python_speak_of_nothing() -> None:
 
 
 def test_imports_are_looked_for_in_one_pass() -> None:
-    """A megabyte of `import` took minutes, by an expression that began anew at each."""
+    """A megabyte of `import` took minutes, with a regular expression that restarted at each."""
     assert parts_of_packages("import " * 150_000) == set()
     assert parts_of_packages("import a, b.c.d as e\nfrom f import g") == {"b", "c"}
 
@@ -89,7 +89,7 @@ def _record(
 
 
 def test_what_functions_bind_for_themselves_is_bound_nowhere_else() -> None:
-    """What they say to be global is, and so is what a comprehension names on its way."""
+    """Names declared global are bound outside, and so are named expressions in comprehensions."""
     code = (
         "def f(p, d=(w := 1)):\n    global g\n    g = own = [(inner := q) for q in p]\n"
         "class C(B):\n    body = 1\n    def m(self):\n        mine = 2\n"

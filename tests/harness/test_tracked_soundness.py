@@ -1,4 +1,4 @@
-"""The property once more, with real processes, forked states, files and the real tracker."""
+"""The same property with real processes, forked states, files and the real tracker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of value that the laboratory's programs make: how it is walked, told apart and copied."""
+"""Every kind of value in the laboratory's programs: how it is walked, compared and copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stream:
-    """What nobody can look into or store: it gives 0, 1, 2, ...; the tracker stamps it."""
+    """A value that cannot be inspected or stored: it gives 0, 1, 2, ...; the tracker stamps it."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -21,7 +21,7 @@ def is_atom(value: object) -> bool:
 
 
 def parts(value: object) -> list[object]:
-    """What a value is made of, in a fixed order. Strings among them stand for themselves."""
+    """The parts of a value, in a fixed order. Strings among them stand for themselves."""
     kind = type(value)
     if kind in _ATOMS:
         return []
@@ -90,7 +90,7 @@ def reachable(value: object) -> Iterator[object]:
 
 
 def canonical(values: dict[str, object], stream: Callable[[Stream], object]) -> str:
-    """Equal for values that no program can tell apart, sharing among them included."""
+    """Equal for values that programs cannot distinguish, sharing included."""
     numbers: dict[int, int] = {}
     out: list[str] = []
     pending: list[object] = [part for name in sorted(values) for part in (name, values[name])][::-1]
@@ -127,7 +127,7 @@ def _code(code: CodeType) -> str:
 
 
 def clone(values: dict[str, object], namespace: dict[str, object]) -> dict[str, object]:
-    """An independent copy of all of them together. namespace: what copied functions call their globals."""
+    """An independent copy of all of them together. namespace: the globals of copied functions."""
     memo: dict[int, object] = {}
     keep: list[object] = []
     return {name: _clone(value, namespace, memo, keep) for name, value in values.items()}
@@ -146,7 +146,7 @@ def _clone(
     keep.append(value)
     if isinstance(value, tuple):
         made_tuple = tuple(copy(part) for part in value)
-        memo.setdefault(id(value), made_tuple)  # a cycle through it has made it already
+        memo.setdefault(id(value), made_tuple)  # a cycle through it has created it already
     elif isinstance(value, MethodType):
         method = MethodType(copy(value.__func__), copy(value.__self__))
         memo.setdefault(id(value), method)

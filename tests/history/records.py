@@ -1,4 +1,4 @@
-"""Steps for tests: plain ones by hand, and any at all by Hypothesis."""
+"""Steps for tests: simple ones by hand, and arbitrary ones by Hypothesis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cenote_worker.history.step import HostCallRecord, StepRecord
 def traced(
     *, reads: Iterable[str] = (), writes: Iterable[str] = (), version: str = "v", **more: object
 ) -> StepTrace:
-    """Of variables by their names; each written one has this version."""
+    """The trace of variables, by their names; each written one has this version."""
     return StepTrace(
         reads=MappingProxyType({name(each): Version("") for each in reads}),
         writes=MappingProxyType({name(each): Version(version) for each in writes}),
@@ -66,7 +66,7 @@ bundles = st.dictionaries(texts, texts | st.binary(max_size=9), max_size=2)
 
 
 def records(number: int = 1, parent: int = 0) -> st.SearchStrategy[StepRecord]:
-    """Any record of this number."""
+    """Any record with this number."""
     return st.builds(
         StepRecord,
         number=st.just(number),

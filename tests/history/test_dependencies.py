@@ -1,4 +1,4 @@
-"""Who took what from whom."""
+"""Which steps each step took its inputs from."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cenote_worker.history.tree import StepTree
 NAMES = ("a", "b", "c")
 names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)
 steps = st.tuples(names, names, st.booleans(), st.integers(0, 30))
-"""What a step reads and writes, whether it was traced, and to which of the steps before the head moves first."""
+"""The names that a step reads and writes, whether it was traced, and the step to which the head moves first."""
 
 
 @given(st.lists(steps, max_size=20))
 def test_inputs_are_the_last_writers_on_the_line(program: list[tuple]) -> None:
-    """As a search from each step back to the start finds them, however often the head moved between."""
+    """They equal the result of a search from each step back to the start, however often the head moved in between."""
     history = History()
     for number, (reads, writes, known, jump) in enumerate(program, 1):
         history.moved(jump if jump < number else number - 1, "rollback")
@@ -38,7 +38,7 @@ def test_inputs_are_the_last_writers_on_the_line(program: list[tuple]) -> None:
 
 @given(st.lists(steps, max_size=20))
 def test_it_makes_no_difference_when_they_are_asked_for(program: list[tuple]) -> None:
-    """What comes behind a rollback is worked out when it is asked for, whatever has happened since."""
+    """Dependencies after a rollback are computed on demand, whatever has happened since."""
     asked, unasked, ahead = History(), History(), History()
     for number, (reads, writes, known, jump) in enumerate(program, 1):
         for history in (asked, unasked, ahead):
@@ -57,7 +57,7 @@ def test_it_makes_no_difference_when_they_are_asked_for(program: list[tuple]) ->
 def test_a_step_behind_a_rollback_costs_whoever_adds_it_no_walk_along_the_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A jail can tell of a million locations; steps are added on the thread that reads for all jails."""
+    """A jail can report a million locations; steps are added on the thread that reads for all jails."""
     walks: list[int] = []
     line = StepTree.line
     monkeypatch.setattr(StepTree, "line", lambda tree, end: walks.append(end) or line(tree, end))
@@ -86,7 +86,7 @@ def test_private_names_are_their_authors_own() -> None:
 
 
 def test_a_step_with_an_opaque_part_stands_between() -> None:
-    """It has a trace, and may have done more than that lists."""
+    """It has a trace, and may have done more than the trace lists."""
     history = History()
     history.ended(StepRecord(number=1, trace=traced(writes=["x"])))
     history.ended(StepRecord(number=2, trace=StepTrace(opaque=("it called exec",))))

@@ -1,4 +1,4 @@
-"""A history in a file: what was added is there for the next process, wherever the last one was killed."""
+"""A history in a file: added events are available to the next process, wherever the last one was killed."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def events(history: History) -> list[Event]:
 
 
 def found(path: Path) -> list[Event]:
-    """What the next process finds."""
+    """The events that the next process reads."""
     with closing(open_log(path)) as history:
         return events(history)
 
 
 def written(path: Path) -> tuple[str, list[Event]]:
-    """A history of some events, closed: its id, and what is in it."""
+    """A history of some events, closed: its id and its events."""
     history = open_log(path)
     history.begins_with(["raw"])
     history.ended(StepRecord(number=1, code="x = 1", author="ann", cause="call-1"))
@@ -47,7 +47,7 @@ def written(path: Path) -> tuple[str, list[Event]]:
 
 
 def test_the_next_process_goes_on(path: Path) -> None:
-    """With the same history: who has read a part of it reads on."""
+    """With the same history: a reader of a part of it can read on."""
     id, before = written(path)
     history = open_log(path)
     assert (id, before) == (history.id, events(history))
@@ -57,7 +57,7 @@ def test_the_next_process_goes_on(path: Path) -> None:
 
 
 def test_a_writer_may_be_killed_at_any_byte(path: Path) -> None:
-    """What it did not come to the end of is not there, and everything before it is."""
+    """Its incomplete entry is dropped, and everything before it remains."""
     _, whole = written(path)
     data = path.read_bytes()
     seen = set()
@@ -73,7 +73,7 @@ def test_a_writer_may_be_killed_at_any_byte(path: Path) -> None:
 
 
 def test_a_damaged_file_is_set_aside(path: Path) -> None:
-    """Nothing of it is believed, it is kept for whoever wants to look, and another history begins."""
+    """None of its content is used, the file is retained for inspection, and a new history begins."""
     id, _ = written(path)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_set_aside(path: Path) -> None:
 
 
 def test_a_file_that_grew_and_got_no_content(path: Path) -> None:
-    """As when a machine loses its power: what was written before is there."""
+    """As after a power failure: earlier events remain."""
     _, whole = written(path)
     with path.open("ab") as file:
         file.write(bytes(100))
@@ -95,7 +95,7 @@ def test_a_file_that_grew_and_got_no_content(path: Path) -> None:
 
 
 def test_results_that_were_shed(path: Path) -> None:
-    """Are not there again."""
+    """They do not come back."""
     history = open_log(path)
     small = History(history._keep, history.id, room=10)
     for number in (1, 2):
@@ -105,7 +105,7 @@ def test_results_that_were_shed(path: Path) -> None:
 
 
 def test_it_has_one_writer(path: Path) -> None:
-    """While that lives."""
+    """As long as the writer lives."""
     history = open_log(path)
     with pytest.raises(HistoryTakenError):
         open_log(path)
@@ -114,7 +114,7 @@ def test_it_has_one_writer(path: Path) -> None:
 
 
 def test_what_a_newer_version_has_written_is_left_alone(path: Path) -> None:
-    """A format or an event that this version does not know: it is refused, and neither cut nor set aside."""
+    """A format or an event that this version does not know: the file is refused, and neither cut nor set aside."""
     written(path)
     known = path.read_bytes()
     unknown = history_pb2.HistoryEvent().SerializeToString() + b"\xf2\x3f\x02hi"  # field 1022
@@ -160,7 +160,7 @@ assert list(range(1, 21)) == [each.number for each in open_log(path).tree]
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
-    """Whoever flushes is told; when there is room again, all steps are there."""
+    """A flush raises; when there is room again, all steps are stored."""
     script = f"mount -t tmpfs -o size=64k none {tmp_path} && exec {sys.executable} - {tmp_path}"
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script], input=FULL, capture_output=True, text=True, timeout=60

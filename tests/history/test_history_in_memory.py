@@ -1,4 +1,4 @@
-"""A history in memory: where the head is, what is shed, what was said of variables."""
+"""A history in memory: its head, what is dropped from it, descriptions of variables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def info(name: str, size: int = 1) -> VariableInfo:
 
 
 def test_a_step_begins_where_the_head_was() -> None:
-    """Also behind a rollback, which leaves the steps that it goes back over."""
+    """Also after a rollback; the steps after its target remain in the tree."""
     history = History()
     run(history, 1), run(history, 2)
     history.moved(1, "rollback")
@@ -55,7 +55,7 @@ def test_a_step_begins_where_the_head_was() -> None:
 
 
 def test_a_head_moves_to_known_steps_only() -> None:
-    """And nothing is added when it does not."""
+    """And nothing is added when it does not move."""
     history = History()
     with pytest.raises(KeyError):
         history.moved(5, "rollback")
@@ -64,7 +64,7 @@ def test_a_head_moves_to_known_steps_only() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_a_text_at_its_limit_is_whole(over: int) -> None:
-    """One character more, and its middle is left out."""
+    """With one character more, its middle is left out."""
     text = "a" * (MAX_TEXT + over)
     kept = run(History(), 1, stdout=text, stderr="x" * MAX_TEXT).stdout
     assert (over == 0) == (kept == text)
@@ -78,7 +78,7 @@ def test_displayed_objects_are_kept_from_the_first_on() -> None:
 
 
 def test_the_oldest_results_are_shed_first() -> None:
-    """What the step asked outside and what it read and wrote stays; the last step is kept however large it is."""
+    """Its host calls and its trace stay; the last step is complete however large it is."""
     history = History(room=100)
     for number in (1, 2, 3):
         run(history, number, stdout="x" * 40, trace=traced(writes=["x"]))
@@ -89,7 +89,7 @@ def test_the_oldest_results_are_shed_first() -> None:
 
 
 def test_what_host_calls_carried_is_shed_too() -> None:
-    """That they were made, and with which arguments, is known all the same."""
+    """The fact of the calls and their digests remain."""
     call = HostCallRecord(target="ask", digest="d", arguments=b"a" * 60, reply=b"b" * 60, parts=1)
     history = History(room=100)
     run(history, 1, host_calls=(call,))
@@ -99,7 +99,7 @@ def test_what_host_calls_carried_is_shed_too() -> None:
 
 
 def test_a_copy_sheds_what_its_original_has_shed() -> None:
-    """Whoever reads the events anew holds the same."""
+    """A reader of the events gets the same steps."""
     history = History(room=100)
     for number in (1, 2, 3):
         run(history, number, stdout="x" * 40)
@@ -109,7 +109,7 @@ def test_a_copy_sheds_what_its_original_has_shed() -> None:
 
 
 def test_descriptions_tell_what_is_new() -> None:
-    """Of a state that follows the one described before; in another line everything is said again."""
+    """Relative to the state described before; on another line everything is repeated."""
     history = History()
     run(history, 1)
     history.described([info("a"), info("b")])
@@ -123,7 +123,7 @@ def test_descriptions_tell_what_is_new() -> None:
 
 
 def test_whoever_describes_all_the_time_adds_little() -> None:
-    """Nothing, when nothing is new; and no more than some for one state, whatever it says."""
+    """Nothing, when nothing is new; and no more than a fixed number for one state."""
     history = History()
     run(history, 1)
     for _ in range(5):
@@ -160,7 +160,7 @@ def test_all_that_is_said_of_variables_is_bounded() -> None:
 
 
 def test_all_traces_together_are_bounded() -> None:
-    """Once they take what they may, a large one is not kept: its step may have touched anything. Small ones are."""
+    """Above the limit a large trace is dropped: its step may have touched anything. Small ones remain."""
     history = History()
     large = traced(writes=["x" * 4_000_000])
     fitting = MAX_TRACES // large.size
@@ -172,7 +172,7 @@ def test_all_traces_together_are_bounded() -> None:
 
 
 def full() -> History:
-    """A history with code that is large in all, and shared here."""
+    """A history with code that is large in total, and shared here."""
     history, code = History(), "#" * 2**20
     for number in range(1, MAX_TOLD // len(code) + 1):
         run(history, number, code=code)
@@ -180,7 +180,7 @@ def full() -> History:
 
 
 def test_all_code_together_is_bounded() -> None:
-    """It is refused before it runs; cells that take no more than any step does are not."""
+    """Code is refused before it runs; cells no larger than the allowance of any step are accepted."""
     history = full()
     history.check_room("#" * SMALL)
     with pytest.raises(RejectedError, match="new runtime"):
@@ -188,7 +188,7 @@ def test_all_code_together_is_bounded() -> None:
 
 
 def test_what_is_declared_and_tested_has_no_room_of_its_own() -> None:
-    """Both are said by clients and jails, as often as they like."""
+    """Clients and jails can send both as often as they like."""
     history, long = full(), "n" * (SMALL + 1)
     size = history.size
     with pytest.raises(RejectedError):
@@ -199,13 +199,13 @@ def test_what_is_declared_and_tested_has_no_room_of_its_own() -> None:
 
 
 def test_events_that_contradict_each_other_are_refused() -> None:
-    """A step behind one that is not there."""
+    """A step that follows an unknown one."""
     with pytest.raises(MalformedValueError, match="follows step 7"):
         History().read([StepRecord(number=8, parent=7)])
 
 
 def test_an_excerpt_is_bounded() -> None:
-    """By its size, but for a single event; whoever asks again from its end on gets all."""
+    """By its size, except for a single event; a reader that continues from its end gets all."""
     history = History()
     for number in range(1, 9):
         run(history, number, code="x" * 2**20)
@@ -231,7 +231,7 @@ def test_what_is_written_into_files_is_kept_within_bounds() -> None:
 
 
 def test_clients_plan_without_what_is_in_the_files() -> None:
-    """They hear of it, and do not have to read it."""
+    """They receive the digests without the contents."""
     history, copy = History(), History()
     digest = history.keep_file(bytes(MAX_FILE))
     excerpt = from_history(history, 0)
@@ -241,7 +241,7 @@ def test_clients_plan_without_what_is_in_the_files() -> None:
 
 
 def test_what_is_put_in_is_kept_within_bounds() -> None:
-    """Each content once, and no more than there is room for; clients hear of it without what is in it."""
+    """Each content once, and no more than there is room for; clients receive them without the contents."""
     history, copy = History(), History()
     contents = [bytes([number]) * MAX_PUT_IN for number in range(MAX_ALL_PUT_IN // MAX_PUT_IN)]
     for number, each in enumerate((*contents, *contents)):
@@ -253,7 +253,7 @@ def test_what_is_put_in_is_kept_within_bounds() -> None:
 
 
 def test_steps_are_without_what_is_gone() -> None:
-    """Of those that put in something which the history has not kept itself; copies hear of it."""
+    """Injections whose content the history does not hold itself; copies are informed."""
     history, copy = History(), History()
     history.keep_value("kept", b"x")
     for number, content in enumerate(("kept", "held", "held", ""), 1):
@@ -269,7 +269,7 @@ def test_steps_are_without_what_is_gone() -> None:
 
 
 class Heard:
-    """Of which steps its history has told."""
+    """Records the numbers of the steps that its history reports."""
 
     def __init__(self) -> None:
         self.numbers: list[list[int]] = []
@@ -280,7 +280,7 @@ class Heard:
 
 
 def test_a_companion_hears_of_each_step_once() -> None:
-    """Of those that are there, of those that come, of all that are read at a time; and that units are declared."""
+    """Existing steps, new ones, and several that are read at once; declarations are reported too."""
     history = History()
     run(history, 1)
     run(history, 2)
@@ -293,7 +293,7 @@ def test_a_companion_hears_of_each_step_once() -> None:
 
 
 def test_whoever_adds_a_step_waits_for_no_companion() -> None:
-    """They hear of it from whoever has time, or when somebody asks."""
+    """Companions are informed by `prepare`, or by the next query."""
     history = History()
     history.accompany(Heard)
     heard = history.beside(Heard).numbers
@@ -309,7 +309,7 @@ def test_whoever_adds_a_step_waits_for_no_companion() -> None:
 
 
 class NotKept:
-    """An EventSink that keeps nothing."""
+    """An EventSink that stores nothing."""
 
     def add(self, position: int, event: Event) -> None: ...
 
@@ -321,7 +321,7 @@ class NotKept:
 
 
 def test_what_there_was_before_the_first_step_is_told_within_bounds() -> None:
-    """Each change there tells all of it: in memory the last one stays, and one that is written down has its limit."""
+    """Each change there repeats all of it: in memory the last one remains, and a written history has a limit."""
     history = History(NotKept())
     names = [f"{number:0{MAX_BEGINNINGS // 16}}" for number in range(4)]
     for count in range(1, 5):
@@ -330,7 +330,7 @@ def test_what_there_was_before_the_first_step_is_told_within_bounds() -> None:
     copy = History()
     copy.read(history.event(position) for position in range(history.size))
     assert history.begun == copy.begun
-    room = MAX_BEGINNINGS * 6 // 16 - MAX_BEGINNINGS * 4 // 16  # besides what is there already
+    room = MAX_BEGINNINGS * 6 // 16 - MAX_BEGINNINGS * 4 // 16  # in addition to what exists already
     history.check_beginning(["x" * (room // 2)])
     with pytest.raises(RejectedError, match="run a cell"):
         history.check_beginning(["x" * (room // 2 + 1)])

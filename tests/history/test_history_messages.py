@@ -1,4 +1,4 @@
-"""Events as messages: what goes in comes out."""
+"""Events as messages: the round trip is exact."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 @given(events)
 def test_an_event_comes_back_as_it_was(event: Event) -> None:
-    """Each field, the empty ones apart from those that are not there."""
+    """Each field, empty ones distinct from missing ones."""
     assert event == to_event(from_event(event))
 
 

@@ -1,4 +1,4 @@
-"""Histories in a database: what is written is there, whatever happens to whoever writes."""
+"""Histories in a database: written events persist, whatever happens to the writer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def steps(path: Path) -> list[int]:
-    """Numbers of those that the next process finds."""
+    """Numbers of the steps that the next process reads."""
     with closing(open_history(path, "r")) as history:
         return [each.number for each in history.tree]
 
@@ -62,7 +62,7 @@ def steps(path: Path) -> list[int]:
 def test_a_history_comes_back_as_it_was(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Steps of any kind, and moves of the head between."""
+    """Steps of any kind, and moves of the head in between."""
     place = tmp_path_factory.mktemp("round") / "history.sqlite"
     history = open_history(place, "r")
     for number in range(1, data.draw(st.integers(1, 5))):
@@ -91,7 +91,7 @@ def test_a_history_goes_on_where_it_ended(path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_was_flushed_survives_the_death_of_its_writer(path: Path) -> None:
-    """Killed in the middle of writing: what was flushed is there, whole, and what follows it has no gap."""
+    """Killed in the middle of writing: flushed steps are complete, and later ones follow without a gap."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
     ) as writer:
@@ -107,7 +107,7 @@ def test_what_was_flushed_survives_the_death_of_its_writer(path: Path) -> None:
 
 
 def test_results_that_were_shed_leave_the_database_too(path: Path) -> None:
-    """So that it does not grow with all that was ever printed."""
+    """So that the database does not grow with all output."""
     history = open_history(path, "r")
     history._room = 100
     for number in (1, 2, 3):
@@ -131,14 +131,14 @@ def test_several_runtimes_in_one_database(path: Path) -> None:
 
 
 def test_a_second_writer_is_refused(path: Path) -> None:
-    """While the first one is there; also one of the same process."""
+    """As long as the first one lives; also one of the same process."""
     with HistoryStore(path, "r"), pytest.raises(HistoryTakenError, match="another runtime"):
         HistoryStore(path, "r")
     HistoryStore(path, "r").close()
 
 
 def test_a_writer_that_was_replaced_is_told(path: Path) -> None:
-    """Where no lock of a file helps, the database knows who opened the history last."""
+    """Where file locks do not work, the database records who opened the history last."""
     history = open_history(path, "r")
     history.ended(StepRecord(number=1))
     history.flush()
@@ -156,7 +156,7 @@ def test_a_writer_that_was_replaced_is_told(path: Path) -> None:
 
 
 def test_a_database_that_others_hold_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than SQLite does: whoever flushes is told, and what happened meanwhile is there in the end."""
+    """Longer than SQLite waits: a flush raises, and later events are stored in the end."""
     monkeypatch.setattr(store, "_BUSY_SECONDS", 0.0)
     history = open_history(path, "r")
     with sqlite3.connect(path) as other:
@@ -175,7 +175,7 @@ def test_a_database_that_others_hold_is_waited_for(path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_file_that_is_gone_is_missed(path: Path, replaced: bool) -> None:
-    """SQLite would go on writing into what has no name any more. Put back, it is gone on with."""
+    """SQLite would continue to write to a file without a name. Once restored, the file is used again."""
     history = open_history(path, "r")
     history.ended(StepRecord(number=1))
     history.flush()
@@ -193,7 +193,7 @@ def test_a_file_that_is_gone_is_missed(path: Path, replaced: bool) -> None:
 def test_what_was_written_though_it_failed_is_written_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a line to a server breaks behind a commit, before its answer."""
+    """As when the connection to a server breaks after a commit, before its answer."""
     write = HistoryStore.write
 
     def written(self: HistoryStore, *events: object) -> None:
@@ -213,7 +213,7 @@ def test_what_was_written_though_it_failed_is_written_once(
 
 
 def test_nobody_waits_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a store that does not answer: neither who flushes nor who closes."""
+    """For a store that does not answer: neither `flush` nor `close` waits for ever."""
     answers = threading.Event()
     monkeypatch.setattr(HistoryStore, "write", lambda *_: answers.wait())
     keep = WriteBehind(HistoryStore(path, "r"), patience=0.1)
@@ -225,7 +225,7 @@ def test_nobody_waits_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_too_much_that_waits_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A history with a gap would be none: what came before it is there, and whoever flushes is told, at once."""
+    """A history must not have a gap: earlier events remain, and a flush raises at once."""
     monkeypatch.setattr(store_writer, "MAX_WAITING", 3)
     answers = threading.Event()
     write = HistoryStore.write
@@ -236,7 +236,7 @@ def test_too_much_that_waits_is_given_up(path: Path, monkeypatch: pytest.MonkeyP
             history.ended(StepRecord(number=number))
         with ThreadPoolExecutor(1) as pool:
             refused = pool.submit(history.flush)
-            done, _ = wait([refused], PATIENCE)  # in which the wait for a store would be over, and say so
+            done, _ = wait([refused], PATIENCE)  # long enough for the wait for a store to end with an error
             answers.set()
             assert done, "it waited for a store that is not written to any more"
             with pytest.raises(HistoryUnavailableError, match="3 events wait"):
@@ -247,7 +247,7 @@ def test_too_much_that_waits_is_given_up(path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:
-    """And left as it is."""
+    """And left unchanged."""
     HistoryStore(path, "r").close()
     with sqlite3.connect(path) as database:
         database.execute("UPDATE history_schema SET version = 99")
@@ -260,7 +260,7 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_an_older_schema_is_gone_on_with(path: Path, version: int) -> None:
-    """What it has is read as it is; a version that knew no other than that is told that there is more now."""
+    """Its content is read unchanged; the schema number is raised, so that older versions notice the additions."""
     HistoryStore(path, "r").close()
     with sqlite3.connect(path) as database:
         database.execute(f"UPDATE history_schema SET version = {version}")
@@ -279,7 +279,7 @@ def test_an_older_schema_is_gone_on_with(path: Path, version: int) -> None:
 
 
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
-    """And left as it is."""
+    """And left unchanged."""
     path.parent.mkdir()
     path.write_bytes(b"not a database, but somebody's file" * 100)
     with pytest.raises(HistoryUnavailableError, match="not a database"):
@@ -288,7 +288,7 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 
 
 def test_a_torn_file_is_refused(path: Path) -> None:
-    """Its second half is missing: an error that says so, not half a history."""
+    """Its second half is missing: an error says so, instead of half a history."""
     history = open_history(path, "r")
     for number in range(1, 200):
         history.ended(StepRecord(number=number, stdout="x" * 500))
@@ -306,7 +306,7 @@ def test_a_torn_file_is_refused(path: Path) -> None:
     ],
 )
 def test_damaged_events_are_named(path: Path, damage: str, said: str) -> None:
-    """A history with a gap is none."""
+    """A history with a gap is invalid."""
     history = open_history(path, "r")
     for number in (1, 2, 3):
         history.ended(StepRecord(number=number))
@@ -316,12 +316,12 @@ def test_damaged_events_are_named(path: Path, damage: str, said: str) -> None:
     database.close()
     with pytest.raises(HistoryUnavailableError, match=said):
         open_history(path, "r")
-    os.unlink(path)  # the failed try let go of it
+    os.unlink(path)  # the failed attempt released it
     open_history(path, "r").close()
 
 
 def test_the_file_is_its_owners(path: Path) -> None:
-    """Code and output are nobody else's business."""
+    """Code and output are private to the owner."""
     open_history(path, "r").close()
     assert (0o700, 0o600) == (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777)
 
@@ -341,13 +341,13 @@ def test_a_url_that_is_none() -> None:
     ],
 )
 def test_a_database_that_cannot_be_reached(url: str, said: str) -> None:
-    """Nobody listens there, or there is no driver for it."""
+    """No server listens there, or its driver is missing."""
     with pytest.raises(HistoryUnavailableError, match=said):
         HistoryStore(url, "r")
 
 
 def test_a_url_of_sqlite(path: Path) -> None:
-    """Means the same as the path."""
+    """It means the same as the path."""
     path.parent.mkdir()
     events: list[tuple[int, Event]] = [(0, StepRecord(number=1)), (1, HeadMoved(head=0))]
     with HistoryStore(f"sqlite:///{path}", "r") as store:
@@ -374,7 +374,7 @@ def test_steps_are_found_by_what_they_are(path: Path) -> None:
 
 
 def test_nothing_is_written_in_part(path: Path) -> None:
-    """A batch with a position that is taken leaves nothing behind."""
+    """A batch with a used position writes nothing."""
     with HistoryStore(path, "r") as store:
         store.write([(0, StepRecord(number=1))])
         with pytest.raises(HistoryUnavailableError):
@@ -384,7 +384,7 @@ def test_nothing_is_written_in_part(path: Path) -> None:
 
 
 def test_a_history_without_a_place_keeps_nothing() -> None:
-    """Flushing and closing it is fine."""
+    """Flushing and closing it is allowed."""
     history = History()
     history.flush()
     history.close()

@@ -1,4 +1,4 @@
-"""What is noted of host calls, on the thread that serves all jails: so much of a step, whatever its jail passes."""
+"""Notes on host calls, taken on the thread that serves all jails: bounded per step, whatever its jail passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answered(notes: HostCallNotes, number: int) -> None:
 
 
 def test_so_many_bytes_of_a_step_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same memory, passed again and again, is digested up to the limit; the next step has its own."""
+    """The same memory, passed repeatedly, is digested up to the limit; the next step has its own limit."""
     monkeypatch.setattr(host_calls, "MAX_LOOKED_AT", 30)
     notes = HostCallNotes()
     for number in range(5):
@@ -43,7 +43,7 @@ def test_calls_beyond_the_limit_are_not_looked_at(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_second_run_looks_at_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So what has a record is answered from it, and what has none is refused, as often as it is run."""
+    """So recorded calls are answered from the record, and others are refused, in every run."""
     monkeypatch.setattr(host_calls, "MAX_LOOKED_AT", 20)
     notes = HostCallNotes()
     for number in range(3):

@@ -34,7 +34,7 @@ def server() -> Iterator[PostgresqlServer]:
 @pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)  # a server is no function
+)  # the server fixture is not function-scoped
 @given(data=st.data())
 def test_a_history_comes_back_as_it_was(server: PostgresqlServer, data: st.DataObject) -> None:
     """Steps of any kind, whatever characters their texts have."""
@@ -50,7 +50,7 @@ def test_a_history_comes_back_as_it_was(server: PostgresqlServer, data: st.DataO
 
 
 def test_a_runtime_writes_its_steps_there(server: PostgresqlServer) -> None:
-    """By URL, which need not name the driver, and finds them again."""
+    """By URL, which need not name the driver, and reads them again."""
     url = server.url.replace("+psycopg", "")
     with PythonRuntime(sandbox=SMALL, name="first", history=url) as runtime:
         runtime.execute("x = 20", cause="model call 17")
@@ -70,7 +70,7 @@ def test_runtimes_do_not_see_each_others_steps(server: PostgresqlServer) -> None
 
 @pytest.mark.parametrize("symbol", ["x" * 9_000, "a\0b", "ü" * 450])
 def test_a_name_that_no_index_takes_is_found(server: PostgresqlServer, symbol: str) -> None:
-    """Beyond the length of an index's entries, with a character that its texts cannot have, or long in bytes."""
+    """Longer than an index's entries, with a character that its texts cannot have, or long in bytes."""
     with HistoryStore(server.url, f"odd {len(symbol)}") as store:
         trace = traced(writes=[symbol, symbol + "b"])
         store.write([(0, StepRecord(number=1, trace=trace)), (1, StepRecord(number=2))])
@@ -92,7 +92,7 @@ def test_a_second_writer_puts_the_first_out(server: PostgresqlServer) -> None:
 
 
 def test_a_server_that_dies_is_told_of(server: PostgresqlServer) -> None:
-    """What was written is there when it is back, and the same store goes on."""
+    """Written steps exist when it is back, and the same store continues."""
     with HistoryStore(server.url, "survivor") as store:
         store.write([(0, StepRecord(number=1))])
         server.kill()
@@ -106,7 +106,7 @@ def test_a_server_that_dies_is_told_of(server: PostgresqlServer) -> None:
 
 
 def test_a_server_that_comes_back_gets_what_waited(server: PostgresqlServer) -> None:
-    """Steps that were run while it was away are not lost, and whoever flushes hears that they wait."""
+    """Steps run during the outage are not lost, and a flush says that they wait."""
     history = open_history(server.url, "patient")
     history.ended(StepRecord(number=1))
     history.flush()
@@ -123,7 +123,7 @@ def test_a_server_that_comes_back_gets_what_waited(server: PostgresqlServer) -> 
 
 @pytest.mark.slow
 def test_a_server_that_hangs_is_an_error(server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For whoever writes, and for whoever opens: nobody waits for it longer than is said."""
+    """For writers and for openers: neither waits longer than the timeout."""
     with monkeypatch.context() as hasty:
         hasty.setitem(store._SERVER, "connect_timeout", 2)  # type: ignore[index]
         history = open_history(server.url, "hung")
@@ -139,7 +139,7 @@ def test_a_server_that_hangs_is_an_error(server: PostgresqlServer, monkeypatch: 
 
 
 def test_many_may_begin_with_an_empty_database(server: PostgresqlServer) -> None:
-    """At once: whoever makes the tables, the others find them."""
+    """At once: one of them creates the tables, and the others find them."""
     server.execute("CREATE DATABASE fresh")
     url = server.url.replace("/postgres?", "/fresh?")
     with ThreadPoolExecutor(8) as pool:

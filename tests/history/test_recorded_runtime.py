@@ -1,4 +1,4 @@
-"""What a runtime writes down of its requests, with real jails."""
+"""What a runtime records of its requests, with real jails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records(runtime: PythonRuntime) -> list[StepRecord]:
 
 
 def test_each_cell_is_a_step(runtime: PythonRuntime) -> None:
-    """With its code, what it gave, and when; it is there before its caller hears of its end."""
+    """With its code, its results and its time; the record exists before the caller gets the result."""
     runtime.execute("print('hello')\n6 * 7")
     runtime.execute("1 / 0")
     first, second = records(runtime)
@@ -62,7 +62,7 @@ def test_what_was_there_before_the_first_cell_is_no_step(runtime: PythonRuntime)
 
 
 def test_changes_without_code_are_steps(runtime: PythonRuntime, tmp_path: Path) -> None:
-    """Each behind the one that it followed; a refused one leaves nothing."""
+    """Each follows the present head; a refused one leaves nothing."""
     (tmp_path / "data.csv").write_text("1,2")
     runtime.execute("x = 1")
     runtime.inject(Variable("y", 2))
@@ -86,14 +86,14 @@ def test_changes_without_code_are_steps(runtime: PythonRuntime, tmp_path: Path) 
 
 
 def test_what_only_looks_is_no_step(runtime: PythonRuntime) -> None:
-    """Neither descriptions nor values that are fetched nor files that are listed."""
+    """Neither descriptions nor retrieved values nor file listings."""
     runtime.execute("x = 1")
     runtime.describe(), runtime.retrieve("x"), runtime.files.list(), runtime.share("x")
     assert 1 == len(records(runtime))
 
 
 def test_steps_have_authors(runtime: PythonRuntime) -> None:
-    """Those of private namespaces say so."""
+    """Steps of private namespaces say so."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben", scope="private")
     runtime.execute("1")
     ana.execute("2")
@@ -105,7 +105,7 @@ def test_steps_have_authors(runtime: PythonRuntime) -> None:
 
 
 def test_a_step_has_the_cause_that_its_author_gave(runtime: PythonRuntime) -> None:
-    """Such as a model call; a text that is none, or without end, is refused before anything runs."""
+    """Such as a model call; a cause that is no text, or too long, is refused before anything runs."""
     runtime.execute("x = 1", cause="call-7")
     assert ("call-7", 1) == (runtime.state.step(1).cause, len(runtime.state.steps))
     for cause in ("x" * (MAX_CAUSE + 1), 7):
@@ -136,7 +136,7 @@ def test_a_cell_that_is_rolled_back_leaves_the_head(runtime: PythonRuntime) -> N
 
 
 def test_a_reset_moves_the_head_to_the_start(runtime: PythonRuntime) -> None:
-    """Nothing is forgotten."""
+    """No step is dropped."""
     runtime.execute("x = 1")
     runtime.reset()
     assert (0, 1) == (history(runtime).tree.head, len(records(runtime)))
@@ -145,7 +145,7 @@ def test_a_reset_moves_the_head_to_the_start(runtime: PythonRuntime) -> None:
 
 
 def test_host_calls_are_noted_with_their_step() -> None:
-    """Arguments that are equal have one digest; an error is noted as one; effects are those that were declared."""
+    """Equal arguments have one digest; an error is noted as one; effects are the declared ones."""
 
     def ask(x: int) -> int:
         return 10 // x
@@ -173,7 +173,7 @@ def test_host_calls_are_noted_with_their_step() -> None:
 
 @pytest.mark.slow
 def test_large_arguments_are_compared_and_not_kept() -> None:
-    """What does not fit a packet; and of very many calls the number."""
+    """Arguments too large for a packet; and only the number of very many calls."""
 
     def take(x: object) -> None:
         return None
@@ -189,7 +189,7 @@ def test_large_arguments_are_compared_and_not_kept() -> None:
 
 
 def test_a_history_in_a_file_goes_on(tmp_path: Path) -> None:
-    """In the next process: its numbers are not used again, its state is gone."""
+    """In the next process: its numbers are not reused, its state is gone."""
     place = tmp_path / "steps.sqlite"
     for code in ("x = 1", "y = 2"):
         with PythonRuntime(sandbox=SMALL, history=place) as runtime:
@@ -208,13 +208,13 @@ def test_a_history_has_one_runtime(tmp_path: Path) -> None:
 
 
 def test_a_remote_runtime_takes_no_place_for_its_history() -> None:
-    """Its platform keeps it."""
+    """Its platform stores it."""
     with pytest.raises(UsageError, match="by its platform"):
         PythonRuntime(address="localhost:1", token="t", history="steps.sqlite")
 
 
 def test_code_with_lone_surrogates(tmp_path: Path) -> None:
-    """Is code like any other, in memory and in a file."""
+    """It is code like any other, in memory and in a file."""
     place = tmp_path / "steps.sqlite"
     code = "x = '\ud800'"
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The tree of steps, against a plain model of it."""
+"""The tree of steps, against a simple model of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cenote_worker.history.tree import StepTree
 
 @st.composite
 def trees(draw: st.DrawFn) -> tuple[StepTree, dict[int, int]]:
-    """A tree of steps that stay, and its parents by number: heads move at will, numbers come in any order."""
+    """A tree of steps, and its parents by number: heads move at will, numbers come in any order."""
     tree, parents = StepTree(), dict[int, int]()
     for number in draw(st.lists(st.integers(1, 40), unique=True, max_size=25)):
         tree.move(draw(st.sampled_from([0, *parents])))
@@ -27,7 +27,7 @@ def path(parents: dict[int, int], end: int) -> list[int]:
 
 @given(trees())
 def test_a_line_leads_from_the_start_to_its_step(made: tuple[StepTree, dict[int, int]]) -> None:
-    """Step for step by their parents; as long as the step is deep."""
+    """It follows the parents, and is as long as the step is deep."""
     tree, parents = made
     for end in (0, *parents):
         line = [record.number for record in tree.line(end)]
@@ -39,7 +39,7 @@ def test_a_line_leads_from_the_start_to_its_step(made: tuple[StepTree, dict[int,
 def test_two_lines_part_behind_their_last_common_step(
     made: tuple[StepTree, dict[int, int]], data: st.DataObject
 ) -> None:
-    """Whatever the order of the two."""
+    """In either order of the two."""
     tree, parents = made
     one, other = (data.draw(st.sampled_from([0, *parents])) for _ in range(2))
     common = [a for a, b in zip(path(parents, one), path(parents, other), strict=False) if a == b]
@@ -52,7 +52,7 @@ def test_two_lines_part_behind_their_last_common_step(
     ("status", "head"), [("ok", 2), ("failed", 2), ("rolled_back", 1), ("refused", 1), ("lost", 0)]
 )
 def test_the_head_follows_what_stays(status: str, head: int) -> None:
-    """A step that failed leaves what it did; one that was rolled back or refused nothing; a lost one takes all."""
+    """A failed step leaves its effects; a rolled back or refused one leaves nothing; a lost one loses everything."""
     tree = StepTree()
     tree.add(StepRecord(number=1))
     tree.add(StepRecord(number=2, parent=1, status=status))  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_the_head_follows_what_stays(status: str, head: int) -> None:
 
 
 def test_a_number_is_used_once() -> None:
-    """Nothing is overwritten; the start has no number to give."""
+    """Nothing is overwritten; the start's number is not available."""
     tree = StepTree()
     tree.add(StepRecord(number=1))
     for number in (1, 0, -1):
@@ -69,7 +69,7 @@ def test_a_number_is_used_once() -> None:
 
 
 def test_what_is_not_there() -> None:
-    """Nothing follows an unknown step, and no head moves to one."""
+    """A step cannot follow an unknown step, and a head cannot move to one."""
     tree = StepTree()
     with pytest.raises(ValueError, match="follows step 7"):
         tree.add(StepRecord(number=8, parent=7))

@@ -1,4 +1,4 @@
-"""A Listener that a test can wait on, and host functions that nobody offers."""
+"""A Listener that a test can wait on, and host functions that are not offered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_worker.supervisor.requests import Outcome
 
 
 class Heard:
-    """Collects what it hears. printed: all text; missing: characters that it was told it missed."""
+    """Collects its events. printed: all text; missing: characters that were reported as missing."""
 
     def __init__(self) -> None:
         self.printed = ""
@@ -34,7 +34,7 @@ class Heard:
         self._outcomes.put(outcome)
 
     def wait_for(self, text: str) -> None:
-        """Until the text was printed."""
+        """Waits until the text was printed."""
         with self._news:
             assert self._news.wait_for(lambda: text in self.printed, PATIENCE), self.printed
 

@@ -1,4 +1,4 @@
-"""What needs a thread where the machine has none left: it does not begin, and is in nobody's way later."""
+"""Operations that need a thread where the machine has none left: they do not begin, and block nothing later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cenote_worker.transport.content import Content
 
 
 class Listener:
-    """Collects what it hears."""
+    """Collects its outcomes."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -42,7 +42,7 @@ class Listener:
 
 @pytest.fixture
 def no_thread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """A context in which none is to be had."""
+    """A context in which no thread can start."""
 
     def fail(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -57,7 +57,7 @@ def no_thread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
 
 
 def runtime() -> Any:
-    """As little of one as patches need."""
+    """The parts of a runtime that patches need."""
     rerunning = SimpleNamespace(admitted=lambda _admission: contextmanager(lambda: iter([None]))())
     return SimpleNamespace(
         rerunning=lambda: rerunning,
@@ -82,7 +82,7 @@ def test_a_patch(no_thread: Callable[[], Any]) -> None:
 
 
 def test_a_patch_of_which_nobody_can_be_told() -> None:
-    """Who waits for it is, whatever it is, and the next one begins."""
+    """Its caller gets the error, of whatever type, and the next patch begins."""
 
     class Stumbling(NoHandoverLog):
         def patch_begun(self, key: str, head: int, steps: int) -> None:
@@ -129,7 +129,7 @@ def test_a_state_that_is_stored(no_thread: Callable[[], Any]) -> None:
 
 
 def test_an_answer_that_waits_to_be_durable(no_thread: Callable[[], Any]) -> None:
-    """It is answered at once that it is not, and the next one as ever."""
+    """A reply says at once that it is not durable, and the next one is answered as usual."""
     acknowledger: Any = Acknowledger(lambda _supervisor: (), lambda _key, _step: None)
     refused, answered = Listener(), Listener()
     with no_thread():
@@ -141,7 +141,7 @@ def test_an_answer_that_waits_to_be_durable(no_thread: Callable[[], Any]) -> Non
 
 
 def test_a_listener_that_fails_keeps_no_other_from_its_answer() -> None:
-    """It was the last answer that anybody got of that runtime: the thread had ended with it."""
+    """Such a failure used to end the thread, so that no later answer of that runtime was delivered."""
 
     class Failing(Listener):
         def done(self, outcome: object) -> None:
@@ -158,7 +158,7 @@ def test_a_listener_that_fails_keeps_no_other_from_its_answer() -> None:
 
 
 def test_an_answer_to_a_jail_that_does_not_read(no_thread: Callable[[], Any]) -> None:
-    """The jail hears no more, instead of waiting for what nobody sends."""
+    """The line is closed, so that the jail does not wait for an answer that is not sent."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near.setblocking(False)
     with near, far, no_thread():
@@ -169,7 +169,7 @@ def test_an_answer_to_a_jail_that_does_not_read(no_thread: Callable[[], Any]) ->
 
 
 def test_a_jail_that_would_be_watched(no_thread: Callable[[], Any]) -> None:
-    """It is not begun, and the next one is watched."""
+    """It is not started, and the next one is watched."""
 
     class Watched:
         due = soonest = 0.0
@@ -191,7 +191,7 @@ def test_a_jail_that_would_be_watched(no_thread: Callable[[], Any]) -> None:
 async def test_a_name_that_is_looked_up(
     no_thread: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not found, as often as there are turns for that; later ones are."""
+    """Each lookup fails, beyond the number of slots too; later ones succeed."""
     monkeypatch.setattr("cenote_worker.egress.addresses._look_up", lambda _host: ["192.0.2.1"])
     reach = PublicReach()
     with no_thread():
@@ -202,7 +202,7 @@ async def test_a_name_that_is_looked_up(
 
 
 def test_a_value_that_is_let_go_of_in_time(no_thread: Callable[[], Any]) -> None:
-    """By whoever asks for another one, from then on in time again."""
+    """A later `put` releases it, from then on in time again."""
     values = LocalReferences(1 << 20)
     info, origin = VariableInfo(name="x", type="bytes"), ReferenceOrigin(tenant="us", runtime="r", step=1)
     with no_thread():

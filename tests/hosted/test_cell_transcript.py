@@ -1,4 +1,4 @@
-"""What a cell printed, for somebody who comes late."""
+"""The output of a cell, for clients that join late."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_pieces_keep_their_stream_and_their_order() -> None:
 
 
 def test_what_is_over_the_limit_is_counted_as_missing() -> None:
-    """At least the last `limit` characters are kept; how many are not is said."""
+    """At least the last `limit` characters remain; the number of dropped ones is reported."""
     transcript = CellTranscript(10)
     transcript.add("stdout", "x" * 20_000)
     transcript.add("stdout", "y" * 10)
@@ -37,7 +37,7 @@ def test_what_is_over_the_limit_is_counted_as_missing() -> None:
 
 
 def test_what_is_known_to_be_lost_keeps_its_place() -> None:
-    """Positions behind a gap are those of the program's output, not of what is left of it."""
+    """Positions after a gap are those of the program's output, not of the remaining text."""
     transcript = CellTranscript(100)
     transcript.skip(7)
     transcript.add("stdout", "rest")
@@ -47,7 +47,7 @@ def test_what_is_known_to_be_lost_keeps_its_place() -> None:
 
 @given(writes=WRITES, limit=st.integers(1, 50_000), position=st.integers(0, 100_000))
 def test_nothing_is_lost_or_repeated(writes: list[tuple[StreamName, str]], limit: int, position: int) -> None:
-    """What is missing and what is given add up, and what is given is the end of what was printed."""
+    """The dropped part and the given part add up, and the given part is the end of the output."""
     transcript = CellTranscript(limit)
     for stream, text in writes:
         transcript.add(stream, text)

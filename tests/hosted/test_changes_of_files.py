@@ -1,4 +1,4 @@
-"""What clients do to files, on record: which file, what it holds then, what the first step begins with."""
+"""Clients' changes of files, on record: which file, its content then, and what the first step begins with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cenote_worker.transport.content import Content
 
 
 def asked(path: bytes, data: bytes | None = b"text") -> ClientChange:
-    """Of a client's request; without data: to remove the file."""
+    """The change of a client's request; without data: to remove the file."""
     operation = jail_pb2.FileRequest.DELETE if data is None else jail_pb2.FileRequest.WRITE
     message = jail_pb2.FileRequest(operation=operation, path=path)
     ask = WorkdirRequest(
@@ -35,7 +35,7 @@ def recorded(history: History, *changes: ClientChange) -> None:
 
 
 def test_a_file_is_named_as_the_tracker_names_it() -> None:
-    """And has the version that it gives its content; folders on the way are made, or were there."""
+    """And has the version of its content; folders on the way are created, or existed."""
     trace = asked("./data//ä/b.csv".encode()).trace()
     assert trace is not None
     assert {
@@ -55,27 +55,27 @@ def test_a_file_is_named_as_the_tracker_names_it() -> None:
 
 @pytest.mark.parametrize("path", [b"a\xff", b"a\nb", b"a\xe2\x80\xae"])
 def test_a_path_that_cannot_be_spoken_of(path: bytes) -> None:
-    """Nobody can tell which file it was: anything may have changed, and it is not done again."""
+    """The file is unknown: anything may have changed, and the change is not repeated."""
     change = asked(path)
     assert (("shown",), None, None) == (change.names, change.data, change.trace())
 
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_a_large_content_is_not_read(over: int) -> None:
-    """From one byte more than is kept on."""
+    """From one byte more than the limit on."""
     assert (over == 1) == (asked(b"a", bytes(MAX_FILE + over)).data is None)
 
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_so_many_files_are_written_into_another_jail(over: int) -> None:
-    """With one more nobody says that all are known."""
+    """With one more, not all of them are known."""
     history = History()
     recorded(history, *(asked(f"f{number}".encode()) for number in range(MAX_BEGUN_FILES + over)))
     assert (over == 0) == all(history.begun_files.values())
 
 
 def test_what_was_removed_before_the_first_step_is_not_known() -> None:
-    """Neither what was there nor what else was."""
+    """Neither the former file nor the other files are known."""
     history = History()
     recorded(history, asked(b"a", b"1"), asked(b"a", b"22"))
     assert {"a": content_version(b"22")} == history.begun_files

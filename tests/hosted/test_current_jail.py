@@ -1,4 +1,4 @@
-"""Tests of `cenote_worker.runtime.jails`: who hears that a jail has ended, and who does not."""
+"""Tests of `cenote_worker.runtime.jails`: which authors learn that a jail has ended, and which do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KILLED = JailExit(reason="killed")
 
 
 class Ended:
-    """A supervisor, as far as it tells of its end."""
+    """The part of a supervisor that reports its end."""
 
     def __init__(self) -> None:
         self.death: JailExit | None = None
@@ -37,7 +37,7 @@ def guest() -> AuthorSession:
 
 @pytest.fixture
 def jail(ended: Ended, guest: AuthorSession) -> CurrentJail:
-    """One that its owner and a guest have used."""
+    """A jail that its owner and a guest have used."""
     jail = CurrentJail(lambda: False)
     jail.supervisor = cast("Supervisor", ended)
     for seat in (OWNER, guest):
@@ -57,7 +57,7 @@ def test_each_seat_that_has_used_a_jail_hears_once_of_its_end(
 def test_a_successor_is_told_what_the_owner_has_heard(
     jail: CurrentJail, ended: Ended, guest: AuthorSession
 ) -> None:
-    """What another author has heard tells the owner nothing."""
+    """A notice to another author does not inform the owner."""
     ended.death = KILLED
     assert (KILLED, 0) == (jail.unheard(guest), ended.mournings)
     assert (KILLED, 1) == (jail.unheard(OWNER), ended.mournings)
@@ -86,7 +86,7 @@ def test_the_end_of_a_jail_that_another_process_left_is_the_owner_s_news(guest: 
 
 
 def test_what_was_heard_while_a_jail_was_taken_over_is_not_told_again(ended: Ended) -> None:
-    """The request that was under way can come to its end before the take-over does."""
+    """The current request can end before the take-over does."""
     jail = CurrentJail(lambda: False)
 
     def supervise() -> Supervisor:

@@ -1,4 +1,4 @@
-"""Full runs of a history for clients that are elsewhere: one client at a time, and nothing is left of them."""
+"""Full runs of a history for remote clients: one client at a time, and no run is left over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.runtime.scratch_runtime import FullRun, FullRuns, FullRunWatc
 
 
 class Work:
-    """A RunInFull without steps and jails. It has run when it is told to."""
+    """A RunInFull without steps and jails. It ends when the test says so."""
 
     def __init__(self) -> None:
         self.runtime = HostedRuntime(SandboxPolicy(), NoHosts())
@@ -54,7 +54,7 @@ def begun(runs: FullRuns, number: int = 1, client: str = "one", *, ran: bool = T
 
 
 def test_its_client_looks_at_it_until_it_says_so(runs: FullRuns) -> None:
-    """Each has a number; of one that is over nobody takes another state for its."""
+    """Each has a number; the number of a finished run leads to no other state."""
     first, second = begun(runs, 1), begun(runs, 2)
     assert [first.runtime, second.runtime] == [runs.of("one", number) for number in (1, 2)]
     runs.end("one", 1)
@@ -67,7 +67,7 @@ def test_its_client_looks_at_it_until_it_says_so(runs: FullRuns) -> None:
 
 
 def test_one_client_at_a_time(runs: FullRuns) -> None:
-    """Nobody else sees what it has, nor takes the machine's memory as well."""
+    """Other clients see none of its values, and do not take the machine's memory as well."""
     work = begun(runs)
     with pytest.raises(UnavailableError, match="another client"):
         begun(runs, client="two")
@@ -80,7 +80,7 @@ def test_one_client_at_a_time(runs: FullRuns) -> None:
 
 
 def test_one_that_is_cancelled_is_told_so(runs: FullRuns) -> None:
-    """By its key, while it runs; and there is nothing to look at before it has run."""
+    """By its key, while it runs; and it has no state to look at before it has run."""
     work, heard = Work(), Heard()
     runs.begin(work, 1, "one", "k", heard, admit_all)
     with pytest.raises(UnavailableError, match="no full run"):
@@ -93,7 +93,7 @@ def test_one_that_is_cancelled_is_told_so(runs: FullRuns) -> None:
 
 
 def test_a_client_that_comes_back_begins_anew(runs: FullRuns) -> None:
-    """Its answer was lost with its line."""
+    """Its answer was lost with its connection."""
     former = begun(runs)
     later = begun(runs)
     assert former.closed.wait(PATIENCE)

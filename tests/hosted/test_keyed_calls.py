@@ -63,7 +63,7 @@ def value(runtime: HostedRuntime, expression: str) -> str | None:
 
 
 def test_a_repeated_cell_gets_the_first_result(runtime: HostedRuntime) -> None:
-    """The code of a known key is not looked at: its result and its output are those of the first time."""
+    """The code of a known key is ignored: its result and its output are those of the first time."""
     execute(runtime, "count = 0", "count").result()
     first = execute(runtime, "print('once')\ncount += 1\ncount", "add")
     result = first.result()
@@ -74,7 +74,7 @@ def test_a_repeated_cell_gets_the_first_result(runtime: HostedRuntime) -> None:
 
 
 def test_a_repeated_cell_joins_the_one_that_runs(runtime: HostedRuntime) -> None:
-    """Whoever joins gets what it has not heard, then the rest, and the same result."""
+    """A client that joins gets the output that it has missed, then the rest, and the same result."""
     first = execute(runtime, UNTIL_TOLD, "join")
     first.wait_for("begun")
     second = execute(runtime, "", "join", heard=3)
@@ -86,7 +86,7 @@ def test_a_repeated_cell_joins_the_one_that_runs(runtime: HostedRuntime) -> None
 
 
 def test_who_left_hears_no_more(runtime: HostedRuntime) -> None:
-    """The call goes on without its listener, and can be joined again."""
+    """The call continues without its listener, and can be joined again."""
     first = execute(runtime, UNTIL_INTERRUPTED, "leave")
     first.wait_for("begun")
     runtime.leave("leave", first)
@@ -98,7 +98,7 @@ def test_who_left_hears_no_more(runtime: HostedRuntime) -> None:
 
 
 def test_output_that_is_not_kept_is_counted(runtime: HostedRuntime) -> None:
-    """A cell's transcript is bounded; who comes too late is told how much is missing."""
+    """A cell's transcript is bounded; a late client is informed of how much is missing."""
     execute(runtime, "for _ in range(30): print('x' * 9_999)", "flood").result()
     late = execute(runtime, "", "flood")
     late.result()
@@ -107,7 +107,7 @@ def test_output_that_is_not_kept_is_counted(runtime: HostedRuntime) -> None:
 
 
 def test_other_changes_are_carried_out_once_too(runtime: HostedRuntime) -> None:
-    """Injections and removals under a known key get the first outcome; what a repetition brought is closed."""
+    """Injections and removals under a known key get the first outcome; the content of a repetition is closed."""
     first, second = Heard(), Heard()
     inject = partial(runtime.inject, replace=False, key=RequestKey(text="inject"))
     inject(parcel(gift=1), first)
@@ -145,7 +145,7 @@ def test_what_was_withdrawn_before_it_ran_may_be_sent_again(runtime: HostedRunti
 
 
 def test_withdrawing_a_cell_that_runs_interrupts_it(runtime: HostedRuntime) -> None:
-    """And its outcome is kept: it ran."""
+    """And its outcome is stored: it ran."""
     listener = Heard()
     withdraw = runtime.execute(UNTIL_INTERRUPTED, None, listener, RequestKey(text="stop"))
     listener.wait_for("begun")
@@ -157,7 +157,7 @@ def test_withdrawing_a_cell_that_runs_interrupts_it(runtime: HostedRuntime) -> N
 
 
 def test_a_jail_that_a_cell_took_along_is_its_outcome() -> None:
-    """The result of a cell that killed its jail is kept like any other."""
+    """The result of a cell that killed its jail is stored like any other."""
     hosted = HostedRuntime(replace(POLICY, snapshots="none"), NoHosts(), name="short")
     try:
         lost = execute(hosted, "import os; os._exit(3)", "end").result()
@@ -169,14 +169,14 @@ def test_a_jail_that_a_cell_took_along_is_its_outcome() -> None:
 
 @pytest.mark.parametrize("text", ["", "k" * (MAX_KEY + 1)])
 def test_keys_are_bounded(text: str) -> None:
-    """An empty or an endless key is refused."""
+    """An empty or an overlong key is refused."""
     with pytest.raises(UsageError, match="key"):
         RequestKey(text=text)
     assert MAX_KEY == len(RequestKey(text="k" * MAX_KEY).text)
 
 
 def test_outcomes_are_forgotten_before_their_keys() -> None:
-    """A repetition that comes much too late is refused, not carried out; one past all bounds is as good as new."""
+    """A repetition that comes much too late is refused, not carried out; one past all bounds counts as new."""
     calls = KeyedCalls("kept", 1000)
     for number in range(MAX_OUTCOMES + MAX_KEYS + 1):
         call, fresh = calls.claim(f"k{number}")
@@ -201,7 +201,7 @@ def test_outcomes_are_forgotten_before_their_keys() -> None:
     ids=lambda large: str(*large),
 )
 def test_large_outcomes_are_forgotten_first(large: dict[str, Any]) -> None:
-    """All outcomes together take four times what one cell may print, whatever it is in them that is large."""
+    """All outcomes together take four times the limit of one cell's output, whichever of their fields is large."""
     calls = KeyedCalls("kept", 1000)
     for number in range(5):
         calls.claim(f"k{number}")[0].done(ExecutionResult(success=True, **large))

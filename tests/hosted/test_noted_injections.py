@@ -1,4 +1,4 @@
-"""What later jails of a runtime begin with: in the memory of a machine that others use as well."""
+"""Values that later jails of a runtime begin with: in the memory of a machine with other users."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def step(number: int, given: Injection) -> StepRecord:
 
 
 def test_all_together_may_take_so_much_and_no_more() -> None:
-    """Whatever they are called; one that takes the place of another takes its room as well."""
+    """Whatever their names; a value that replaces another still adds to the room."""
     noted = InjectionLog(NoHandoverLog(), History())
     noted.add(injection("a", 2 * MEMORY))
     noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY), MEMORY)
@@ -69,7 +69,7 @@ def test_all_together_may_take_so_much_and_no_more() -> None:
 
 
 def test_what_is_said_of_host_functions_takes_room_as_well() -> None:
-    """Clients write as much as they like there."""
+    """Their text has no other limit."""
     long = jail_pb2.HostTarget(name="f", signature="x" * MAX_TIMES * MEMORY)
     offer = Injection(values=NOTHING, hosts=(long,))
     with pytest.raises(RejectedError):
@@ -87,15 +87,15 @@ def test_there_may_be_so_many_and_no_more() -> None:
 
 
 def test_a_runtime_of_ones_own_process_has_no_such_limit() -> None:
-    """Nothing is kept there for another process, and no tenant is next to it."""
+    """No value is stored there for another process, and there is no other tenant."""
     InjectionLog(NO_HANDOVER_LOG, History()).check_room(injection("a", MAX_TIMES * MEMORY + 1), MEMORY)
 
 
 @pytest.mark.parametrize("size", [5, INLINE_LIMIT + 1, MAX_PUT_IN])
 @pytest.mark.parametrize("keep", [None, EventsLost()])
 def test_small_values_that_were_replaced_can_always_be_had(size: int, keep: EventsLost | None) -> None:
-    """As they were, whoever closes what: held as long as that costs nothing, then in the history; where that is
-    written down, at once.
+    """Unchanged when the giver closes them: as descriptors while that costs nothing, then in the history; with a
+    history that is written down, at once.
     """
     history = History(keep)
     noted = InjectionLog(NO_HANDOVER_LOG, history)
@@ -117,7 +117,7 @@ def test_small_values_that_were_replaced_can_always_be_had(size: int, keep: Even
 
 
 def test_large_ones_are_held_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without copying them; the oldest is let go first, and its step says so then. What jails begin with stays."""
+    """Without copying them; the oldest is dropped first, and its step says so then. Jails' start values remain."""
     monkeypatch.setattr(limits, "MAX_FORMER", 2 * (MAX_PUT_IN + 1))
     history = History()
     noted = InjectionLog(NO_HANDOVER_LOG, history)
@@ -165,7 +165,7 @@ def test_so_many_are_held_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_former_process_has_held_is_said_to_be_gone() -> None:
-    """By whoever goes on with its history; what it has noted itself is there."""
+    """By the runtime that continues its history; its own values are available."""
     history = History()
     gone, there = memory("a", MAX_PUT_IN + 1), memory("b", MAX_PUT_IN + 1)
     former = InjectionLog(NO_HANDOVER_LOG, History())
@@ -181,7 +181,7 @@ def test_what_a_former_process_has_held_is_said_to_be_gone() -> None:
 
 
 class Accepted(NoHandoverLog):
-    """What a successor would hear, by the first names."""
+    """What a successor would receive, by the first names."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, list[str]]] = []
@@ -193,7 +193,7 @@ class Accepted(NoHandoverLog):
 
 @pytest.mark.parametrize("names", [["x"] * 60, [f"x{number}" for number in range(60)]], ids=["one", "many"])
 def test_what_was_deleted_is_not_held(names: list[str]) -> None:
-    """Put in and deleted in turns, under one name or many: a descriptor of each was held for good."""
+    """Put in and deleted in turns, under one name or many: a descriptor of each used to leak."""
     heard = Accepted()
     with all_closed(descriptors.MEMORY):
         noted = InjectionLog(heard, History())
@@ -208,7 +208,7 @@ def test_what_was_deleted_is_not_held(names: list[str]) -> None:
 
 
 def test_what_a_later_one_stands_for_is_not_held() -> None:
-    """Whoever removed the former value: a cell can, too. What comes with other names stays until these are gone."""
+    """Whichever client or cell removed the former value. A value with several names stays until all are gone."""
     noted = InjectionLog(NO_HANDOVER_LOG, History())
     both = Injection(values=NOTHING, names=("a", "b"))
     for given in (both, Injection(values=NOTHING, names=("c",)), Injection(values=NOTHING, names=("c",))):
@@ -223,7 +223,7 @@ def test_what_a_later_one_stands_for_is_not_held() -> None:
 
 
 def test_private_names_are_others() -> None:
-    """Of one author: the common ones of the same names stay, and so do another's."""
+    """Of one author: common values of the same names stay, and so do another author's."""
     noted = InjectionLog(NO_HANDOVER_LOG, History())
     seats = (
         OWNER,

@@ -1,4 +1,4 @@
-"""Two jails of one runtime: what ends with one of them, and what its owner hears."""
+"""Two jails of one runtime: what ends with one of them, and what its owner is informed of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cenote_worker.supervisor.supervisor import Supervisor
 
 
 class Ends(NoHosts):
-    """Counts how often all that jails were given is let go."""
+    """Counts how often everything that jails were given is released."""
 
     count = 0
 
@@ -36,7 +36,7 @@ def hosts() -> Ends:
 
 @pytest.fixture
 def runtime(hosts: Ends) -> Iterator[HostedRuntime]:
-    """Keeps no states, and has a host function."""
+    """Stores no states, and has a host function."""
     runtime = HostedRuntime(SandboxPolicy(preload=(), snapshots="none"), hosts)
     heard = Heard()
     runtime.inject(offer("send"), heard, replace=True)
@@ -52,7 +52,7 @@ def runtime(hosts: Ends) -> Iterator[HostedRuntime]:
 def patched(
     runtime: HostedRuntime, code: str, *, killed: Supervisor | None = None
 ) -> tuple[Patched, Supervisor]:
-    """With another first step, and the jail in which that ran. killed: ends while it does."""
+    """A patch of the first step, and the jail in which it ran. killed: ends while it runs."""
     seen: list[Supervisor | None] = []
 
     def progress(_progress: runtime_pb2.ApplyProgress) -> None:
@@ -69,7 +69,7 @@ def patched(
 
 
 def test_what_the_client_has_given_is_let_go_with_the_last_jail(runtime: HostedRuntime, hosts: Ends) -> None:
-    """Whichever of the two stays goes on using it."""
+    """Whichever of the two stays continues to use it."""
     first = runtime.supervisor
     assert first is not None
     result, second = patched(runtime, "a = None + 1")
@@ -83,7 +83,7 @@ def test_what_the_client_has_given_is_let_go_with_the_last_jail(runtime: HostedR
 
 
 def test_both_end_with_their_runtime(runtime: HostedRuntime) -> None:
-    """Which is closed in the middle of a patch."""
+    """The runtime is closed in the middle of a patch."""
     jails = [runtime.supervisor]
 
     def closing(_progress: runtime_pb2.ApplyProgress) -> None:
@@ -98,7 +98,7 @@ def test_both_end_with_their_runtime(runtime: HostedRuntime) -> None:
 
 
 def test_the_end_of_a_jail_that_waits_is_told(runtime: HostedRuntime) -> None:
-    """Once, by the next call: a patch that fails cannot put back what is not there any more."""
+    """Once, by the next call: a failed patch cannot restore a jail that has ended."""
     assert "failed" == patched(runtime, "a = None + 1", killed=runtime.supervisor)[0].status
     with pytest.raises(JailLostError):
         runtime.start()

@@ -1,4 +1,4 @@
-"""Jails that take as long to be filled as the code in them likes."""
+"""Jails whose code delays their filling without limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICY = SandboxPolicy(preload=(), snapshots="none", tracking=False)
 
 
 class Starts:
-    """Counts jails, and says that there is one."""
+    """Counts jails, and sets an event for the first."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -56,13 +56,13 @@ def runtime(starts: Starts) -> Iterator[HostedRuntime]:
 
 
 def never_there() -> Injection:
-    """Whoever unpickles it waits for good."""
+    """Unpickling it blocks for ever."""
     pickled = b"(cbuiltins\neval\n(V__import__('threading').Event().wait()\ntR."
     return Injection(values=Content.pack([pickled]), names=("x",))
 
 
 def test_a_runtime_is_closed_while_its_jail_is_filled(runtime: HostedRuntime, starts: Starts) -> None:
-    """Who closes it waits for no code in the jail, and who fills it is told."""
+    """The closing thread does not wait for code in the jail, and the filling thread gets an error."""
     runtime.noted.restore(never_there())
     failures: list[Exception] = []
 
@@ -83,13 +83,13 @@ def test_a_runtime_is_closed_while_its_jail_is_filled(runtime: HostedRuntime, st
 
 
 def test_who_must_not_wait_starts_no_jail(runtime: HostedRuntime, starts: Starts) -> None:
-    """A call that finds a jail at hand ends with it, even if it has ended by then."""
+    """A call that finds a running jail ends with it, even if it has ended by then."""
     runtime.start()
     with runtime.at_hand() as ready:
         assert ready
         supervisor = runtime.supervisor
         assert supervisor is not None
-        runtime.jail.exchange(supervisor)  # whose end nobody has to hear of
+        runtime.jail.exchange(supervisor)  # whose end need not be reported
         supervisor.end(JailExit(reason="killed"))
         runtime.describe(heard := Heard())
     assert isinstance(heard.outcome(), Exception)
@@ -99,7 +99,7 @@ def test_who_must_not_wait_starts_no_jail(runtime: HostedRuntime, starts: Starts
 
 
 def test_nobody_waits_for_who_has_the_turn(runtime: HostedRuntime) -> None:
-    """Another one may be filling a jail with it."""
+    """Another thread may hold the turn to fill a jail."""
     runtime.start()
     found: list[bool] = []
 

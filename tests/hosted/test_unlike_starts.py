@@ -20,7 +20,7 @@ def begun(*values: ValuesInjected, names: tuple[str, ...] = ()) -> History:
 
 
 def test_what_was_put_in_first_is_put_in_again_in_its_order() -> None:
-    """By what it is known by, whatever was put in since: that is for its own step to do again."""
+    """By content, whatever was put in since: later values belong to their own steps."""
     history = begun(
         ValuesInjected(names=("a", "b"), content="1"), ValuesInjected(names=("ann/c",), content="2")
     )
@@ -29,7 +29,7 @@ def test_what_was_put_in_first_is_put_in_again_in_its_order() -> None:
 
 
 def test_what_is_gone_has_to_be_there_again() -> None:
-    """Put in before the first step under the same names, in one injection or several; else its names are said."""
+    """Put in before the first step under the same names, in one or more injections; otherwise its names are given."""
     history = begun(
         ValuesInjected(names=("a", "ann/b"), content="1"), ValuesInjected(names=("c",), content="2")
     )
@@ -41,7 +41,7 @@ def test_what_is_gone_has_to_be_there_again() -> None:
 
 
 def test_histories_that_do_not_tell_go_by_names() -> None:
-    """Those that an older version of Cenote has written."""
+    """Histories that an older version of Cenote has written."""
     history = begun(names=("a", "b"))
     both = put_in("a", "b")
     assert (both,) == start_of(history, [both, put_in("a", step=2)], lambda _: False).beginnings
@@ -55,7 +55,7 @@ def test_what_a_client_has_deleted_need_not_be_there() -> None:
 
 
 def test_files_whose_content_is_not_kept_are_not_written_again() -> None:
-    """They are named; of more than can be told it is said that there are more."""
+    """They are named; beyond the limit the text says that there are more."""
     history = History()
     history.begins_with((), {"kept": "0f", "large": "", "": ""})
     expected = "the content of `large`, further files, written before the first step, is not kept"

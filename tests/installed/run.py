@@ -1,11 +1,11 @@
-"""Builds the wheel, installs it with each extra alone in an environment of its own, and tries it there.
+"""Builds the wheel, installs it with each extra alone in a separate environment, and tests it there.
 
-The base is also tried with each other Python that Cenote supports, where there is one.
+The base is also tested with each other Python that Cenote supports, if installed.
 
-    python -m tests.installed.run [EXTRA...]     e.g. base platform; without a name, all that there are
+    python -m tests.installed.run [EXTRA...]     e.g. base platform; all by default
 
-Run from the root of the repository, in an environment that has hatchling and pip. It prints what each installation
-takes on disk. Exit status 1: something does not work, or the base has more than its goal.
+Run it from the root of the repository, in an environment that has hatchling and pip. It prints the disk size of
+each installation. Exit status 1: a check fails, or the base has more packages than its goal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(extras: list[str]) -> int:
 
 
 def _is_another(python: str) -> bool:
-    """A name may be there and start nothing, as pyenv's do."""
+    """A command may exist and start nothing, as pyenv's do."""
     here = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if python == here or shutil.which(python) is None:
         return False
@@ -63,7 +63,7 @@ def _built(folder: Path) -> Path:
 def _tried(extra: str, interpreter: str, wheel: Path, folder: Path) -> int:
     begun = time.monotonic()
     environment = folder / "environment"
-    # without pip, which is no part of what is measured
+    # without pip, which is not part of the measurement
     subprocess.run([interpreter, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
     wanted = str(wheel) if extra == "base" else f"{wheel}[{extra}]"
@@ -99,14 +99,14 @@ def _version(python: Path) -> str:
 
 
 def _measured(environment: Path) -> tuple[int, int]:
-    """Bytes on disk, and how many distributions."""
+    """Bytes on disk, and number of distributions."""
     site = next(environment.glob("lib/python*/site-packages"))
     size = sum(path.lstat().st_blocks * 512 for path in site.rglob("*"))
     return size, len([*site.glob("*.dist-info")])
 
 
 def _places(folder: Path) -> dict[str, str]:
-    """The checks come from here; what they check, from the environment alone."""
+    """The checks come from this folder; the tested code, from the environment alone."""
     own = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CONFIG", "STATE", "DATA")}
     given = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "PYTHON"))}
     return given | own | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}

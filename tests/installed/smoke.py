@@ -1,6 +1,6 @@
-"""What has to work with an extra alone: `python -m tests.installed.smoke EXTRA`, in the environment that it is about.
+"""The features that must work with an extra alone: `python -m tests.installed.smoke EXTRA`, in its environment.
 
-`base` is an installation without extras. A check ends with an AssertionError or whatever it met.
+`base` is an installation without extras. A failing check raises an AssertionError or any other exception.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def models() -> None:
 
 
 def platform() -> None:
-    """A platform on Ray, a cell and a durable runtime there, over HTTP too."""
+    """A platform on Ray, with a cell and a durable runtime, also over HTTP."""
     from cenote import connect
 
     started = json.loads(_cenote("up", "--port", "0", "--http", "127.0.0.1:0", "--json"))
@@ -104,7 +104,7 @@ def platform() -> None:
 
 
 def http() -> None:
-    """A server of runtimes of its own."""
+    """A server with its own runtimes."""
     with _served() as (url, token):
         headers = {"Authorization": f"Bearer {token}"}
         httpx.put(f"{url}/v1/runtimes/etl", headers=headers, json={}).raise_for_status()
@@ -113,7 +113,7 @@ def http() -> None:
 
 
 def e2b() -> None:
-    """E2B's interface on that server, and what its jails read charts with."""
+    """E2B's interface on that server, and the libraries with which its jails read charts."""
     with _served() as (url, token):
         made = httpx.post(f"{url}/sandboxes", headers={"X-API-Key": token}, json={"templateID": "base"})
         assert 201 == made.status_code, made.text
@@ -122,7 +122,7 @@ def e2b() -> None:
 
 
 def mcp() -> None:
-    """A cell by the protocol's own client."""
+    """A cell through the protocol's own client."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -151,13 +151,13 @@ def jupyter() -> None:
 
 
 def postgresql() -> None:
-    """The driver is there: what is missing is the server."""
+    """The driver is installed: only the server is missing."""
     error = _refused(lambda: PythonRuntime(history="postgresql://127.0.0.1:1/none").start())
     assert "refused" in str(error), error
 
 
 def s3() -> None:
-    """The driver is there: what is missing is the store."""
+    """The driver is installed: only the store is missing."""
     away = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
     os.environ.update(away, AWS_MAX_ATTEMPTS="1")
     error = _refused(lambda: PythonRuntime.restore("s3://bucket/path", "etl"))
@@ -165,7 +165,7 @@ def s3() -> None:
 
 
 def _refused(call: Callable[[], object]) -> CenoteError:
-    """The error that it ends with, which no missing library is."""
+    """The error that it ends with, which is not about a missing library."""
     try:
         call()
     except CenoteError as error:
@@ -186,7 +186,7 @@ def data() -> None:
 
 
 def _cenote(*words: str, folder: str | None = None, token: str = "") -> str:
-    """What a command prints. Raises AssertionError with its errors."""
+    """The output of a command. Raises AssertionError with its errors."""
     own = {"CENOTE_TOKEN": token} if token else {}
     done = subprocess.run(
         [*COMMAND, *words], capture_output=True, text=True, cwd=folder, env=os.environ | own, check=False

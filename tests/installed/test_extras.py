@@ -22,7 +22,7 @@ AWAY = (
     "ipykernel jedi jinja2 jupyter_client litellm matplotlib mcp multipart numpy openai openpyxl pandas psycopg "
     "pyarrow ray regex requests s3fs sklearn starlette tiktoken tokenizers traitlets uv uvicorn"
 )
-"""What extras bring, and what these bring along."""
+"""The packages of extras, and their dependencies."""
 
 BLOCKED = f"import sys\nfor name in {AWAY!r}.split():\n    sys.modules[name] = None\n"
 
@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-c", f"{BLOCKED}from cenote.cli.main import main\nsy
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """With places of its own for tokens and state, and no platform in its environment."""
+    """With separate places for tokens and state, and no platform in its environment."""
     own = {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "DATA", "STATE")}
     given = {name: value for name, value in os.environ.items() if not name.startswith("CENOTE_")}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, env=given | own)
@@ -115,7 +115,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]
 def test_a_command_names_the_extra_that_it_needs(
     line: str, extra: str, said: dict[str, tuple[int, str]]
 ) -> None:
-    """In one line, with the status of what is not available."""
+    """In one line, with the status for features that are not available."""
     status, error = said[line]
     assert 4 == status
     assert 1 == error.count("\n")
@@ -133,7 +133,7 @@ def test_a_call_names_the_extra_that_it_needs(
 
 
 def test_code_that_tries_imports_sees_an_import_error() -> None:
-    """And code that catches Cenote's errors sees one of these."""
+    """Code that catches Cenote's errors catches it, too."""
     with pytest.raises(ImportError) as caught, importing("a door", "doors"):
         import no_such_library  # noqa: F401
     assert isinstance(caught.value, UnavailableError)
@@ -144,13 +144,13 @@ def test_code_that_tries_imports_sees_an_import_error() -> None:
 
 
 def test_the_part_that_is_missing_is_named() -> None:
-    """Where one extra's code needs another extra, the inner one is what helps."""
+    """If one extra's code needs another extra, the error names the inner one."""
     with pytest.raises(MissingExtraError, match=r"cenote\[inner\]"), importing("outer", "outer"):
         require("inner", "inner", "sys", "no_such_library")
 
 
 def test_all_has_all() -> None:
-    """`cenote[all]` names each of the other extras, but frameworks, which do not agree about what they need."""
+    """`cenote[all]` names each of the other extras, except frameworks, whose requirements conflict."""
     extras = PROJECT["optional-dependencies"]
     (own,) = extras["all"]
     frameworks = {path.stem for path in (ROOT / "platform" / "cenote" / "adapters").glob("*.py")}

@@ -1,4 +1,4 @@
-"""One platform for the tests of jobs that leave it as it is; models of each test's own."""
+"""One platform for the tests of jobs that do not change it; models of each test's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def _standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 
 @pytest.fixture
 def studio(_standing: Studio, monkeypatch: pytest.MonkeyPatch) -> Studio:
-    """Its models begin with empty scripts. Its token is found here alone: others of this process have theirs."""
+    """Its models begin with empty scripts. Its token is found only by these tests: others in this process have
+    theirs."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(_standing.folder.parent / "config"))
     models = _standing.models
     for kept in (models.lines, models.calls, models.asked, models._gates):

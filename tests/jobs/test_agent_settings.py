@@ -1,4 +1,4 @@
-"""Settings of agents that a platform's jobs and teams pass on."""
+"""Agent settings that a platform's jobs and teams pass on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_each_setting_is_one_of_an_agent_and_of_a_job() -> None:
 
 
 async def test_limits_and_the_prompt_reach_the_agents() -> None:
-    """Those that were given, and no others."""
+    """The given ones, and no others."""
     given = JobTerms(prompt="full", max_total_tokens=50, max_run_time=9.5, max_answer_length=100)
     member = team_pb2.TeamMember(settings=head_of(given).definition.settings)
     assert dict(given) == settings_of(member)
@@ -37,6 +37,6 @@ async def test_limits_and_the_prompt_reach_the_agents() -> None:
 
 @pytest.mark.parametrize("wrong", [{"max_total_tokens": -1}, {"max_run_time": "long"}, {"prompt": 1}])
 def test_a_value_of_another_kind_is_refused(wrong: dict[str, object]) -> None:
-    """When the job is made."""
+    """When the job is created."""
     with pytest.raises(UsageError, match=next(iter(wrong))):
         head_of(wrong)  # type: ignore[arg-type]

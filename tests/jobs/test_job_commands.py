@@ -1,4 +1,4 @@
-"""`cenote job`: from a file of tasks to a file of results, at the command line."""
+"""`cenote job`: from a file of tasks to a file of results, on the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def address(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_nothing_is_submitted_whose_results_have_no_place(
     address: str, place: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is seen before anything runs, as it says of its exit status."""
+    """This is checked before anything runs, as the exit status says."""
     tasks = tmp_path / "in.jsonl"
     tasks.write_text('{"code": "1"}\n')
     words = ["job", "submit", str(tasks), "--name", "homeless", "--output", str(tmp_path / place)]
@@ -45,7 +45,7 @@ def test_nothing_is_submitted_whose_results_have_no_place(
 def test_a_full_disk_under_the_results(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said how to get them later: the job is done, and has them all."""
+    """The error says how to get them later: the job is done, and has all of them."""
     tasks, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     tasks.write_text('{"code": "1"}\n')
 
@@ -79,7 +79,7 @@ def records(text: str) -> list[dict[str, object]]:
     ],
 )
 def test_what_is_said_of_a_file_of_results(results: int, bad: int, said: str) -> None:
-    """What went well is not counted as what did not."""
+    """Successes are not counted as failures."""
     assert said == described(results, bad)
 
 
@@ -87,7 +87,7 @@ def test_what_is_said_of_a_file_of_results(results: int, bad: int, said: str) ->
 def test_from_a_file_to_a_file(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`submit --output` waits and says by its status that a task failed; the other verbs tell of it, as JSON too."""
+    """`submit --output` waits, and its status says that a task failed; the other verbs describe it, as JSON too."""
     tasks, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     tasks.write_text('{"id": "good", "code": "x = k * 2"}\n{"id": "bad", "code": "print(1)\\nboom()"}\n')
     (tmp_path / "setup.py").write_text("k = 21")
@@ -142,7 +142,7 @@ def test_from_a_file_to_a_file(
 def test_cancel_prints_what_became_of_it(
     address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It waits for what it has interrupted, so that what it prints is how it is from then on."""
+    """It waits for the tasks that it has interrupted, so the printed result is final."""
     tasks = tmp_path / "in.jsonl"
     tasks.write_text('{"code": "1"}\n{"code": "while True: pass"}\n{"code": "2"}\n')
     words = ["--memory", "256MiB", "--concurrency", "1", "--name", "stopped"]
@@ -154,7 +154,7 @@ def test_cancel_prints_what_became_of_it(
     assert ["stopped: cancelled", "  3 tasks: 1 succeeded, 2 cancelled"] == said.out.splitlines()[:2]
     assert "" == said.err
     assert 0 == main(["job", "retry", "stopped", "2"])
-    assert "" == capfd.readouterr().err  # nothing was wrong with its code
+    assert "" == capfd.readouterr().err  # its code had no error
     assert 0 == main(["job", "rm", "stopped"])
 
 
@@ -167,7 +167,7 @@ def result(index: int, status: str = "succeeded") -> TaskResult:
 
 
 def test_a_file_that_was_broken_off_goes_on(tmp_path: Path) -> None:
-    """Behind the last whole line; meanwhile there is nothing under its name."""
+    """After the last whole line; meanwhile the final name does not exist."""
     path = tmp_path / "out [1].jsonl"
     with ResultFile(path, JOB, 0) as file:
         file.add(result(1))
@@ -183,7 +183,7 @@ def test_a_file_that_was_broken_off_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_part_of_another_job_or_revision_is_none_of_it(tmp_path: Path) -> None:
-    """It begins anew; parts of the same job go when one of them is whole, and others stay."""
+    """The file starts anew; parts of the same job go when one of them is whole, and others stay."""
     path = tmp_path / "out.jsonl"
     for job, revision in ((JOB, 0), ("jb_ffffffffffffffff", 0)):
         with ResultFile(path, job, revision) as file:
@@ -197,7 +197,7 @@ def test_a_part_of_another_job_or_revision_is_none_of_it(tmp_path: Path) -> None
 
 
 class Slow:
-    """A job that is over after some looks at it."""
+    """A job that is over after several polls."""
 
     def __init__(self, *over: int) -> None:
         self._over = list(over)
@@ -210,7 +210,7 @@ class Slow:
 
 
 def test_progress_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line where something has changed, and none twice; nothing when it is over: that is told by its report."""
+    """A line for each change, and none twice; nothing when it is over, because its report says that."""
     monkeypatch.setattr("cenote.cli.platform.job.SAY_EVERY", 0.0)
     assert "done" == watch(Slow(0, 1, 1, 2, 3), Screen()).state  # type: ignore[arg-type]
     said = [f"slow: {over} of 3 tasks over, 0 running" for over in (0, 1, 2)]

@@ -1,4 +1,4 @@
-"""What is written down of a job: each result once, by one process at a time, whatever is killed in between."""
+"""What is recorded of a job: each result once, by one process at a time, whatever is killed in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tenant(database: Database) -> TenantId:
 
 
 def job(database: Database, count: int) -> JobId:
-    """Of tasks `1`, `2`, ..."""
+    """A job of tasks `1`, `2`, ..."""
     owner = tenant(database)
     made = new_job_id()
     JobTable(database).begin(owner, made, b"")
@@ -42,13 +42,13 @@ def job(database: Database, count: int) -> JobId:
 
 
 def results(database: Database, job: JobId) -> list[tuple[str, int, int, int]]:
-    """Of tasks that are over: id, status, attempts, lost."""
+    """Tasks that are over: id, status, attempts, lost."""
     found = TaskTable(database).results(job, 0, whole=False)
     return [(each.id, each.status, each.attempts, each.lost) for each in found]
 
 
 def test_what_a_process_leaves_is_done_again_and_says_so(database: Database) -> None:
-    """Its results stay; its attempts that were under way are lost; it writes nothing more."""
+    """The killed process's results stay; its running attempts count as lost; it can write nothing more."""
     made = job(database, 3)
     former = JobLedger(database, made)
     assert [1, 2, 3] == [standing.position for standing in former.begin()]
@@ -75,7 +75,7 @@ def test_what_a_process_leaves_is_done_again_and_says_so(database: Database) -> 
 
 
 def test_a_task_that_takes_its_process_along_each_time(database: Database) -> None:
-    """It has failed in the end, with a word of its own."""
+    """The task fails in the end, with a reason of its own."""
     made = job(database, 1)
     for _ in range(MAX_LOSSES):
         ledger = JobLedger(database, made)
@@ -90,7 +90,7 @@ def test_a_task_that_takes_its_process_along_each_time(database: Database) -> No
 
 
 def test_what_did_not_begin_is_no_attempt(database: Database) -> None:
-    """Nor is it a loss; one that is to be done once more keeps what it has spent."""
+    """It does not count as lost either; a task that is repeated retains its costs."""
     made = job(database, 1)
     ledger = JobLedger(database, made)
     ledger.begin()
@@ -105,7 +105,7 @@ def test_what_did_not_begin_is_no_attempt(database: Database) -> None:
 
 
 def test_given_back_while_others_are_done(database: Database) -> None:
-    """The process at work hears of it once, and the job is not over before."""
+    """The running process learns of it once, and the job is not over before."""
     made = job(database, 2)
     ledger = JobLedger(database, made)
     ledger.begin()
@@ -124,7 +124,7 @@ def test_given_back_while_others_are_done(database: Database) -> None:
 
 
 def test_cancelled_before_anybody_works_on_it(database: Database) -> None:
-    """It is over at once, and a process that comes too late begins nothing."""
+    """The job is over at once, and a process that starts too late begins nothing."""
     made = job(database, 2)
     JobTable(database).cancel(JobTable(database).of_all(made).tenant, made)
     assert [("1", 2, 0, 0), ("2", 2, 0, 0)] == results(database, made)
@@ -134,7 +134,7 @@ def test_cancelled_before_anybody_works_on_it(database: Database) -> None:
 
 
 def test_wanted_again_before_it_was_cancelled(database: Database) -> None:
-    """Whoever works on it stops its tasks; what was asked for last is done."""
+    """The process that works on it stops its tasks; the last request is carried out."""
     made = job(database, 2)
     ledger = JobLedger(database, made)
     ledger.begin()
@@ -155,7 +155,7 @@ def test_wanted_again_before_it_was_cancelled(database: Database) -> None:
 
 
 def test_stuck(database: Database) -> None:
-    """It is said why nothing begins, until something does; nothing has failed for that."""
+    """The reason why nothing begins is recorded until something does; nothing fails for that."""
     made = job(database, 2)
     before = JobWorkload(database).progress(made)
     JobWorkload(database).stuck(made, "five processes ended")
@@ -170,8 +170,8 @@ def test_stuck(database: Database) -> None:
 
 
 def test_bounds_of_what_is_kept(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are the first that are not kept any more; a result that does not fit is a failure that says so. What is
-    written anew counts once.
+    """Logs are dropped first; a result that does not fit is a failure that says so. A result that is written
+    again counts once.
     """
     monkeypatch.setattr(ledger_module, "MAX_KEPT", 100)
     monkeypatch.setattr(ledger_module, "LOGS_UP_TO", 50)

@@ -1,4 +1,4 @@
-"""The small parts of jobs: room in quotas, logs with a head and a tail."""
+"""The small parts of jobs: free quotas, logs with a head and a tail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NEED = {Quota.RUNTIMES: 1, Quota.MEMORY: 10}
 def test_a_quarter_of_each_quota_is_left(
     limits: dict[Quota, int], used: dict[Quota, int], running: int, expected: int
 ) -> None:
-    """But for a job of which nothing runs, which may have the last of it: a small quota lets one task begin."""
+    """Except for a job of which nothing runs, which may use the last of it: a small quota lets one task begin."""
     assert expected == room(limits, dict.fromkeys(Quota, 0) | used, NEED, running)
 
 
@@ -42,12 +42,12 @@ def test_a_quarter_of_each_quota_is_left(
     ("processors", "tasks"), [(0, AT_LEAST), (2, AT_LEAST), (5, 20), (100, 400), (10_000, MAX_CONCURRENCY)]
 )
 def test_machines_have_room_by_their_processors(processors: int, tasks: int) -> None:
-    """Four for each, never fewer than small machines have always had."""
+    """Four for each, never fewer than the minimum."""
     assert tasks == tasks_on(processors)
 
 
 def test_no_more_begin_than_machines_have_room_for() -> None:
-    """Whatever the quotas leave; what runs already stays, when a machine has gone."""
+    """Whatever the quotas allow; running tasks continue when a machine leaves."""
     none = dict.fromkeys(Quota, 0)
     assert 20 == room({}, none, NEED, 0, 20)
     assert 5 == room({}, none, NEED, 15, 20)
@@ -73,7 +73,7 @@ def test_what_never_fits() -> None:
 
 
 def test_a_log_with_headings() -> None:
-    """What a model says comes in pieces, under one."""
+    """A model's output arrives in pieces, under one heading."""
     log = TaskLogText()
     for kind, content in ((EventType.TEXT, "I "), (EventType.TEXT, "look."), (EventType.CODE, "x = 1")):
         log.hear(Event(kind, content))
@@ -85,7 +85,7 @@ def test_a_log_with_headings() -> None:
 
 
 def test_a_log_that_is_too_long() -> None:
-    """Head and tail are kept, and what is left out is counted."""
+    """Head and tail are retained, and the omitted part is counted."""
     log = TaskLogText()
     log.block("first", "a" * HEAD)
     log.block("second", "b" * TAIL)

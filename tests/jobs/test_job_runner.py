@@ -1,4 +1,4 @@
-"""What whoever works on a job writes down when it is broken off in the middle."""
+"""What the process that works on a job records when it is cancelled in the middle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cenote_security.ids import JobId, new_job_id
 
 
 class NoRuntimes:
-    """For attempts that need none."""
+    """For attempts that need no runtimes."""
 
     async def clear(self) -> None:
         pass
@@ -37,7 +37,7 @@ class NoRuntimes:
 
 
 class Endless:
-    """An attempt that goes on until it is broken off."""
+    """An attempt that runs until it is cancelled."""
 
     def __init__(self, *_given: object) -> None:
         pass
@@ -62,7 +62,7 @@ def states(database: Database, job: JobId) -> list[str]:
 
 @pytest.fixture
 def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A database, a job in it with both of its tasks about to be under way, and who works on it."""
+    """A database, a job in it with both of its tasks about to start, and the worker of the job."""
     monkeypatch.setattr(runner, "TaskAttempt", Endless)
     with Database(tmp_path / "gateway.db") as database:
         definition = job_pb2.JobDefinition(concurrency=2, attempts=1)
@@ -72,7 +72,7 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_database_that_was_away_cancels_nothing(working: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be back before all that was under way has been broken off: that is to be done again."""
+    """The database may be back before all running tasks have been cancelled: they are to be repeated."""
     database, job, work = working
     added = JobLedger.added
 
@@ -89,7 +89,7 @@ def test_a_database_that_was_away_cancels_nothing(working: Any, monkeypatch: pyt
 
 
 def test_a_wish_to_cancel(working: Any) -> None:
-    """It reaches what is under way, too."""
+    """It also stops running tasks."""
     database, job, work = working
 
     async def cancelled() -> None:
@@ -107,7 +107,7 @@ def test_a_wish_to_cancel(working: Any) -> None:
 def test_as_many_tasks_are_under_way_as_machines_have_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than sixteen where there are machines for it, and more still when another one joins."""
+    """More than sixteen where there are machines for it, and more again when another one joins."""
     monkeypatch.setattr(runner, "TaskAttempt", Endless)
     monkeypatch.setattr(runner, "COUNT_EVERY", 0.05)
     places = [20]
@@ -129,7 +129,7 @@ def test_as_many_tasks_are_under_way_as_machines_have_room_for(
             carrying = asyncio.create_task(work.carry_out())
             await until_async(lambda: under_way() == 20)
             places[0] = 100
-            await until_async(lambda: under_way() == 30)  # as the job says
+            await until_async(lambda: under_way() == 30)  # the job's own limit
             row = JobTable(database).of_all(job)
             JobTable(database).cancel(row.tenant, job)
             await carrying

@@ -1,4 +1,4 @@
-"""Jobs on a real platform: what comes of tasks, whatever is killed, and what they may take."""
+"""Jobs on a real platform: the results of tasks, whatever is killed, and the limits of tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cenote_security.errors import (
 from cenote_security.policy import SandboxPolicy
 
 SLOW = "import time\nfor _ in range(200): time.sleep(0.01)\n"
-"""Takes two seconds, and longer on a machine that is busy or stood still: tests do something meanwhile."""
+"""Takes two seconds, and longer on a busy or paused machine: tests act meanwhile."""
 
 
 def by_id(job: Job) -> dict[str, TaskResult]:
@@ -39,7 +39,7 @@ def by_id(job: Job) -> dict[str, TaskResult]:
 
 @pytest.mark.slow
 def test_what_comes_of_cells(studio: Studio, tmp_path: Path) -> None:
-    """A file goes in; values, errors with their kinds and what cells printed come out, in the order of the input."""
+    """A file goes in; values, errors with their kinds and printed output come out, in the order of the input."""
     lines = [
         {"id": "plain", "code": "rows = [n, {'a': shared[1]}]\nprint('seen', n)", "variables": {"n": 1.5}},
         {"code": "1 / 0"},
@@ -90,7 +90,7 @@ def test_what_comes_of_cells(studio: Studio, tmp_path: Path) -> None:
 
 
 def test_a_result_that_cannot_be_costs_the_work_once(studio: Studio) -> None:
-    """A further attempt would give the same again: the error says what to write instead."""
+    """Another attempt would give the same again: the error says what to write instead."""
     tasks = [
         {"id": "set", "code": "rows = {1}"},
         {"id": "none", "code": "row = 1"},
@@ -112,7 +112,7 @@ def test_a_result_that_cannot_be_costs_the_work_once(studio: Studio) -> None:
 
 
 def test_records_are_results(studio: Studio) -> None:
-    """Of classes that only the code of the task knows: a field of each is what its name says."""
+    """Of classes that only the task's code knows: each field is what its name says."""
     code = """
 import dataclasses, enum, typing
 class Colour(enum.Enum):
@@ -132,7 +132,7 @@ rows = Row(Point(1, Colour.RED), [Colour.RED])
 
 @pytest.mark.slow
 def test_the_process_is_killed(studio: Studio) -> None:
-    """What was over stays as it was, what was under way is done once more and says so, the rest is done once."""
+    """Finished tasks stay as they are, running ones are repeated and say so, the rest is done once."""
     studio.models.script(agent=[code("total = 6 * 7"), "It is 42."])
     gate = studio.models.hold("agent", 2)
     tasks = [{"code": "import random\nrandom.random()"}, {"task": "Multiply"}, {"code": "'last'"}]
@@ -155,7 +155,7 @@ def test_the_process_is_killed(studio: Studio) -> None:
 
 
 def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its successors are tried on, more and more seldom, and meanwhile it is said why nothing begins."""
+    """Its successors are started at growing intervals, and meanwhile the job says why nothing begins."""
     monkeypatch.setattr("cenote.gateway.work.processes.MAX_FAILURES", 1)
     spawn, ended = processes.spawn, list[OrchestratorProcess]()
 
@@ -176,7 +176,7 @@ def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_the_runtime_ends_under_its_task(studio: Studio) -> None:
-    """Nobody knows what the attempt has done; it is lost, and uses up none of the attempts that there are."""
+    """What the attempt has done is unknown; it is lost, and does not count as one of the attempts."""
     platform = studio.connect()
     job = platform.jobs.submit([{"code": f"{SLOW}'over'"}], sandbox=BARE)
     names: list[str] = []
@@ -194,8 +194,8 @@ def test_the_runtime_ends_under_its_task(studio: Studio) -> None:
 
 @pytest.mark.slow
 def test_agents_that_fail_and_the_budget(studio: Studio) -> None:
-    """Each agent works for itself; what ends one is told; with the budget gone no further one begins. A key goes to
-    the model's server and lies in one file.
+    """Each agent works by itself; the reason for its end is reported; once the budget is spent none begins. A key
+    goes to the model's server and lies in one file.
     """
     studio.models.script(agent=[code("x = 1"), code("y = 2"), "Done."])
     jobs, model = studio.connect().jobs, studio.model("agent")
@@ -206,7 +206,7 @@ def test_agents_that_fail_and_the_budget(studio: Studio) -> None:
     steps = jobs.submit(tasks[:1], model=keyed, sandbox=BARE, **terms)
     (result,) = steps.results(follow=True)
     assert f"Bearer {secret}" == studio.models.asked[0].headers["authorization"]
-    # By another process: one that closes SQLite's files gives up the locks that it has on them.
+    # By another process: one that closes SQLite's files releases the locks that it has on them.
     searched = subprocess.run(["grep", "-rl", secret, str(studio.folder)], capture_output=True, text=True)
     assert [str(studio.folder / "jobs" / steps.id / "secrets")] == searched.stdout.splitlines()
     assert result.error is not None
@@ -231,8 +231,8 @@ def test_agents_that_fail_and_the_budget(studio: Studio) -> None:
 
 
 async def test_the_same_submission_again(studio: Studio) -> None:
-    """Its key gives the job that is there; with other tasks it is refused, as a name is that is taken. By calls that
-    are awaited.
+    """Its key returns the existing job; with other tasks it is refused, as is a name that is taken. Through the
+    async calls.
     """
     jobs = studio.connect().jobs
     job = await jobs.async_submit([{"code": "print(1)"}], key="nightly", name="night", sandbox=BARE)
@@ -256,7 +256,8 @@ async def test_the_same_submission_again(studio: Studio) -> None:
 
 @pytest.mark.slow
 def test_cancelled_and_taken_up_again(studio: Studio) -> None:
-    """What is done stays, what runs is interrupted, what waits never begins; both are done when they are wanted."""
+    """Finished tasks stay, running ones are interrupted, waiting ones never begin; both are done after the
+    resumption."""
     studio.models.script(agent=["Well."])
     gate = studio.models.hold("agent", 1)
     tasks = [{"code": "'kept'"}, {"task": "Wait"}, {"code": "'never'"}]
@@ -276,7 +277,7 @@ def test_cancelled_and_taken_up_again(studio: Studio) -> None:
 
 @pytest.mark.slow
 def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
-    """And one that is done again has another."""
+    """A resumed job gets another one."""
     job = studio.connect().jobs.submit([{"code": "result = 1 / 0"}], result="result", sandbox=BARE)
     folder = studio.folder / "jobs" / job.id
     text = (folder / "token").read_text()
@@ -293,7 +294,7 @@ def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
 
 @pytest.mark.slow
 def test_tasks_wait_for_quotas(studio: Studio) -> None:
-    """Of four runtimes three are for jobs, so that the tenant has one besides; where it has all, tasks wait and say
+    """Of four runtimes three are for jobs, so that the tenant has one besides; where it uses all, tasks wait and say
     why. What could never run is refused.
     """
     platform = someone(studio, "small", runtimes=4, cells=1)
@@ -315,7 +316,7 @@ def test_tasks_wait_for_quotas(studio: Studio) -> None:
 
 @pytest.mark.slow
 def test_two_tenants(studio: Studio) -> None:
-    """Another tenant's job is answered as one that does not exist, by name and by id, whatever is asked."""
+    """Another tenant's job looks like one that does not exist, by name and by id, in every request."""
     mine = studio.connect().jobs.submit([{"id": "t", "code": "'mine'"}], name="same", key="k", sandbox=BARE)
     other = someone(studio, "rival").jobs
     for name in ("same", mine.id):
@@ -340,7 +341,7 @@ def test_two_tenants(studio: Studio) -> None:
 
 
 def test_what_is_refused_before_anything_runs(studio: Studio) -> None:
-    """All lines that are wrong, at once; then nothing of the submission is left."""
+    """All wrong lines, at once; then nothing of the submission is left."""
     jobs = studio.connect().jobs
     before = jobs.list()
     wrong = [

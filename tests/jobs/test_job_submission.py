@@ -1,4 +1,4 @@
-"""How jobs come and go at the gateway, from clients that keep to nothing, and when a gateway is killed meanwhile."""
+"""How jobs are created and removed at the gateway, by misbehaving clients, and when a gateway is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_no_client_of_ours_sends(studio: Studio, parts: list[Part], said: s
 
 
 def test_a_client_that_is_gone_in_the_middle(studio: Studio) -> None:
-    """What has arrived is dropped. To the platform, such a client now and then looks like one that has said all."""
+    """What has arrived is dropped. To the platform, such a client may look like one that has sent everything."""
     before = counts(studio)
     with grpc.insecure_channel(studio.address) as channel:
         for parts in (broken_off(), iter([head(), tasks("1", "2")])):
@@ -103,7 +103,7 @@ def count(studio: Studio, table: str) -> int:
 
 @pytest.mark.slow
 def test_the_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one goes on with the job, drops what was arriving, and takes behind a job that was being deleted."""
+    """The next one continues the job, drops what was arriving, and finishes a deletion that was in progress."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with Scripts() as models:
         studio = Studio(tmp_path / "state", models).open()
@@ -149,7 +149,7 @@ class Nobody:
 
 
 class Desk:
-    """A registry without a server, and somebody who asks."""
+    """A registry without a server, and a caller."""
 
     def __init__(self, world: World) -> None:
         self.now = 1_000.0
@@ -178,7 +178,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_bounds_of_jobs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one is let in, the next one is told why not; what was refused takes nothing of the quota."""
+    """The last one is admitted, the next one is refused with the reason; a refused one uses no quota."""
     desk.stores.quotas.set_limit(desk.principal.tenant, Quota.JOBS, 2)
     first = desk.submit()
     with pytest.raises(UsageError, match="is no name"):
@@ -211,7 +211,7 @@ def test_a_refusal_of_a_job_says_all_that_is_wrong(desk: Desk) -> None:
 
 
 def test_a_job_of_which_nobody_knows_whether_it_is_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database went away as that was written down. Who asks again has it worked on."""
+    """The database failed as the job was recorded. A repeated submission has it worked on."""
     complete, stores = desk.stores.jobs.complete, desk.stores
 
     def away(*given: Any, **more: Any) -> JobRow:
@@ -233,7 +233,7 @@ def _away(*_given: object) -> None:
 
 
 def test_what_could_not_be_cleared_is_cleared_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job is gone for whoever had it deleted: they cannot ask again."""
+    """The job is gone for the client that deleted it, which cannot ask again."""
     forget, tenant, former = desk.stores.tokens.forget, desk.principal.tenant, desk.submit()
     tokens = len(desk.stores.tokens.of(tenant))
 
@@ -251,7 +251,7 @@ def test_what_could_not_be_cleared_is_cleared_later(desk: Desk, monkeypatch: pyt
 
 
 def test_the_same_key_at_once(desk: Desk) -> None:
-    """The second one to be whole is the first."""
+    """The submission that completes second gets the first one's job."""
     wanted = job_pb2.JobHead(key="k")
     one, two = (desk.jobs.begin(desk.principal, wanted) for _ in range(2))
     for made in (one, two):
@@ -267,18 +267,18 @@ def test_the_same_key_at_once(desk: Desk) -> None:
 
 
 def test_a_client_that_is_gone_when_all_has_come(desk: Desk) -> None:
-    """It was not told that there is a job. Asked again, the platform gives that one, with what was done meanwhile."""
+    """It did not learn that the job exists. Its repeated submission returns that job, with its progress."""
     wanted = job_pb2.JobHead(key="k")
     made = desk.jobs.begin(desk.principal, wanted)
     desk.jobs.add(made, tasks("1", "2").tasks.tasks)
     job = desk.jobs.complete(made, 2)
-    desk.jobs.discard(made)  # as a call does that is cancelled
+    desk.jobs.discard(made)  # as a cancelled call does
     assert job.id == desk.submit("k")
     assert 1 == desk.stores.quotas.used(desk.principal.tenant)[Quota.JOBS]
 
 
 def test_too_many_tasks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And too many bytes of them; at the bound all is well."""
+    """The same for too many bytes of tasks; at the limit both are accepted."""
     assert checks.MAX_TASK < checks.MAX_INPUT
     monkeypatch.setattr("cenote.jobs.checks.MAX_TASKS", 2)
     assert desk.submit()
@@ -292,7 +292,7 @@ def test_too_many_tasks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kept_for_a_while(desk: Desk) -> None:
-    """A month behind its end a job is gone, with its folder and its place in the quota, and not a moment before."""
+    """A month after its end a job is removed, with its folder and its part of the quota, and not a moment before."""
     job = desk.submit()
     desk.jobs.cancel(desk.principal, job)
     ended = desk.jobs.find(desk.principal, job).ended
@@ -308,7 +308,7 @@ def test_kept_for_a_while(desk: Desk) -> None:
 
 
 def test_what_is_on_record(desk: Desk, tmp_path: Path) -> None:
-    """Who submitted, stopped, took up again and removed a job, and the token that it was given."""
+    """Who submitted, stopped, resumed and removed a job, and the token that it was given."""
     job = desk.submit()
     for ask in (desk.jobs.cancel, desk.jobs.delete):
         ask(desk.principal, job)
@@ -324,7 +324,7 @@ def test_what_is_on_record(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_over_has_no_token_and_counts_in_no_quota(desk: Desk) -> None:
-    """Its results stay. Done again, it is given both anew, and is refused where there is no room for it."""
+    """Its results stay. When resumed it gets both again, and is refused if the quota is used up."""
     tenant, tokens = desk.principal.tenant, desk.stores.tokens
     before = {token.id for token in tokens.of(tenant)}
     desk.stores.quotas.set_limit(tenant, Quota.JOBS, 1)
@@ -349,7 +349,7 @@ def test_a_job_that_is_over_has_no_token_and_counts_in_no_quota(desk: Desk) -> N
 
 
 def test_a_job_with_nothing_to_do_again_stays_over(desk: Desk) -> None:
-    """What was asked for in vain takes nothing."""
+    """A request without effect uses no quota."""
     job, tenant = desk.submit(), desk.principal.tenant
     desk.stores.database.execute("UPDATE jobs SET state = 'done' WHERE id = ?", job)
     desk.stores.database.execute("UPDATE job_tasks SET state = 'succeeded' WHERE job_id = ?", job)

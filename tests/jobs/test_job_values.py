@@ -1,4 +1,4 @@
-"""Shared values of jobs that nobody works on yet, or just now."""
+"""Shared values of jobs that no process works on yet, or at the moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
 
 @pytest.fixture
 def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
-    """A platform whose jobs wait for ever for somebody who works on them."""
+    """A platform whose jobs wait for ever for a worker."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(ProcessOrchestrators, "ensure", lambda _self, _work: None)
     monkeypatch.setattr(server, "SharedJobValues", partial(SharedJobValues, every=0.05))
@@ -37,7 +37,7 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
 
 @pytest.mark.slow
 def test_values_are_kept_for_as_long_as_a_job_waits(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their client has left them for a minute; the platform has each for an hour more, again and again."""
+    """Their client has given them a lease of a minute; the platform renews each for an hour, again and again."""
     monkeypatch.setattr(job_client, "SECONDS_KEPT", 60.0)
     platform = idle.connect()
     with platform.runtime("source", sandbox=BARE) as runtime:

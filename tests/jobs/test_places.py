@@ -1,4 +1,4 @@
-"""Who is worked on, where not all can be: fair turns over tenants, and room for those that wait."""
+"""Which works get a slot when not all can: fair turns over tenants, and slots are freed for waiting ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 def test_a_tenants_share_and_who_is_next() -> None:
-    """One past a tenant's share waits, whoever else has nothing; a newcomer is next behind it."""
+    """One past a tenant's share waits, even if other tenants have none; a new tenant is the next one."""
     places = WorkerSlots(SlotLimits(at_once=3, of_one_tenant=2))
     assert [["a"], ["b"], []] == [places.ask(work, ACME) for work in "abc"]
     assert ["x"] == places.ask("x", RIVAL)
@@ -35,7 +35,7 @@ def test_a_tenants_share_and_who_is_next() -> None:
 
 
 def test_what_was_long_enough_is_asked_to_make_room() -> None:
-    """Once its time is over, and only while somebody waits; it may come back, behind those."""
+    """Once its time is over, and only while another work waits; it may queue again, after those."""
     clock = Clock()
     places = WorkerSlots(SlotLimits(at_once=1, of_one_tenant=1), slice=60.0, clock=clock)
     places.ask("a", ACME)
@@ -74,7 +74,7 @@ def test_as_many_at_once_as_there_is_memory_for(memory: int, at_once: int, of_on
 
 
 def test_withdrawn_while_it_waits() -> None:
-    """Nobody gets a place for it."""
+    """No slot goes to it."""
     places = WorkerSlots(SlotLimits(at_once=1, of_one_tenant=1))
     places.ask("a", ACME)
     places.ask("b", ACME)
@@ -86,8 +86,8 @@ def test_withdrawn_while_it_waits() -> None:
 def test_a_long_job_makes_room_for_another_tenants(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one process for all, a job that has had its time ends the task that it is at and lets the other one be
-    done, and goes on then: nothing of it is done twice.
+    """With one process for all, a job whose time is over stops after its current task, lets the other job run,
+    and then continues: nothing of it is done twice.
     """
     monkeypatch.setattr(JobWorkload, "share", SlotLimits(at_once=1, of_one_tenant=1))
     monkeypatch.setattr("cenote.gateway.work.processes.LOOK_EVERY", 0.05)

@@ -1,4 +1,4 @@
-"""The schedule of a job: whatever fails, and whenever its process is killed, each task is over once, none is lost."""
+"""The schedule of a job: whatever fails, and whenever its process is killed, each task ends once, none is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def begun(schedule: Schedule, now: float = 0.0, room: int = 100) -> list[int]:
 
 
 def test_in_the_order_of_the_input_and_no_more_than_may_run() -> None:
-    """The next one begins when another one is over."""
+    """The next task begins when another one is over."""
     schedule = Schedule(JobRules(concurrency=2), tasks(3))
     assert [1, 2] == begun(schedule)
     assert None is schedule.next_at(0.0)
@@ -34,7 +34,7 @@ def test_in_the_order_of_the_input_and_no_more_than_may_run() -> None:
 
 
 def test_one_that_fails_waits_longer_each_time_and_then_is_over() -> None:
-    """Two attempts more, of which the second comes after twice the time; others do not wait for it."""
+    """Two more attempts, the second after twice the time; other tasks do not wait for it."""
     schedule = Schedule(JobRules(concurrency=1, attempts=3, backoff=10.0), tasks(2))
     assert [1] == begun(schedule)
     assert 110.0 == schedule.ended(1, "failed", 100.0).due  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def test_one_that_fails_waits_longer_each_time_and_then_is_over() -> None:
 
 
 def test_no_room_is_no_failure() -> None:
-    """What was refused begins again after a pause that grows, as often as it takes."""
+    """A refused task begins again after a growing pause, as often as it takes."""
     schedule = Schedule(JobRules(concurrency=1), tasks(1))
     now = 0.0
     for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE):
@@ -63,7 +63,7 @@ def test_no_room_is_no_failure() -> None:
 
 @pytest.mark.parametrize("losses", [MAX_LOSSES - 2, MAX_LOSSES - 1])
 def test_a_task_that_is_lost_again_and_again(losses: int) -> None:
-    """It does not use up its attempts, and is given up in the end."""
+    """It does not use up its attempts, and fails in the end."""
     before = PendingTask(position=1, tries=1, losses=losses)
     after = lost(before, 5.0)
     if losses == MAX_LOSSES - 1:
@@ -73,7 +73,7 @@ def test_a_task_that_is_lost_again_and_again(losses: int) -> None:
 
 
 def test_what_was_withdrawn_does_not_begin() -> None:
-    """What runs is still waited for."""
+    """Running tasks are still waited for."""
     schedule = Schedule(JobRules(concurrency=1), tasks(3))
     begun(schedule)
     schedule.withdraw()
@@ -84,7 +84,7 @@ def test_what_was_withdrawn_does_not_begin() -> None:
 
 @dataclass
 class Store:
-    """What is on the disk, as the ledger keeps it."""
+    """What is on the disk, as the ledger stores it."""
 
     rules: JobRules
     waiting: dict[int, PendingTask]
@@ -93,7 +93,7 @@ class Store:
     begun: int = 0
 
     def take_up(self) -> Schedule:
-        """By a further process."""
+        """Starts another process on the job."""
         for standing in self.running.values():
             self.put(standing.position, lost(standing, 0.0), "lost")
         self.running = {}
@@ -118,8 +118,8 @@ VERDICTS: list[Verdict] = ["over", "failed", "lost", "crowded"]
     data=st.data(),
 )
 def test_killed_at_any_point(count: int, rules: JobRules, data: st.DataObject) -> None:
-    """However attempts end, and wherever processes are killed: each task is over exactly once, after no more attempts
-    than it may have; never do more run at once than may, and never one twice.
+    """However attempts end, and wherever processes are killed: each task ends exactly once, within its number of
+    attempts; never do more run at once than may, and never one twice.
     """
     store = Store(rules, {standing.position: standing for standing in tasks(count)})
     schedule, now, kills = store.take_up(), 0.0, 0

@@ -1,4 +1,4 @@
-"""What tests of jobs have in common: small runtimes, whoever works on a job, other tenants."""
+"""Shared by tests of jobs: small runtimes, processes that work on a job, other tenants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def runners(studio: Studio) -> list[int]:
 
 
 def someone(studio: Studio, tenant: str, *scopes: Scope, **limits: int) -> cenote.Platform:
-    """Of a tenant that is made for it."""
+    """A client of a tenant that is created for it."""
     with Database(studio.folder / "gateway.db") as database:
         owner = Tenants(database).create(tenant)
         for quota, limit in limits.items():

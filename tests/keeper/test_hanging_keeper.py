@@ -1,4 +1,4 @@
-"""A keeper that is at a standstill holds up nobody who can do without it, and goes on where it stood."""
+"""A descriptor store that hangs delays no client that can do without it, and continues where it stopped."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cenote_worker.serving.references import ReferenceOrigin
 from cenote_worker.transport.content import Content
 
 OWN = f"{MEMORY}test"
-"""What `memory` makes: other descriptors of this process come and go."""
+"""The name of `memory`'s files: other descriptors of this process come and go."""
 
 MORE = 3 * MAX_AWAITED
-"""Than one socket takes without an answer."""
+"""More messages than one socket takes without an answer."""
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def memory(text: bytes) -> int:
 
 
 def in_time(work: threading.Thread) -> bool:
-    """Five seconds for each answer that it would wait for is many times that."""
+    """Waiting five seconds for each answer would take many times that."""
     work.start()
     work.join(PATIENCE)
     return not work.is_alive()
 
 
 def test_who_tells_much_does_not_wait(folder: Path, stopped: int) -> None:
-    """More than a socket takes, too. All of it is there when the keeper goes on, and the newest of each key."""
+    """More than a socket takes, too. Everything arrives when the store continues, each key with its newest entry."""
     client = DescriptorStoreClient(folder)
 
     def tell() -> None:
@@ -91,7 +91,7 @@ def test_who_tells_much_does_not_wait(folder: Path, stopped: int) -> None:
 def test_who_finds_no_thread_for_it_is_told_so(
     folder: Path, stopped: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And goes on when there is one: what was told until then has arrived."""
+    """And it continues when there is one: earlier messages have arrived."""
     client = DescriptorStoreClient(folder, answer=0.1)
 
     def no_thread(_thread: threading.Thread) -> None:
@@ -113,7 +113,7 @@ def test_who_finds_no_thread_for_it_is_told_so(
 
 
 def test_who_settles_has_nothing_waiting(folder: Path) -> None:
-    """However much is told, it takes no descriptors of this process: whoever fills a new keeper has thousands."""
+    """However many messages are sent, they take no descriptors: a process that fills a new store has thousands."""
     client = DescriptorStoreClient(folder)
     client.put_soon("a/0", b"")
     client.settle()
@@ -140,8 +140,8 @@ def test_what_is_too_much_for_a_socket_waits_elsewhere(folder: Path, stopped: in
 
 @pytest.mark.slow
 def test_who_asks_is_told_that_it_hangs(folder: Path, stopped: int) -> None:
-    """After a while the first time, and then at once; it holds up nobody who only tells. Its answer comes late, and
-    is no answer to the next question.
+    """After a timeout the first time, and then at once; it delays no one-way sender. Its late answer is not taken for
+    an answer to the next question.
     """
     client = DescriptorStoreClient(folder, answer=0.2)
     client.put_soon("a", b"told")
@@ -172,7 +172,7 @@ def _refused(client: DescriptorStoreClient) -> bool:
 
 
 def _got(client: DescriptorStoreClient, key: str) -> StoredEntry | None:
-    """None from a keeper that takes longer than the client waits: as this machine may."""
+    """None if the store takes longer than the client waits: this machine may be slow."""
     with suppress(UnavailableError):
         kept = client.get(key)
         assert kept is not None, key
@@ -188,7 +188,7 @@ def _keys(client: DescriptorStoreClient) -> list[str]:
 
 
 def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
-    """Behind an answer that it has not taken, too: before whatever its successor asks."""
+    """Even after an answer that was not read: before anything that its successor asks."""
     keeper = keeper_of(folder)
     told, go_on = os.pipe(), os.pipe()
     child = os.fork()
@@ -201,7 +201,7 @@ def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
             client.put_soon(f"b/{number}", b"told")
         os.kill(os.getpid(), signal.SIGKILL)
     os.read(told[0], 1)
-    with connect(folder) as line:  # so the keeper has answered the child
+    with connect(folder) as line:  # so the store has answered the child
         StoreMessage(kind=StoreOperation.GET, key="a").send(line)
         assert b"answered" == getattr(StoreMessage.receive(line), "record", None)
     os.kill(keeper, signal.SIGSTOP)
@@ -222,7 +222,7 @@ def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
 def test_what_was_told_to_one_that_is_killed_goes_with_it(
     folder: Path, stopped: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What waited for it, too; whoever tells goes on with the next, which is filled by others."""
+    """Queued messages too; the sender continues with the next store, which others fill."""
     client = DescriptorStoreClient(folder)
     for number in range(MORE):
         client.put_soon(f"a/{number}", b"")
@@ -235,7 +235,7 @@ def test_what_was_told_to_one_that_is_killed_goes_with_it(
 
 
 def test_a_shared_value_is_not_looked_for_at_once(folder: Path) -> None:
-    """Who serves all others asks apart then, where nobody waits for it."""
+    """The process that serves all others asks separately, where no client waits."""
     references = NodeReferences(DescriptorStoreClient(folder), "n", 1 << 20)
     record = references.put(
         Content(size=3, count=1, inline=b"abc"),

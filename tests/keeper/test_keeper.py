@@ -1,4 +1,4 @@
-"""A keeper holds descriptors under keys, whoever put them there and whatever became of that process."""
+"""A descriptor store holds descriptors under keys, whichever process put them there and whatever became of it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def memory(text: bytes) -> int:
 
 
 def lingering(place: Path, **terms: float) -> socket.socket:
-    """A line to a keeper that does not linger for long: it may end before anybody comes, and is started once more."""
+    """A connection to a store that lingers briefly: if it ends before the connection is made, it is started again."""
     while True:
         ensure_store(place, **terms)
         with suppress(*NOBODY):
@@ -82,7 +82,7 @@ def ended(pid: int) -> int:
 
 
 def watched(folder: Path) -> tuple[DescriptorStoreWatch, threading.Thread]:
-    """With the thread that watches."""
+    """A watch and its thread."""
     before = set(threading.enumerate())
     watching = DescriptorStoreWatch(folder)
     begun = set(threading.enumerate()) - before
@@ -97,7 +97,7 @@ def wait_readable(descriptor: int) -> None:
 
 
 def test_what_was_put_is_got(keeper: DescriptorStoreClient) -> None:
-    """A record and copies of the descriptors, as often as it is asked for; the putter's own may be closed."""
+    """A record and copies of the descriptors, any number of times; the putter may close its own."""
     mine = memory(b"kept")
     keeper.put("a", b"record", [mine])
     os.close(mine)
@@ -111,7 +111,7 @@ def test_what_was_put_is_got(keeper: DescriptorStoreClient) -> None:
 
 
 def test_an_empty_message_is_no_end(folder: Path) -> None:
-    """It is refused as any other that makes no sense, and the line goes on."""
+    """It is refused like any malformed message, and the connection stays open."""
     with connect(folder) as line:
         line.send(b"")
         StoreMessage(kind=StoreOperation.GET, key="a").send(line)
@@ -122,7 +122,7 @@ def test_an_empty_message_is_no_end(folder: Path) -> None:
 
 
 def test_what_was_dropped_is_let_go(keeper: DescriptorStoreClient) -> None:
-    """Dropping and replacing close what was held: the other end of a pipe notices."""
+    """Dropping and replacing close the stored descriptors: the other end of a pipe is closed."""
     for let_go in (lambda: keeper.drop("a"), lambda: keeper.put("a", b"")):
         reading, writing = os.pipe()
         keeper.put("a", b"", [writing])
@@ -137,7 +137,7 @@ def test_what_was_dropped_is_let_go(keeper: DescriptorStoreClient) -> None:
 
 
 def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
-    """Before whatever its successor asks, though the keeper was at a standstill until both had spoken."""
+    """Before anything that its successor asks, though the store hung until both had sent."""
     keeper = pid_of(folder)
     os.kill(keeper, signal.SIGSTOP)
     child = os.fork()
@@ -156,7 +156,7 @@ def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
 
 
 def test_who_tells_does_not_wait(folder: Path, keeper: DescriptorStoreClient) -> None:
-    """For one answer; the next call takes it, and gets its own."""
+    """Not even for one answer; the next call reads it, and gets its own."""
     keeper.put("a", b"former")
     end = pid_of(folder)
     os.kill(end, signal.SIGSTOP)
@@ -171,14 +171,14 @@ def test_who_tells_does_not_wait(folder: Path, keeper: DescriptorStoreClient) ->
 def test_a_refusal_of_what_was_told_is_logged(
     keeper: DescriptorStoreClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And is no answer to the next question."""
+    """And is not taken for the answer to the next question."""
     keeper.put_soon("k" * (MAX_KEY + 1), b"")
     assert keeper.get("a") is None
     assert "kkk is not kept: the keeper refused: no room" in caplog.text
 
 
 def test_who_has_told_a_killed_keeper_goes_on_with_the_next(folder: Path) -> None:
-    """What was told goes with the former, as all that it held."""
+    """The messages are lost with the former store, as all its entries."""
     client = DescriptorStoreClient(folder, RETURN_SECONDS)
     client.put_soon("a", b"")
     end = ended(former := pid_of(folder))
@@ -192,7 +192,7 @@ def test_who_has_told_a_killed_keeper_goes_on_with_the_next(folder: Path) -> Non
 
 
 def test_keys_are_listed_by_their_beginning(keeper: DescriptorStoreClient) -> None:
-    """In order, also when they are more than fit into one message."""
+    """In order, also when they do not fit into one message."""
     names = [f"many/{number:05}/{'x' * 200}" for number in range(1500)]
     for name in names:
         keeper.put(name, b"")
@@ -203,7 +203,7 @@ def test_keys_are_listed_by_their_beginning(keeper: DescriptorStoreClient) -> No
 
 
 def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the descriptors and of the entries, however small the values; what is let go may be had again."""
+    """Half of the descriptors and of the entries, however small the values; released ones are available again."""
     monkeypatch.setattr(daemon, "MAX_ENTRIES", 20)
     ours, theirs = socket.socketpair()
     keeper = daemon.DescriptorStore(listener=ours, linger=1, abandoned=1, table=8)
@@ -228,7 +228,7 @@ def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyP
 
 
 def test_entries_are_bounded(keeper: DescriptorStoreClient) -> None:
-    """At each limit, and one past it; what is refused changes nothing."""
+    """At each limit, and one past it; a refused entry changes nothing."""
     keeper.put("k" * MAX_KEY, b"r" * MAX_RECORD)
     with pytest.raises(UnavailableError, match="no room"):
         keeper.put("k" * (MAX_KEY + 1), b"")
@@ -250,7 +250,7 @@ def test_entries_are_bounded(keeper: DescriptorStoreClient) -> None:
 def test_nonsense_is_refused_and_nothing_ends(
     folder: Path, keeper: DescriptorStoreClient, packet: bytes
 ) -> None:
-    """A client with a mistake gets an answer; the others are not disturbed."""
+    """A client with a malformed message gets an answer; the others are not affected."""
     with connect(folder) as line:
         line.send(packet)
         answer = StoreMessage.receive(line)
@@ -279,7 +279,7 @@ def test_many_threads_share_a_client(keeper: DescriptorStoreClient) -> None:
 
 
 def test_one_keeper_serves_a_folder(folder: Path) -> None:
-    """Starting another is no mistake, and starts none; it belongs to no process."""
+    """Starting another is allowed, and starts none; it is no child of the starting process."""
     first = pid_of(folder)
     ensure_store(folder)
     assert first == pid_of(folder)
@@ -288,7 +288,7 @@ def test_one_keeper_serves_a_folder(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
-    """After a while without clients and entries; it takes its socket along."""
+    """After a while without clients and entries; it removes its socket."""
     place = tmp_path / "keeper"
     with lingering(place, linger=0.5) as line:
         pid = int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
@@ -302,7 +302,7 @@ def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
 
 
 def test_a_client_that_cannot_be_watched_is_none() -> None:
-    """As where the kernel has no memory for one more: it is hung up on, and does not keep the keeper from ending."""
+    """As where the kernel has no memory for one more: its connection is closed, and does not keep the store alive."""
 
     class Full(selectors.DefaultSelector):
         def register(self, fileobj: object, events: int, data: object = None) -> NoReturn:
@@ -320,7 +320,7 @@ def test_a_client_that_cannot_be_watched_is_none() -> None:
 
 
 def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
-    """What it holds ends with it: nobody is left who could go on with it."""
+    """Its entries end with it: no process is left that could use them."""
     place = tmp_path / "keeper"
     client = DescriptorStoreClient(place)
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -335,7 +335,7 @@ def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
-    """What was put has nobody else."""
+    """No other process has the entry."""
     place = tmp_path / "keeper"
     client = DescriptorStoreClient(place)
     with lingering(place, linger=0.5):
@@ -351,7 +351,7 @@ def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
-    """Whoever can write there could serve in the keeper's place."""
+    """A user with write access there could serve in the store's place."""
     place = tmp_path / "open"
     place.mkdir(mode=0o755)
     with pytest.raises(UsageError, match="0700"):
@@ -359,7 +359,7 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
-    """It does not wait, and goes on once there is one."""
+    """It does not wait, and continues once there is one."""
     place = tmp_path / "keeper"
     place.mkdir(mode=0o700)
     client = DescriptorStoreClient(place)
@@ -371,7 +371,7 @@ def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
 
 
 def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
-    """Whoever watches starts another and puts everything again."""
+    """The watching process starts another and puts everything again."""
     client = DescriptorStoreClient(folder)
     filled = threading.Event()
 
@@ -394,7 +394,7 @@ def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
 def test_a_watch_goes_on_where_no_keeper_can_be_started(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until one can be, and whatever could not be put there is put later: a machine may have memory again by then."""
+    """Until a start succeeds, and failed entries are put later: the machine may have memory again by then."""
     monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
     began, starts, puts = threading.Event(), [], []
 
@@ -422,7 +422,7 @@ def test_a_watch_goes_on_where_no_keeper_can_be_started(
 
 
 def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:
-    """A runtime that is made just then is made."""
+    """Making a runtime at that moment succeeds."""
     client, answered = DescriptorStoreClient(folder, PATIENCE), threading.Event()
 
     def put() -> None:
@@ -444,12 +444,12 @@ def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) ->
 
 
 def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
-    """To leave waits for what is being put: else it would be there for ever, put behind its end."""
+    """Leaving waits for a put in progress: otherwise that entry would stay for ever, put after the end."""
     client, leaver = DescriptorStoreClient(folder), DescriptorStoreClient(folder, PATIENCE)
     reached, go_on, left = threading.Event(), threading.Event(), threading.Event()
 
     def refill() -> None:
-        """It may meet the keeper that is just ending; then it is called for the next one, unless it has left."""
+        """It may meet a store that is just ending; then it is called for the next one, unless it has left."""
         reached.set()
         go_on.wait(PATIENCE)
         client.put("a", b"")
@@ -469,7 +469,7 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     assert left.wait(PATIENCE)
     assert leaver.get("a") is None
     watching.close()
-    thread.join(PATIENCE)  # it may be about to start the next one still, behind the end of this one
+    thread.join(PATIENCE)  # it may still be about to start the next store, after this one has ended
     client.close()
     leaver.close()
 
@@ -477,7 +477,7 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
 def test_a_watch_that_is_closed_while_a_keeper_is_replaced_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be a client of the next keeper for ever."""
+    """The watch would be a client of the next store for ever."""
     starting, go_on = threading.Event(), threading.Event()
 
     def start_in_a_while(folder: Path) -> None:
@@ -496,6 +496,6 @@ def test_a_watch_that_is_closed_while_a_keeper_is_replaced_ends(
 
 
 def test_a_message_fits_what_carries_it() -> None:
-    """A packet fits the default send buffer, its descriptors what the kernel takes at once (SCM_MAX_FD)."""
+    """A packet fits the default send buffer, its descriptors the kernel's limit per message (SCM_MAX_FD)."""
     assert MAX_RECORD + MAX_KEY < 212_992 // 2
     assert MAX_DESCRIPTORS < 253

@@ -57,7 +57,7 @@ NOTHING_RAN = "nothing of this cell has run"
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What the last cell of a case gave. error: its class and message; line, column: where."""
+    """Outcome of the last cell of a case. error: its class and message; line, column: where."""
 
     success: bool
     error: tuple[str, str] | None
@@ -72,7 +72,7 @@ class Ran:
 
 
 class CheckedCells:
-    """A process that does so."""
+    """A process that runs such cases."""
 
     def __init__(self, folder: str) -> None:
         self._server = subprocess.Popen(

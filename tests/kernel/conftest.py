@@ -1,4 +1,4 @@
-"""A kernel in this process, with a sink that records, and everything it touches put back afterwards."""
+"""A kernel in this process with a recording sink; everything it changes is restored afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[[str], CellOutcome]
 
 
 class RecordingSink:
-    """Keeps what it is given, in order."""
+    """Stores its input, in order."""
 
     def __init__(self) -> None:
         self.writes: list[tuple[str, str]] = []
@@ -89,7 +89,7 @@ os._exit(0)
 
 @pytest.fixture
 def apart(tmp_path: Path) -> Callable[..., Apart]:
-    """Runs cells in a kernel of another process: for those that ruin it, or fork it."""
+    """Runs cells in a kernel of another process: for those that damage or fork it."""
 
     def run_apart(*cells: str) -> Apart:
         done = subprocess.run(
@@ -106,7 +106,7 @@ def apart(tmp_path: Path) -> Callable[..., Apart]:
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """What cells gave in another process. stdout, stderr: what came through its descriptors."""
+    """Results of cells in another process. stdout, stderr: output through its descriptors."""
 
     cells: list[dict[str, str | None]]
     stdout: str
@@ -120,7 +120,7 @@ def sink() -> RecordingSink:
 
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process as it was before a kernel took it over."""
+    """This process as it was before a kernel changed it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -162,7 +162,7 @@ def kernel(sink: RecordingSink, process: None, monkeypatch: pytest.MonkeyPatch) 
     yield kernel
     asyncio.set_event_loop(None)
     for loop in opened:
-        loop.close()  # else it closes itself in whichever test it is collected
+        loop.close()  # otherwise it closes itself in the test in which it is collected
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Text of untrusted objects is bounded and printable, and equal to the ordinary repr wherever that is possible."""
+"""Text of untrusted objects is bounded and printable, and equal to the ordinary repr if possible."""
 
 import collections
 import decimal
@@ -33,13 +33,13 @@ def test_small_plain_values_have_their_ordinary_repr(value):
 @given(plain, st.integers(0, 200))
 @settings(max_examples=100)
 def test_the_limit_holds(value, limit):
-    """Brackets and the count of what is left out come on top."""
+    """Brackets and the count of omitted items are added."""
     assert limit + 400 > len(bounded_repr(value, limit))
 
 
 @pytest.mark.parametrize("limit", [99, 100, 101])
 def test_shorten_at_its_limit(limit):
-    """Up to the limit a text is whole, one past it, it loses its middle."""
+    """Up to the limit a text is whole; one past it, its middle is cut."""
     shown = shorten("a" * 50 + "z" * 50, limit)
     assert (limit >= 100) == (shown == "a" * 50 + "z" * 50)
     assert shown.startswith("aaa")

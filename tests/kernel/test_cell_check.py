@@ -90,7 +90,7 @@ REFUSED = [
         2,
     ),
 ]  # fmt: skip
-"""Cells of which the last one is certain to fail; with what, in which line."""
+"""Cells, the last one of which is certain to fail; the error, and its line."""
 
 
 @pytest.mark.parametrize(("code", "kind", "message", "line"), REFUSED)
@@ -346,7 +346,7 @@ _CELLS = st.lists(_STATEMENTS, min_size=1, max_size=4).map("\n".join)
 
 
 def test_whatever_is_refused_fails_without_the_check(cells):
-    """Where something else fails first, that is an error, too, and comes before the line that was refused."""
+    """If something else fails first, that is an error, too, and precedes the refused line."""
     refused = []
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -1,4 +1,4 @@
-"""Cells are compiled under names of their own, with their sources at hand."""
+"""Cells are compiled under unique file names, with their sources available."""
 
 import linecache
 
@@ -23,7 +23,7 @@ def test_a_last_expression_is_set_apart(compiler):
 
 @pytest.mark.parametrize("code", ["a\r\nb", "a\rb", "a\nb", "a\n\x0cb"])
 def test_lines_are_counted_as_the_compiler_does(compiler, code):
-    """A form feed or U+2028 ends no line of Python."""
+    """A form feed or U+2028 does not end a line of Python."""
     compiler.compile(code, 1)
     assert ("a", "b") == (compiler.line("<cell 1>", 1), compiler.line("<cell 1>", 2).lstrip("\x0c"))
     compiler.compile("'\u2028'\nb", 2)
@@ -40,7 +40,7 @@ def test_lines_out_of_range_are_empty(compiler):
 
 
 def test_a_rewritten_line_keeps_its_source(compiler):
-    """Tracebacks show what was written, and know that columns mean nothing there."""
+    """Tracebacks show the original line, and mark no columns there."""
     compiler.compile("x = 1\n!ls\ny = 2", 1)
     assert "!ls" == compiler.line("<cell 1>", 2)
     assert [False, True, False] == [compiler.is_rewritten("<cell 1>", number) for number in (1, 2, 3)]
@@ -54,7 +54,7 @@ def test_an_error_after_rewriting_is_about_the_wrong_line(compiler):
 
 
 def test_statements_are_had_without_a_cell(compiler):
-    """Of what may be run later: it gets no name and no source; what is no Python has none."""
+    """For code that may run later: it gets no name and no source; code that is not Python has none."""
     assert ["AugAssign", "Expr"] == [type(each).__name__ for each in compiler.statements("a += 1\nf(a)")]
     assert () == compiler.statements("!ls")
     assert {} == compiler.sources

@@ -1,4 +1,4 @@
-"""What of a cell is certain to fail, by its syntax and the namespace."""
+"""Certain failures of a cell, found by its syntax and the namespace."""
 
 import ast
 import builtins
@@ -49,10 +49,10 @@ def test_names(code, expected):
 def test_calls():
     class C:
         def method(self, a):
-            """Of one argument."""
+            """One argument."""
 
     def function(a, b=1):
-        """Of one or two."""
+        """One or two."""
 
     known = {"function": function, "c": C(), "other": print}
     assert [] == found("function(1)\nfunction(1, b=2)\nc.method(1)\nother()", **known)

@@ -1,4 +1,4 @@
-"""Which cells get no copy, since those before them have lost theirs."""
+"""Which cells get no copy, since the copies before earlier ones were lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CODE = "n = sum(map(len, many))"
 
 
 def costly(value: object) -> CostlyNames:
-    """Two cells in a row have lost theirs."""
+    """Two consecutive cells have lost theirs."""
     names = CostlyNames({"many": value, "few": [1]})
     for _ in range(2):
         assert not names.foresees(CODE)
@@ -19,7 +19,7 @@ def costly(value: object) -> CostlyNames:
 
 
 def test_those_behind_two_in_a_row() -> None:
-    """Each time that one more is lost, they are twice as many; never more than the limit in a row."""
+    """With each further loss their number doubles; never more than the limit in a row."""
     names = costly([None] * MANY_ITEMS)
     for expected in (2, 4, 8, MOST_CELLS_WITHOUT, MOST_CELLS_WITHOUT):
         foreseen = 0
@@ -31,14 +31,14 @@ def test_those_behind_two_in_a_row() -> None:
 
 @pytest.mark.parametrize("code", ["x = 1", "few + [2]", "manyfold", "x" * 20_001 + CODE])
 def test_other_cells_get_one(code: str) -> None:
-    """They do not speak of it, or are too long to be looked through."""
+    """They do not mention it, or are too long to be searched."""
     names = costly([None] * MANY_ITEMS)
     assert not names.foresees(code)
     assert names.foresees("print(many[0])")
 
 
 def test_one_that_was_kept_ends_it() -> None:
-    """The next that is lost is a first one again."""
+    """The next loss counts as the first again."""
     names = costly(dict.fromkeys(range(MANY_ITEMS)))
     while names.foresees(CODE):
         pass
@@ -54,7 +54,7 @@ def test_only_containers_of_many_objects_count(value: object) -> None:
 
 
 def test_another_container_under_the_name_is_another() -> None:
-    """It has cost nobody anything."""
+    """It has not caused a loss."""
     namespace: dict[str, object] = {"many": [None] * MANY_ITEMS}
     names = CostlyNames(namespace)
     for _ in range(2):

@@ -80,14 +80,14 @@ def test_mime_bundles(good, sink, bundle, expected):
     ],
 )
 def test_failing_methods_leave_the_text(good, sink, method, note):
-    """What went wrong is a note on stderr; the cell succeeds."""
+    """The error is a note on stderr; the cell succeeds."""
     good(f"class Bad:\n    def __repr__(self): return 'Bad'\n    {method}\ndisplay(Bad())")
     assert [{"text/plain": "Bad"}] == sink.displays
     assert note == sink.err
 
 
 def test_objects_that_offer_every_attribute_offer_no_form(good, sink):
-    """The class is asked: a proxy or a mock answers to any name."""
+    """The class is asked, since a proxy or a mock has any attribute."""
     good(
         "class Proxy:\n    def __repr__(self): return 'Proxy'\n"
         "    def __getattr__(self, name): return lambda **k: 'x'\n"
@@ -107,7 +107,7 @@ def test_surrogates_are_written_out(good, sink):
 
 
 def test_large_forms_are_left_out(sink, process):
-    """A representation cut in the middle would be broken; the text stays."""
+    """A truncated representation would be broken; the text stays."""
     kernel = Kernel(sink, limits=KernelLimits(display_chars=10, display_bytes=10))
     kernel.run_cell(
         "class L:\n    def __init__(self, n): self.n = n\n    def __repr__(self): return 'L'\n"

@@ -1,4 +1,4 @@
-"""`await` works at the top level, on one event loop for the life of the namespace."""
+"""`await` works at the top level, on one event loop for the lifetime of the namespace."""
 
 import gc
 
@@ -41,7 +41,7 @@ def test_a_loop_of_the_users_own_works(good):
 
 
 def test_tasks_go_on_in_later_cells(good):
-    """A task that a cell leaves behind runs while a later cell awaits."""
+    """A task that a cell leaves runs while a later cell awaits."""
     good(
         "async def later():\n    await asyncio.sleep(0)\n    done.append(1)\ndone = []\n"
         "task = asyncio.create_task(later())\nawait asyncio.sleep(0)"
@@ -55,7 +55,7 @@ def test_run_in_a_cell_without_await(good):
 
 
 def test_run_in_a_cell_with_await(good):
-    """There it runs in a thread of its own, since the cell's loop is running."""
+    """There it runs in a separate thread, since the cell's loop is running."""
     assert "14" == good("await double(2) + asyncio.run(double(5))").value
 
 
@@ -80,11 +80,11 @@ def test_a_closed_loop_is_replaced(good):
 def test_a_running_loop_is_explained(failing):
     error = failing("asyncio.get_event_loop().run_until_complete(double(await double(1)))")
     assert "write `await f()`" in error.message
-    gc.collect()  # the coroutine that never ran complains here and not in another test
+    gc.collect()  # the coroutine that never ran warns here and not in another test
 
 
 def test_context_set_in_a_cell_lasts(good):
-    """Tasks run in the namespace's own context: decimal precision and context variables are kept."""
+    """Tasks run in the namespace's context: decimal precision and context variables are kept."""
     good(
         "import decimal, contextvars\nv = contextvars.ContextVar('v')\n"
         "await double(1)\nv.set(3)\ndecimal.getcontext().prec = 5"
@@ -99,8 +99,8 @@ def test_exit_in_a_coroutine_ends_the_cell(good):
 
 
 def test_the_coroutine_of_a_cell_is_not_left_open(failing, sink, good):
-    """A failed cell's exception is seen: nothing is logged about it later."""
-    gc.collect()  # what other tests have left complains before
+    """A failed cell's exception is retrieved: nothing is logged about it later."""
+    gc.collect()  # leftovers of other tests warn before
     failing("await double(1)\n1/0")
     good("import gc; gc.collect()")
     assert "" == sink.err

@@ -1,4 +1,4 @@
-"""Errors say what was probably meant."""
+"""Errors suggest what was probably meant."""
 
 import sys
 import time
@@ -133,7 +133,7 @@ def test_files(failing, tmp_path):
 
 
 def test_programs(failing, tmp_path):
-    """What the working directory holds says nothing about them, unless the program was named by a path."""
+    """The content of the working directory says nothing about them, unless the program was named by a path."""
     (tmp_path / "sales.csv").write_text("")
     found = hint(failing, "import subprocess\nsubprocess.run(['qqq'])")
     assert f"no program of that name is installed here, and sys.executable is {sys.executable}" == found
@@ -161,7 +161,7 @@ def test_the_network(failing, code):
 
 
 def test_places_that_cannot_be_written(failing, monkeypatch):
-    """The folder for temporary files is the jail's own, /tmp or not."""
+    """The folder for temporary files belongs to the jail, whether it is /tmp or not."""
     monkeypatch.setenv("TMPDIR", "/somewhere")
     message = failing("raise PermissionError(13, 'denied', '/etc/x')").message
     assert "only the working directory and /somewhere can be written" in message

@@ -1,4 +1,4 @@
-"""An interrupt stops a cell, wherever it is, and nothing but a cell."""
+"""An interrupt stops a cell at any point, and only a cell."""
 
 import os
 import signal
@@ -20,14 +20,14 @@ def test_ends_the_cell_with_its_reason(failing, kernel):
 
 
 def test_that_comes_late_is_not_for_the_next_cell(kernel, good):
-    """One was sent for the cell before: what is heard between the two may be that one."""
+    """One was sent for the previous cell: one received between the two may be that one."""
     os.kill(os.getpid(), signal.SIGINT)
     assert "1" == kernel.run_cell("1", 1, after_interrupt=True).value
     assert "1" == good("1").value
 
 
 def test_that_comes_early_stops_its_cell(kernel, good):
-    """None was sent before: it can only be meant for the cell that is about to begin. It stops that one alone."""
+    """None was sent before: it can only be meant for the cell that is about to begin, and stops that one alone."""
     os.kill(os.getpid(), signal.SIGINT)
     error = kernel.run_cell("x = 1", 1).error
     assert ("interrupt", False) == (error.reason, "x" in kernel.namespace)
@@ -56,7 +56,7 @@ def test_stops_a_repr(failing):
 
 
 def test_stops_the_text_of_an_exception(failing):
-    """The cell has failed already; without the text of its exception the error is known by its type."""
+    """The cell has failed already; without the text of its exception the error shows its type."""
     error = failing(
         "class Slow(Exception):\n    def __str__(self):\n        import os, signal\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n        return 'x'\nraise Slow"
@@ -128,7 +128,7 @@ def test_stops_a_nested_run(failing):
 
 
 def test_stops_a_nested_run_that_has_just_begun(failing, kernel):
-    """Its thread has been started, and nobody waits for it yet."""
+    """Its thread has started, and the cell does not wait for it yet."""
     code = (
         "import asyncio, os, signal, threading\nawait asyncio.sleep(0)\n"
         "clean, begun, plain = False, threading.Event(), threading.Thread.start\n"
@@ -143,7 +143,7 @@ def test_stops_a_nested_run_that_has_just_begun(failing, kernel):
 
 
 def test_stops_a_cell_whose_nested_run_has_just_ended(failing, monkeypatch):
-    """There is nothing to cancel any more, which is no error of the cell's."""
+    """There is nothing left to cancel, which is not an error of the cell's."""
     monkeypatch.setattr("cenote_worker.jail.cells.event_loop._PATIENCE", 0.01)
     code = (
         "import asyncio, os, signal, threading\nawait asyncio.sleep(0)\n"
@@ -158,7 +158,7 @@ def test_stops_a_cell_whose_nested_run_has_just_ended(failing, monkeypatch):
 
 
 def test_as_a_wait_begins(monkeypatch):
-    """It comes out as what it is, and not as what the wait's own condition makes of it."""
+    """It is raised unchanged, and not as an error of the wait's own condition."""
     answer = Future()
     release = answer._condition._release_save
 

@@ -1,4 +1,4 @@
-"""Code that displays by IPython's names does here what it does in a notebook, IPython installed or not."""
+"""Code that displays by IPython's names behaves as in a notebook, with or without IPython."""
 
 import base64
 import pickle
@@ -125,7 +125,7 @@ class TestClearing:
         assert "2\n3\n" == sink.out
 
     def test_each_frame_of_many(self, good, sink):
-        """So many displays as a cell may have are counted from the last clearing."""
+        """The limit of displays of a cell is counted from the last clearing."""
         good("from IPython.display import clear_output\nfor i in range(300):\n"
              "    clear_output(wait=True); display(i)")  # fmt: skip
         assert ([{"text/plain": "299"}], "") == (sink.displays, sink.err)
@@ -154,7 +154,7 @@ def test_exported_notebooks_run(good, sink, kernel):
 
 
 def test_objects_that_show_themselves(good, sink):
-    """`_ipython_display_` is called in place of the other methods, once."""
+    """`_ipython_display_` is called instead of the other methods, once."""
     code = (
         "class Own:\n    def _ipython_display_(self): print('shown'); display({'text/html': 'h'}, raw=True)\n"
         "    def _repr_html_(self): return 'other'\n"
@@ -171,13 +171,13 @@ def test_objects_that_fail_to_show_themselves_come_in_their_other_forms(good, si
 
 
 def test_objects_are_pickled_by_their_names(good, kernel):
-    """So that they come along to other processes."""
+    """So that they can be sent to other processes."""
     good("from IPython.display import HTML\nkept = HTML('x')")
     assert "x" == pickle.loads(pickle.dumps(kernel.namespace["kept"])).data
 
 
 def test_what_is_installed_is_used(good, sink, tmp_path):
-    """Its objects, with what displays here."""
+    """Its objects are used, and display here."""
     package = tmp_path / "IPython"
     (package / "core").mkdir(parents=True)
     (package / "__init__.py").write_text("own = True\n")

@@ -1,4 +1,4 @@
-"""Cells run one after the other in one namespace; what a cell does to the process does not outlast it."""
+"""Cells run one after the other in one namespace; a cell's effects on the process do not outlast it."""
 
 import linecache
 import pickle
@@ -45,7 +45,7 @@ class TestNamespace:
         assert "{'x': <class 'int'>}" == good("x: int = 1\n__annotations__").value
 
     def test_cleared_globals_leave_a_working_namespace(self, good):
-        """`globals().clear()` loses variables, not builtins, helpers or `__name__`."""
+        """`globals().clear()` removes variables, not builtins, helpers or `__name__`."""
         good("globals().clear()")
         assert "('__main__', 3)" == good("class C: ...\nreply('x')\n(C.__module__, len('abc'))").value
 
@@ -53,7 +53,7 @@ class TestNamespace:
         assert "5" == good("open('mine.py', 'w').write('five = 5')\nimport mine\nmine.five").value
 
     def test_the_sources_of_old_cells_are_dropped(self, sink, process):
-        """Only the latest cells keep their source, or a long session would leak."""
+        """Only the latest cells keep their source; otherwise a long session would leak."""
         kernel = Kernel(sink, limits=KernelLimits(cell_sources=3))
         for step in range(1, 6):
             kernel.run_cell("x = 1", step)
@@ -105,7 +105,7 @@ class TestValue:
 class TestEnds:
     @pytest.mark.parametrize("code", ["exit()", "quit()", "import sys; sys.exit()", "raise SystemExit(0)"])
     def test_exit_ends_the_cell_only(self, good, kernel, sink, code):
-        """A status of zero is success; the runtime goes on and says so."""
+        """A status of zero is success; the runtime continues and says so."""
         good(f"x = 1\n{code}\nx = 2")
         assert 1 == kernel.namespace["x"]
         assert "[exit() ends the cell; the runtime goes on]\n" == sink.err
@@ -122,7 +122,7 @@ class TestEnds:
         assert "memory" == failing("raise MemoryError").reason
 
     def test_a_cell_that_cannot_be_compiled_fails(self, failing):
-        """Whatever `compile` raises is an error of the cell."""
+        """Any exception of `compile` is an error of the cell."""
         assert failing("x = '\0'").type in ("SyntaxError", "ValueError")
         assert "UnicodeEncodeError" == failing("x = '\ud800'").type
         assert failing("(" * 1000).type in ("SyntaxError", "MemoryError")
@@ -160,7 +160,7 @@ class TestReply:
         assert 101_000 > len(good("reply('x' * 10**6)").reply)
 
     def test_is_no_variable_and_may_be_shadowed(self, good, kernel):
-        """Helpers live in the builtins: a user's `reply = 1` is only a variable."""
+        """Helpers are in the builtins: a user's `reply = 1` is only a variable."""
         good("reply = 1\nshow = 2")
         good("del reply, show")
         assert "ok" == good("reply('ok')").reply
@@ -186,7 +186,7 @@ class TestProcessAfterACell:
         assert "open\n" == sink.out
 
     def test_hooks_are_put_back(self, good):
-        """A trace function would slow all later cells; an exception hook is not the user's to keep."""
+        """A trace function would slow all later cells; an exception hook may not stay either."""
         hooks = sys.gettrace(), sys.getprofile(), sys.excepthook
         good(
             "import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)\nsys.excepthook = print"
@@ -207,7 +207,7 @@ class TestProcessAfterACell:
         assert "'sub'" == run("os.path.basename(os.getcwd())").value
 
     def test_a_removed_working_directory_harms_nothing(self, run):
-        """Not even an error whose traceback shortens paths."""
+        """Even an error whose traceback shortens paths."""
         code = "import os\nos.mkdir('sub')\nos.chdir('sub')\nos.rmdir('../sub')\nopen('x.txt')"
         assert "FileNotFoundError" == run(code).error.type
 
@@ -220,7 +220,7 @@ class TestProcessAfterACell:
         ],
     )
     def test_changed_builtins_do_not_break_the_kernel(self, apart, names):
-        """A cell may ruin the builtins for itself; values, output and errors of later cells still work."""
+        """A cell may break the builtins for itself; values, output and errors of later cells still work."""
         ruin = f"import builtins\nfor name in {names!r}.split(): setattr(builtins, name, None)"
         _, value, failed, shown = apart(ruin, "1 + 2", "d = {'price': 1}\nd['prise']", "show([1, 2])").cells
         assert "3" == value["value"]
@@ -234,7 +234,7 @@ class TestProcessAfterACell:
 
 class TestForkedChild:
     def test_ends_with_its_cell(self, apart):
-        """A bare fork in a cell: the child never comes back to serve as the kernel."""
+        """A bare fork in a cell: the child never returns to serve as the kernel."""
         done = apart(
             "import os\npid = os.fork()\nprint('parent' if pid else 'child')\nif pid: os.waitpid(pid, 0)", "5"
         )
@@ -243,7 +243,7 @@ class TestForkedChild:
         assert "5" == done.cells[1]["value"]
 
     def test_shows_its_error(self, apart):
-        """Its failure is its own: a traceback on descriptor 2, status 1."""
+        """Its failure is separate: a traceback on descriptor 2, status 1."""
         done = apart("import os\npid = os.fork()\nif not pid: 1 / 0\nos.waitstatus_to_exitcode(os.wait()[1])")
         assert "1" == done.cells[0]["value"]
         assert "ZeroDivisionError: division by zero" in done.stderr
@@ -258,7 +258,7 @@ class TestForkedChild:
         assert status == done.cells[1]["value"]
 
     def test_does_not_repeat_buffered_output(self, apart):
-        """What the parent has printed so far is passed on before the fork, once."""
+        """Output of the parent so far is passed on before the fork, once."""
         done = apart("import os\nprint('once', end='')\nif os.fork(): os.wait()")
         assert ("once", "") == (done.cells[0]["stdout"], done.stdout)
 

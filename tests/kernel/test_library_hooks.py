@@ -1,4 +1,4 @@
-"""Libraries that would open a window or a page hand over what they show. Those not installed have doubles here."""
+"""Libraries that would open a window or a page display their output. Those not installed have doubles here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLOTLY = {
         def show(fig, renderer=None): renderers[renderer or renderers.default].render(fig)
         """,
 }
-"""The parts of plotly 7 that `fig.show()` goes through."""
+"""The parts of plotly 7 that `fig.show()` uses."""
 
 NUMBA = {
     "numba/__init__.py": "",
@@ -53,7 +53,7 @@ Package = Callable[[dict[str, str]], None]
 
 @pytest.fixture
 def package(tmp_path: Path) -> Package:
-    """Writes files of a library where the cells import from."""
+    """Writes files of a library to a place that cells import from."""
 
     def write(files: dict[str, str]) -> None:
         for name, source in files.items():

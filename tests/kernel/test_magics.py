@@ -1,4 +1,4 @@
-"""Magics and shell commands work inside the jail, or say why not."""
+"""Magics and shell commands work inside the jail, or give the reason why not."""
 
 import pytest
 from tests.waiting import PATIENCE
@@ -10,7 +10,7 @@ class TestShell:
         assert "before\nout\nerr\n[exit status 3]\nafter\n" == sink.out
 
     def test_names_of_the_namespace_are_put_in(self, good, sink):
-        """`{name}` and `$name`, if there is such a variable; everything else is the shell's."""
+        """`{name}` and `$name`, if there is such a variable; everything else belongs to the shell."""
         good("word = 'hi'\n!echo {word} $word; echo a b | awk '{print $2}'; X=1; echo $X ${X} '{nope}'")
         assert "hi hi\nb\n1 1 {nope}\n" == sink.out
 
@@ -37,7 +37,7 @@ class TestShell:
         good("os.kill(int(open('pid').read()), 9)")
 
     def test_an_interrupt_ends_the_command(self, run, good):
-        """And everything it has started."""
+        """All processes that it started end, too."""
         code = (
             "import os, signal, threading, time\n"
             "def stop():\n"
@@ -114,7 +114,7 @@ class TestTiming:
         ],
     )
     def test_a_number_may_follow_its_letter_at_once(self, good, kernel, options, runs):
-        """As everybody writes it: a statement with effects runs as often as it says."""
+        """In the usual spelling: a statement with effects runs as often as requested."""
         good(f"rows = []\n%timeit {options} rows.append(1)")
         assert runs == len(kernel.namespace["rows"])
         good(f"%%timeit {options}\nrows.append(1)")
@@ -181,7 +181,7 @@ class TestOthers:
 
 
 class TestOptions:
-    """Each magic takes its options as IPython does: joined, apart, in any order."""
+    """Each magic takes its options as IPython does: joined, separate, in any order."""
 
     def test_a_result_of_timing_is_assigned(self, good, sink):
         good("rows = []\nx = %timeit -qo -n2 -r3 rows.append(1)")
@@ -267,7 +267,7 @@ class TestOptions:
         assert "one\n" == (tmp_path / "a of mine.txt").read_text()
 
     def test_scripts(self, good, sink):
-        """The program that is named runs, with its arguments; its output goes where the options say."""
+        """The named program runs, with its arguments; its output goes where the options say."""
         good("x = 'a b'\n")
         good("%%bash -s 1 '$x' --out lines --err=wrong\necho $1; echo $2; echo bad >&2")
         assert "('1\\na b\\n', 'bad\\n')" == good("(lines, wrong)").value

@@ -23,7 +23,7 @@ def test_flush_passes_on_what_is_there(good, sink):
 
 
 def test_streams_keep_their_order(good, sink):
-    """What stands in one stream's buffer goes before what the other one gets."""
+    """One stream's buffer is written before the other's output."""
     good("import sys\nprint('a', end='')\nprint('b', end='', file=sys.stderr)\nprint('c')")
     assert [("stdout", "a"), ("stderr", "b"), ("stdout", "c\n")] == sink.writes
 
@@ -66,7 +66,7 @@ def test_a_thread_goes_on_after_its_cell(good, sink):
 
 
 def test_printing_from_inside_the_sink_does_not_lock(sink):
-    """The collector may run a `__del__` that prints while the sink holds a lock of its own."""
+    """The collector may run a `__del__` that prints while the sink holds a lock."""
     output = OutputBuffer(sink)
     plain, lock = sink.write, threading.Lock()
 

@@ -18,7 +18,7 @@ def test_a_burst_of_lines_is_passed_on_together(good, sink):
 
 @pytest.mark.parametrize(("lines", "paced"), [(BURST - 1, False), (BURST, True)])
 def test_begins_with_a_burst(sink, lines, paced):
-    """A cell that prints little has each line passed on at once, and no thread."""
+    """A cell that prints little has each line passed on at once, without a thread."""
     before = set(threading.enumerate())
 
     def own() -> bool:
@@ -71,7 +71,7 @@ def test_a_fork_finds_no_thread(apart):
 
 
 def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
-    """Joining waits for Python's part of a thread; one that the kernel still has makes a fork warn of it."""
+    """Joining waits for Python's part of a thread; while the kernel still has it, a fork warns."""
     for _ in range(300):
         pacer = Pacer(lambda: None)
         assert pacer.start()
@@ -82,7 +82,7 @@ def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
 
 
 def test_a_thread_that_waits_for_a_processor_is_waited_for(monkeypatch):
-    """As on a busy machine, where each look takes long as well."""
+    """As on a busy machine, where each check is slow as well."""
     looks = iter([True] * 20)
     monkeypatch.setattr(streams, "_exists", lambda _path: next(looks, False))
     monkeypatch.setattr(streams, "_sleep", lambda _seconds: threading.Event().wait(0.01))
@@ -91,7 +91,7 @@ def test_a_thread_that_waits_for_a_processor_is_waited_for(monkeypatch):
 
 
 def test_a_stop_between_two_looks_is_not_lost():
-    """It comes when the thread has seen that it is to go on, and not yet begun to wait for the next nudge."""
+    """It comes after the thread has seen that it must continue, and before it waits for the next wake-up."""
 
     class StoppedWhenCleared(threading.Event):
         def clear(self):

@@ -1,4 +1,4 @@
-"""How much memory it takes to write to a part of an array."""
+"""Amount of memory that a write to a part of an array touches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS = (
 
 @pytest.mark.parametrize("part", PARTS)
 def test_parts_by_numbers_and_slices(part: tuple[int, np.ndarray, object]) -> None:
-    """Whole pages, each once; a single value is not worth asking, and a wrong index is the cell's affair."""
+    """Whole pages, each once; a single value is not counted, and a wrong index is left to the cell."""
     expected, array, index = part
     assert expected == reached(array, index)
 
@@ -54,7 +54,7 @@ PLACES = (
 
 @pytest.mark.parametrize("case", PLACES)
 def test_places_one_by_one(case: tuple[int, np.ndarray, np.ndarray]) -> None:
-    """Places that lie together share their pages; scattered ones do not, but there are no more than all."""
+    """Adjacent places share their pages; scattered ones do not, up to the whole array."""
     expected, array, places = case
     assert expected == pytest.approx(reached(array, places), abs=PAGE)
 

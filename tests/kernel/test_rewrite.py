@@ -1,4 +1,4 @@
-"""IPython's additions become calls; everything that is Python already stays as it is."""
+"""IPython's syntax becomes calls; code that is already Python is unchanged."""
 
 import ast
 import time
@@ -66,12 +66,12 @@ def test_python_stays(code):
     "code", ["x = = 1", "x = 1 +\n%time y", "a = b?", "%", "foo(1\n%time x", "x = '\0'\n!ls"]
 )
 def test_what_is_neither_stays(code):
-    """So that the compiler complains about what was written."""
+    """So that the compiler reports the original text."""
     assert code == to_python(code)
 
 
 def test_code_in_a_timing_stays_visible():
-    """Security rules read the result: timed code must not hide in a string."""
+    """Security rules read the result: timed code must not be hidden in a string."""
     for code in ("%time evil()", "%timeit evil()", "%%time\nevil()", "%%timeit\nevil()", "%%capture\nevil()"):
         calls = [
             node.func.id
@@ -82,7 +82,7 @@ def test_code_in_a_timing_stays_visible():
 
 
 def test_strings_in_a_repeated_cell_keep_their_text():
-    """Its lines are indented, but not those that begin inside a string."""
+    """Its lines are indented, except those that begin inside a string."""
     tree = ast.parse(to_python("%%timeit\ns = '''a\nb\n  c'''\nif s:\n    x = 1"))
     assert ["a\nb\n  c"] == [
         node.value
@@ -103,7 +103,7 @@ lines = st.lists(
 @given(lines)
 @settings(max_examples=200)
 def test_lines_keep_their_numbers(parts):
-    """Errors and spans point to the lines that were written."""
+    """Errors and spans refer to the original lines."""
     code = "\n".join(parts)
     assert code.count("\n") == to_python(code).count("\n")
 
@@ -121,7 +121,7 @@ def test_any_text_is_taken(text):
      "!x\n" * 20_000, "x=1\n" * 50_000 + "!x\n" * 100, "(" * 100_000 + "\n!x", "%%bash\n" + "'" * 100_000],
 )  # fmt: skip
 def test_hostile_code_takes_no_time(code):
-    """It runs in the client too."""
+    """The rewriting runs in the client too."""
     started = time.process_time()
     to_python(code)
     assert 5 > time.process_time() - started

@@ -1,4 +1,4 @@
-"""`show` is compact, deterministic, and loses no id, price or name."""
+"""`show` is compact and deterministic, and loses no id, price or name."""
 
 import dataclasses
 import enum
@@ -19,7 +19,7 @@ ITEMS = [
 
 
 def test_records_become_a_table():
-    """The header once; what is the same in all rows once; ids that look like numbers are called strings."""
+    """The header once; values equal in all rows once; ids that look like numbers are marked as strings."""
     assert (
         "same in all: available=True\n"
         "item_id:str|name|price\n"
@@ -71,7 +71,7 @@ def test_nested_records_are_indented():
 
 
 def test_lists_of_records_within_records_are_tables_where_that_is_shorter():
-    """The names of their fields once for each list, not for each record."""
+    """The field names once for each list, not for each record."""
     products = [
         {"id": f"P{product}", "variants": [{"size": size, "price": 9.5, "available": True} for size in sizes]}
         for product, sizes in enumerate(["SML", "SMLX"])
@@ -125,7 +125,7 @@ def test_rows_at_the_limit(count, cut):
     ],
 )
 def test_what_is_short_is_shown_whole(value: object, whole: bool):
-    """Twenty rows are the limit where more would be long; a caller's own limit holds for all."""
+    """Twenty rows are the limit for long output; a caller's own limit always applies."""
     assert whole == ("... " not in render(value))
     assert "... " in render(value, rows=20)
 
@@ -170,7 +170,7 @@ def test_mixed_lists_have_one_item_a_line():
     ],
 )
 def test_single_values(value, text):
-    """Numbers in full; quotes where a string would pass for something else."""
+    """Numbers in full; quotes where a string could be mistaken for something else."""
     assert text == render(value)
 
 
@@ -224,7 +224,7 @@ def test_the_whole_is_bounded():
 
 
 def test_sets_are_in_order(apart):
-    """The order of a set of strings changes from process to process; what is shown does not."""
+    """The order of a set of strings differs between processes; the output does not."""
     texts = {apart("show({'set': {'a', 'b', 'c', 'd', 'e'}})").cells[0]["stdout"] for _ in range(2)}
     assert {"set: {a, b, c, d, e}\n"} == texts
 
@@ -322,7 +322,7 @@ class Parcel:
 
 
 def test_empty_fields_of_records_are_left_out():
-    """Their class says that they are there; zero and False say something. A dict has the keys that it has."""
+    """Their class implies them; zero and False carry information. A dict shows its keys."""
     assert "Parcel\n  id: 1\n  address: Address(street=9 Elm Road)\n  weight: 0.0" == render(
         Parcel(1, Address("9 Elm Road"))
     )
@@ -333,7 +333,7 @@ def test_empty_fields_of_records_are_left_out():
 
 
 def test_a_class_is_shown_by_its_fields(monkeypatch: pytest.MonkeyPatch):
-    """And with what its own methods take."""
+    """With the parameters of its own methods."""
     for cls in (Parcel, Address):
         monkeypatch.setattr(cls, "__module__", "__main__")
     assert "Address(street: str, city: str = '')" == render(Address)
@@ -365,7 +365,7 @@ def orders(count: int) -> list[dict[str, object]]:
 @pytest.mark.parametrize("chars", [400, 1000, 3000])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_what_does_not_fit_is_left_out_by_whole_items(count: int, chars: int, keyed: bool):
-    """And it is said which they are: all others are as they would be alone."""
+    """The text names them; the other items look as they would alone."""
     value = {f"o{order['id']}": order for order in orders(count)} if keyed else orders(count)
     whole = render(value, rows=100, chars=10**9).split("\n")
     lines = render(value, rows=100, chars=chars).split("\n")

@@ -32,7 +32,7 @@ def test_write_takes_text_only(stdout):
 
 
 def test_buffer_takes_bytes(stdout, sink):
-    """Characters may be cut by the border of two writes; what is not UTF-8 is shown as it is."""
+    """Two writes may split a character; bytes that are not UTF-8 are shown escaped."""
     assert 2 == stdout.buffer.write("é".encode())
     stdout.buffer.write(b"\xc3")
     stdout.buffer.write(b"\xa9\xff\n")

@@ -1,4 +1,4 @@
-"""Which arrays a cell is going to rewrite, by its syntax."""
+"""Which arrays a cell will rewrite, by its syntax."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ NOT_SWEEPING = (
 
 @pytest.mark.parametrize("code", SWEEPING)
 def test_whole_arrays_by_plain_statements(code: str) -> None:
-    """In their order, each once. Whether a name has an array is for the namespace to say."""
+    """In order, each once. Whether a name is an array is checked in the namespace."""
     body = ast.parse(code).body
     assert (SWEEPING[code], True) == (sweeps(body), may_sweep(body))
 
 
 @pytest.mark.parametrize("code", PARTS)
 def test_parts_of_arrays(code: str) -> None:
-    """How much is in a part is for whoever knows the array and the names in the index."""
+    """The size of a part depends on the array and the names in the index."""
     (part,) = sweeps(ast.parse(code).body)
     assert isinstance(part, SweptPart)
     assert PARTS[code] == (part.array, ast.unparse(part.index), set(part.names))
@@ -112,7 +112,7 @@ def test_parts_of_arrays(code: str) -> None:
 
 @pytest.mark.parametrize("code", NOT_SWEEPING)
 def test_what_may_take_its_time(code: str) -> None:
-    """A copy is worth keeping where little of an array changes, or the cell runs for long anyway."""
+    """A copy is worth keeping if little of an array changes, or the cell runs for long anyway."""
     assert () == sweeps(ast.parse(code).body)
 
 
@@ -200,7 +200,7 @@ LITTLE = (
 
 
 def much(code: str) -> bool:
-    """Whether a cell is taken to sweep so much, where `known` was defined by the one before, and `a` is large."""
+    """Whether a cell counts as sweeping that much, if `known` was defined by the previous cell, and `a` is large."""
     compiler = CellCompiler(8)
     namespace: dict[str, object] = {**ARRAYS, "n": 1, "t": [1]}
     body = compiler.compile("1\ndef known(x):\n    x += 1\n", 1).body
@@ -211,17 +211,17 @@ def much(code: str) -> bool:
 
 @pytest.mark.parametrize("code", MUCH)
 def test_functions_of_the_users_are_followed(code: str) -> None:
-    """By the names that they are given, and those of the namespace; one that calls another, too."""
+    """By their parameters and the namespace's names, including functions that call others."""
     assert much(code)
 
 
 @pytest.mark.parametrize("code", LITTLE)
 def test_what_is_no_sweep_of_a_large_array(code: str) -> None:
-    """Numbers and lists, parts and new memory, what may not run, and what comes behind that which takes its time."""
+    """Numbers and lists, parts and new memory, code that may not run, and code after a slow part."""
     assert not much(code)
 
 
 @pytest.mark.parametrize("value", [" + ".join(["1"] * 2000), f"[{'1, ' * 2000}]"], ids=["deep", "wide"])
 def test_trees_of_any_size(value: str) -> None:
-    """What a program has written may be a sum of thousands: it is not looked at to its end."""
+    """A generated expression may be a sum of thousands of terms: it is not examined to its end."""
     assert () == sweeps(ast.parse(f"a += {value}").body)

@@ -1,4 +1,4 @@
-"""What needs a terminal fails at once and says what to do instead."""
+"""Code that needs a terminal fails at once with a hint."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tracebacks show the user's frames with their lines, nothing of Cenote's, and stay bounded."""
+"""Tracebacks show the user's frames with their lines, none of Cenote's, and are bounded."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from cenote_worker.execution.results import Span
 
 
 def test_frames_of_the_user_with_their_lines(failing):
-    """Also those of functions from earlier cells."""
+    """Including functions from earlier cells."""
     failing("def ratio(a, b):\n    return a / b\n1/0")
     error = failing("total = 1\nx = 2 + ratio(total, 0)")
     assert (
@@ -43,7 +43,7 @@ def test_span_is_the_failing_expression(failing, code, span):
 
 
 def test_span_lies_in_the_cell_that_ran(failing):
-    """Not in the cell of long ago that defined the function."""
+    """Not in the earlier cell that defined the function."""
     failing("\n\n\ndef f(): 1/0\n1/0")
     assert Span(line=1, column=5, end_line=1, end_column=8) == failing("10 + f()").span
 
@@ -114,7 +114,7 @@ def test_nothing_of_the_kernel_shows(failing):
 
 
 def test_of_threads(good, sink):
-    """What a thread raises is shown in the same way, on stderr."""
+    """An exception in a thread is shown in the same way, on stderr."""
     good("import threading\nt = threading.Thread(target=lambda: 1/0, name='worker')\nt.start(); t.join()")
     assert (
         "Exception in thread worker:\nTraceback (most recent call last):\n  cell 1, line 2, in <lambda>\n"
@@ -264,7 +264,7 @@ HOSTILE = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_exceptions_are_explained(apart, code):
-    """Whatever special methods do: the cell fails with a type and text, and the next cell runs."""
+    """For any special methods: the cell fails with a type and text, and the next cell runs."""
     failed, after = apart(code, "1 + 1").cells
     assert failed["type"]
     assert 2_500 > len(failed["error"])

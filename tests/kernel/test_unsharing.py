@@ -1,4 +1,4 @@
-"""Arrays written over with themselves."""
+"""Arrays overwritten with themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARRAYS = (
 
 @pytest.mark.parametrize("array", ARRAYS)
 def test_nothing_changes(array: np.ndarray) -> None:
-    """Bit by bit; what cannot be written over like that is left alone."""
+    """Bit by bit; arrays that cannot be overwritten like that are left alone."""
     before = array.tobytes()
     unshare(array)
     assert before == array.tobytes()

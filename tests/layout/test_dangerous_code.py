@@ -1,4 +1,4 @@
-"""Code that runs other code is only in files whose name says so."""
+"""Code that runs other code is only in files with a name that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents point to exists; the Python in them can be read, and has imported what it uses of Cenote."""
+"""Targets of links in documents exist; their Python code parses and imports the Cenote names it uses."""
 
 import ast
 import importlib
@@ -32,7 +32,7 @@ FENCE = re.compile(r"^```py(?:thon)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def anchors(document: Path) -> set[str]:
-    """The names under which a document's headings can be linked to, as GitHub makes them."""
+    """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -52,7 +52,7 @@ def test_python_of_a_document_parses(document: Path) -> None:
 
 
 def names_of(module: str) -> set[str]:
-    """What can be imported from it. An adapter is read: its framework may not be installed here."""
+    """Its importable names. An adapter is parsed, since its framework may not be installed here."""
     if not module.startswith("cenote.adapters."):
         return set(dir(importlib.import_module(module)))
     source = ROOT / "platform" / f"{module.replace('.', '/')}.py"
@@ -62,7 +62,7 @@ def names_of(module: str) -> set[str]:
 
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
 def test_code_runs_as_far_as_names_go(page: Path) -> None:
-    """Who copies a page from its top finds each name of Cenote's defined before it is used."""
+    """A reader who copies a page from its top has each Cenote name defined before its use."""
     imported: set[str] = set()
     for block in FENCE.findall(page.read_text()):
         tree = ast.parse(block)

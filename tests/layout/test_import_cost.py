@@ -1,4 +1,4 @@
-"""What an import costs: users pay it at each start of a script, a zygote before its first jail."""
+"""Cost of imports: users pay it at each start of a script, a zygote before its first jail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def loaded(module: str) -> set[str]:
 
 
 def test_import_cenote_takes_under_150_milliseconds() -> None:
-    """The best of five starts, in CPU time, so that a busy machine fails nothing."""
+    """The best of five starts, in CPU time, so that a busy machine causes no failure."""
     code = "import time; start = time.process_time(); import cenote; print(time.process_time() - start)"
     assert min(float(run(code)) for _ in range(5)) < 0.150
 
@@ -70,20 +70,20 @@ def test_heavy_libraries_load_on_first_use(module: str) -> None:
 
 @pytest.mark.parametrize("module", JAILED)
 def test_jailed_code_loads_neither_heavy_libraries_nor_the_platform(module: str) -> None:
-    """Each import here is paid by every zygote, and is in reach of hostile code afterwards."""
+    """Every zygote pays for each import, and hostile code can reach the imported modules."""
     assert set() == loaded(module) & (HEAVY | {"cenote"})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["cenote_worker.node.ray.agent", "cenote_worker.node.ray.host"])
 def test_processes_of_a_cluster_load_what_each_of_them_needs(module: str) -> None:
-    """A node has many; without TLS none of them sees a certificate."""
+    """A node has many; without TLS none of them loads certificate code."""
     assert {"grpc"} == (loaded(module) - loaded("ray")) & (HEAVY | {"cenote"})
 
 
 @pytest.mark.parametrize("module", ["cenote.runtime", "cenote.gateway.process.watcher", "cenote.cli.main"])
 def test_who_runs_no_jail_does_not_load_what_does(module: str) -> None:
-    """A watcher waits for months, and most commands only ask a platform: neither has a runtime of its own."""
+    """A watcher runs for months, and most commands only query a platform: neither has its own runtime."""
     found = run(
         f"import sys, {module}\nif 'cli' in {module!r}: {module}.build_parser()\nprint(*sys.modules)"
     ).split()

@@ -1,4 +1,4 @@
-"""Texts enter messages in one place: `cenote_proto/scalars.py`. What goes past it is found in the syntax trees."""
+"""Texts enter messages in one place: `cenote_proto/scalars.py`. Bypasses are found in the syntax trees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLEAN = frozenset(("make", "utf8_items", "utf8_text", "utf8_texts"))
 NOT_MESSAGES = {
     "platform/cenote/gateway/teams/replay.py": frozenset({"notes"}),  # of a ReplayCursor
     "platform/cenote/gateway/teams/team_builder.py": frozenset({"add"}),  # of a Team
-    "workers/cenote_worker/serving/relay.py": frozenset({"client"}),  # of an asked call
+    "workers/cenote_worker/serving/relay.py": frozenset({"client"}),  # of a requested call
     "workers/cenote_worker/supervisor/worker_failover.py": frozenset({"news"}),  # of a running cell
 }
 
@@ -62,7 +62,7 @@ def always_text() -> frozenset[str]:
 
 
 class Reader(ast.NodeVisitor):
-    """Finds where a text goes into a message as it is. other: names of methods that are no message's."""
+    """Finds where an unchecked text goes into a message. other: names of methods that are not a message's."""
 
     def __init__(self, tree: ast.Module, other: frozenset[str]) -> None:
         self.found: list[str] = []
@@ -117,7 +117,7 @@ class Reader(ast.NodeVisitor):
             self.found.append(ast.unparse(node))
 
     def _is_likely(self, target: ast.Attribute) -> bool:
-        """Of an object of which the reader knows nothing."""
+        """Whether an object of unknown type is likely a message."""
         own = isinstance(target.value, ast.Name) and target.value.id == "self"
         return not own and target.attr in always_text() - self._other
 
@@ -172,7 +172,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 
 def is_clean(value: ast.expr) -> bool:
-    """Whether an expression is a constant, no text, or has gone through `cenote_proto.scalars`."""
+    """Whether an expression is a constant, not a text, or has gone through `cenote_proto.scalars`."""
     match value:
         case ast.Constant():
             return True

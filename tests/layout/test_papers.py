@@ -1,4 +1,4 @@
-"""Papers are short and true: sizes, paths and words of all documents but the changelog."""
+"""Documents are short and correct: sizes, paths and words of all documents except the changelog."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ AVOIDED: Final = {
     "that there (?:is|are)\\b(?=[.,;:])": "the existing ones",
     "has not to be": "need not be",
 }
-"""Words to avoid, and what to write."""
+"""Words to avoid, and their replacements."""
 CODE: Final = re.compile(r"```(?:text|console)?\n.*?```|`[^`\n]+`", re.DOTALL)
 
 
@@ -107,7 +107,7 @@ def test_a_decision_is_short_and_in_order(page: Path) -> None:
 
 
 def test_the_glossary_has_at_most_forty_words() -> None:
-    """A word more takes one that goes; each has a meaning of one or two sentences, and stands once."""
+    """A new word replaces another; each has a meaning of one or two sentences, and occurs once."""
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", text, re.MULTILINE)[1:]
     words = [word for word, _ in rows]
@@ -118,7 +118,7 @@ def test_the_glossary_has_at_most_forty_words() -> None:
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: str(paper.relative_to(ROOT)))
 def test_papers_use_the_usual_words(paper: Path) -> None:
-    """Text, tables and comments of examples; not what commands print, nor names in code."""
+    """Text, tables and comments of examples; not output of commands, nor names in code."""
     text = CODE.sub(lambda code: "\n" * code[0].count("\n"), paper.read_text(encoding="utf-8"))
     found = [
         f"{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}; write: {instead}"
@@ -129,7 +129,7 @@ def test_papers_use_the_usual_words(paper: Path) -> None:
 
 
 def test_avoided_words_are_found() -> None:
-    """The list finds what it is for, and lets other words with the same letters pass."""
+    """The list finds its words, and ignores other words with the same letters."""
     found = {
         word
         for word in AVOIDED
@@ -140,7 +140,7 @@ def test_avoided_words_are_found() -> None:
 
 
 def test_the_site_has_every_page_and_every_public_module() -> None:
-    """`make docs` needs an environment of its own; what it would miss is found here, too."""
+    """`make docs` needs a separate environment; this finds missing pages, too."""
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md"))
     assert [] == [page for page in pages if f"- {page}\n" not in navigation]
@@ -152,12 +152,12 @@ def test_the_site_has_every_page_and_every_public_module() -> None:
     )
     package = ROOT / "platform" / "cenote"
     public = {f"cenote.{path.parent.name}" for path in package.glob("*/__init__.py") if _exports(path)}
-    internal = {"cenote.cave_agent"}  # has a page of its own: docs/cave-agent.md
+    internal = {"cenote.cave_agent"}  # has its own page: docs/cave-agent.md
     assert set() == public - set(named) - internal
 
 
 def _exports(path: Path) -> bool:
-    """Whether a module lists what it exports."""
+    """Whether a module lists its exports."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return any(
         isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in tree.body

@@ -1,4 +1,4 @@
-"""The public API is a list: a name appears or goes only with a change of this file."""
+"""The public API is a list: adding or removing a name requires a change of this file."""
 
 from __future__ import annotations
 

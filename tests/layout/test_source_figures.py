@@ -1,4 +1,4 @@
-"""The rules of the source tree that are counted: few files with a subject each, names that are unique, usual words.
+"""The countable rules of the source tree: few files with one subject each, unique names, usual words.
 
 `python scripts/source_figures.py` prints the figures. An exception is one of a list with its reason; a number here
 may only be lowered.
@@ -59,19 +59,19 @@ def sources(figures: ModuleType) -> Any:
 
 
 def test_a_folder_is_taken_in_at_a_glance(figures: ModuleType, sources: Any) -> None:
-    """At most 15 modules beside its `__init__`; what has more has several subjects."""
+    """At most 15 modules besides its `__init__`; a folder with more has several subjects."""
     assert {} == {folder: n for folder, n in sources.folders().items() if n > figures.FULL}
 
 
 def test_a_small_module_has_several_importers(sources: Any) -> None:
-    """Or it is part of its importer, or one of a kind that is listed above."""
+    """Otherwise it is part of its importer, or of a kind that is listed above."""
     allowed = tuple(prefix for prefixes in SMALL_ON_PURPOSE.values() for prefix in prefixes)
     found = [name for name in sources.fragments() if not name.startswith(allowed)]
     assert len(found) <= FRAGMENTS, found
 
 
 def test_a_class_has_a_name_of_its_own(sources: Any) -> None:
-    """So that a search finds it. Names of other libraries in `cave_agent` and `rl` are theirs."""
+    """So that a search finds it. Names of other libraries in `cave_agent` and `rl` are excepted."""
     assert len(sources.twice()) <= TWICE, sources.twice()
 
 

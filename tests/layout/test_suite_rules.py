@@ -1,4 +1,4 @@
-"""The rules of the suite's own conftest: a run that leaves something behind fails, the network is out of reach."""
+"""The rules of the suite's conftest: a run that leaves something behind fails, the network is out of reach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joi
 
 
 def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """A suite of these files under our conftest."""
+    """A suite of these files with our conftest."""
     tests = folder / "tests"
     tests.mkdir()
     shutil.copy(CONFTEST, tests)
@@ -50,14 +50,14 @@ def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subpr
 
 
 def test_a_clean_run(tmp_path: Path) -> None:
-    """What pytest gives a test and removes is nothing left."""
+    """What pytest gives a test and removes does not count."""
     done = run_suite(tmp_path, CLEAN)
     assert (0, True) == (done.returncode, "1 passed" in done.stdout), done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_leftovers_fail_a_run(tmp_path: Path) -> None:
-    """Even a process in a session of its own, with an empty environment and a dead parent, is found."""
+    """Even a process in its own session, with an empty environment and a dead parent, is found."""
     done = run_suite(tmp_path, ORPHAN, TEMPORARY, BESIDE)
     assert (1, True) == (done.returncode, "3 passed" in done.stdout), done.stdout + done.stderr
     found = re.search(r"process (\d+) is still alive: .*sleep 600", done.stdout)
@@ -69,14 +69,14 @@ def test_leftovers_fail_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", [("192.0.2.1", 80), ("example.org", 80)])
 def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
-    """A test that connects or looks up a name beyond loopback fails at once."""
+    """A test that connects or looks up a name outside loopback fails at once."""
     with pytest.raises(AssertionError, match="only loopback"):
         socket.create_connection(address, timeout=1)
 
 
 @pytest.mark.slow
 def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
-    """One process of a run has all of them, and then its part of the others, by files."""
+    """One process of a run has all of them, and then its share of the others, by files."""
     tests = tmp_path / "tests"
     (tests / "cluster").mkdir(parents=True)
     shutil.copy(CONFTEST, tests)
@@ -91,7 +91,7 @@ def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
 
 
 def test_an_id_is_the_same_in_every_process(tmp_path: Path) -> None:
-    """A case whose id holds an address is refused: distributed processes could not agree on it."""
+    """A case with an address in its id is refused: distributed processes could not agree on it."""
     done = run_suite(tmp_path, ADDRESSED)
     assert 4 == done.returncode
     assert "ids with addresses: tests/test_0.py::test_it[<object object at 0x" in done.stderr
@@ -106,7 +106,7 @@ NEVER = "def test_it(): assert not 'ever'"
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=str)
 def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """It fails beside others and passes alone. The list says what makes it fail again, and what it said."""
+    """It fails beside others and passes alone. The list says how to reproduce the failure, and shows its message."""
     done = run_suite(tmp_path, SECOND_TIME, CLEAN, options=("--again", *options))
     assert (0, True) == (done.returncode, "1 passed, 1 unstable" in done.stdout), done.stdout + done.stderr
     assert re.search(
@@ -140,7 +140,7 @@ def test_it(shared, number): pass
 
 
 def test_what_many_share_fails_once(tmp_path: Path) -> None:
-    """Each of them is run again, where more faults than that would be too many."""
+    """Each of them is run again, even where more failures than that would be too many."""
     done = run_suite(tmp_path, SHARED, options=["--again"])
     assert (0, True) == (done.returncode, "11 unstable" in done.stdout), done.stdout + done.stderr
 
@@ -161,7 +161,7 @@ def test_each(x): pass
 
 
 def test_a_quick_run_has_some_of_each_family(tmp_path: Path) -> None:
-    """The same ones in any order, of both values of an outer parameter; without the option, all are run."""
+    """The same ones in any order, of both values of an outer parameter; without the option, all run."""
     done = run_suite(tmp_path, FAMILIES, options=("--quick", "-vv"))
     assert "7 passed, 9 deselected" in done.stdout, done.stdout + done.stderr
     ran = {test for test in re.findall(r"::(\S+) PASSED", done.stdout) if "each" not in test}
@@ -178,7 +178,7 @@ def has_quick_tests(text: str) -> bool:
 
 
 def test_each_subject_has_quick_tests() -> None:
-    """`make test` tells something of each folder: of those with slow tests alone it would be silent."""
+    """`make test` covers each folder: one with only slow tests would not be covered."""
     folders: dict[Path, list[Path]] = {}
     for path in CONFTEST.parent.rglob("test_*.py"):
         folders.setdefault(path.parent, []).append(path)

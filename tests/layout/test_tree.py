@@ -1,4 +1,4 @@
-"""The shape of the source tree: what would break imports, or grow out of hand, fails here."""
+"""The shape of the source tree: problems that would break imports, or excessive sizes, fail here."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_files_stay_small() -> None:
 
 
 def test_files_are_named_for_a_noun() -> None:
-    """A file that owns anything is named for it; a drawer is not."""
+    """A file with a subject is named for it; a collection is not."""
     assert [] == [path for path in SOURCES if path.stem in VAGUE]
 
 
@@ -68,18 +68,18 @@ def test_packages_are_typed() -> None:
 
 
 def test_test_files_have_unique_names() -> None:
-    """Two test files of one name hide each other in reports."""
+    """Two test files with one name hide each other in reports."""
     names = [path.name for path in tracked("tests/**test_*.py")]
     assert [] == sorted({name for name in names if names.count(name) > 1})
 
 
 def test_a_class_frees_nothing_in_del() -> None:
-    """Lifetimes are in `with`; `__del__` runs when and where the collector likes."""
+    """Lifetimes are in `with`; `__del__` runs when and where the collector decides."""
     assert [] == [str(path.relative_to(ROOT)) for path in SOURCES if "__del__" in functions(path)]
 
 
 def functions(path: Path) -> set[str]:
-    """Their names, if it says `__del__` anywhere."""
+    """Their names, if the file contains `__del__`."""
     if "__del__" not in path.read_text():
         return set()
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}

@@ -1,4 +1,4 @@
-"""The wheel that users install holds what it needs and nothing else."""
+"""The wheel that users install contains what it needs and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Paths in a wheel built here, without a network."""
+    """Paths in a wheel built here, without network access."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
@@ -44,6 +44,6 @@ def test_types_and_licence_are_shipped(names: set[str]) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="it is built for x86-64")
 def test_the_compiled_file_is_shipped(names: set[str]) -> None:
-    """With its source, which says what it does."""
+    """With its source, which documents it."""
     folder = "cenote_worker/image"
     assert {f"{folder}/libcenote-image.so", f"{folder}/image.c", f"{folder}/README.md"} <= names

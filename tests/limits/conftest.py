@@ -1,4 +1,4 @@
-"""Runtimes of little room, at each way of holding the limits of a jail as a whole."""
+"""Small runtimes, for each way of enforcing the limits of a jail as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ StartRuntime = Callable[..., PythonRuntime]
 
 @pytest.fixture
 def site() -> CgroupSite:
-    """Where this machine lets us make control groups."""
+    """Runs only where this machine allows control groups."""
     try:
         return find_site()
     except OSError as error:
@@ -25,7 +25,7 @@ def site() -> CgroupSite:
 
 @pytest.fixture(params=["cgroup", "watchdog"])
 def mode(request: pytest.FixtureRequest) -> str:
-    """Each way: for what both must hold."""
+    """Each way, for rules that apply to both."""
     if request.param == "cgroup":
         request.getfixturevalue("site")
     return str(request.param)
@@ -33,7 +33,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start_runtime() -> Iterator[StartRuntime]:
-    """start_runtime(**policy): a small runtime that is closed with the test, and no cell of it lasts."""
+    """start_runtime(**policy): a small runtime that is closed with the test; its cells have a time limit."""
     made: list[PythonRuntime] = []
 
     def start(**policy: Any) -> PythonRuntime:
@@ -47,7 +47,7 @@ def start_runtime() -> Iterator[StartRuntime]:
 
 
 def group_of(runtime: PythonRuntime) -> JailGroup:
-    """The control group of the jail that runs now."""
+    """The control group of the jail that is running."""
     supervisor = runtime.core.backend.supervisor
     assert supervisor is not None
     group = supervisor._account._group  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What takes all it can get comes to a limit, and the result says which, how much, and what became of the state."""
+"""An allocation without end meets a limit; the result has the limit, the amount and what happened to the state."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def failed(result: ExecutionResult) -> ErrorInfo:
 
 @pytest.mark.parametrize("fill", [PRIVATE, IN_A_FILE], ids=["private", "in a memory file"])
 def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str, fill: str) -> None:
-    """Each far below the limit, together above it: RLIMIT_DATA would never notice."""
+    """Each far below the limit, together above it: RLIMIT_DATA would not notice."""
     error = failed(start_runtime(limits=mode).execute(TEN_PROCESSES.format(fill=fill)))
     assert "memory" == error.reason
     assert "limit" in error.message
@@ -164,7 +164,7 @@ def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str, fill: 
 def test_memory_that_is_no_private_memory(
     start_runtime: StartRuntime, mode: str, source: str, disk: str
 ) -> None:
-    """It counts too; the kill names usage and limit, and without snapshots says that the state is gone."""
+    """It counts too; the kill names usage and limit, and without snapshots reports that the state is lost."""
     result = start_runtime(limits=mode, disk=disk, snapshots="none").execute(source)
     error = failed(result)
     assert ("memory", "lost") == (error.reason, result.state)
@@ -176,8 +176,8 @@ def test_memory_that_is_no_private_memory(
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "beyond"), [("cgroup", 0), ("watchdog", 48)], indirect=["mode"])
 def test_how_far_memory_files_get(start_runtime: StartRuntime, mode: str, beyond: int) -> None:
-    """Each file is far below any limit for one. A control group lets no page pass; at a hundred mebibytes a second a
-    watchdog may be late by half a second, in MiB."""
+    """Each file is far below any limit for one. A control group lets no page pass; at a hundred mebibytes a second
+    a watchdog may be late by half a second, in MiB."""
     error = failed(start_runtime(limits=mode).execute(SLOW_MEMORY_FILES))
     assert "memory" == error.reason
     used, limit = map(int, re.findall(r"used (\d+) MiB of (\d+) MiB", error.message)[0])
@@ -185,7 +185,7 @@ def test_how_far_memory_files_get(start_runtime: StartRuntime, mode: str, beyond
 
 
 def test_a_runtime_goes_on_after_it(start_runtime: StartRuntime, mode: str) -> None:
-    """The next cell has a fresh jail with limits of the same kind."""
+    """The next cell has a new jail with limits of the same kind."""
     runtime = start_runtime(limits=mode)
     before = runtime.limits
     failed(runtime.execute(MEMORY_FILES))
@@ -194,7 +194,7 @@ def test_a_runtime_goes_on_after_it(start_runtime: StartRuntime, mode: str) -> N
 
 
 def test_below_the_limit_nothing_happens(start_runtime: StartRuntime, mode: str) -> None:
-    """Two processes that share the allowed amount live."""
+    """Two processes that share the allowed amount survive."""
     source = """
 import os
 if not (child := os.fork()):
@@ -225,7 +225,7 @@ def test_a_large_allocation_is_an_ordinary_error(start_runtime: StartRuntime, mo
     ids=["fork", "subprocess", "thread"],
 )
 def test_processes_and_threads(start_runtime: StartRuntime, mode: str, source: str) -> None:
-    """A bomb of either kind gets an error that names the limit, and the runtime lives."""
+    """A bomb of either kind gets an error that names the limit, and the runtime survives."""
     runtime = start_runtime(limits=mode, processes=16, memory="512MiB")
     error = failed(runtime.execute(source))
     assert "processes" == error.reason
@@ -234,14 +234,14 @@ def test_processes_and_threads(start_runtime: StartRuntime, mode: str, source: s
 
 
 def test_disk(start_runtime: StartRuntime) -> None:
-    """A full disk names itself."""
+    """A full disk is named in the error."""
     error = failed(start_runtime(disk="8MiB").execute("open('big', 'wb').write(bytes(20 << 20))"))
     assert "disk" == error.reason
     assert "used 8 MiB of 8 MiB" in error.message
 
 
 def test_inodes(start_runtime: StartRuntime) -> None:
-    """Empty files have a limit of their own, and the error tells it from that of bytes."""
+    """Empty files have a separate limit, and the error distinguishes it from that of bytes."""
     error = failed(
         start_runtime(disk="8MiB").execute("for n in range(10**6):\n    open(f'file-{n}', 'w').close()")
     )
@@ -259,7 +259,7 @@ def test_output(start_runtime: StartRuntime) -> None:
 
 
 def test_a_cell_that_never_ends(hasty: None, start_runtime: StartRuntime) -> None:
-    """Ignoring the interrupt costs what the cell did; usage and limit are named."""
+    """A cell that ignores the interrupt loses its own changes; usage and limit are named."""
     source = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun')\nwhile True: pass"
     result = overdue(start_runtime(), source)
     error = failed(result)
@@ -269,13 +269,13 @@ def test_a_cell_that_never_ends(hasty: None, start_runtime: StartRuntime) -> Non
 
 
 def test_a_signal(start_runtime: StartRuntime) -> None:
-    """A crash is no matter of limits, and is called what it is."""
+    """A crash is unrelated to limits, and is reported as one."""
     error = failed(start_runtime().execute("import os\nos.kill(os.getpid(), 11)"))
     assert "signal 11" == error.reason
 
 
 def test_a_suicide_is_no_memory_kill(start_runtime: StartRuntime, mode: str) -> None:
-    """SIGKILL by the jail's own hand is not mistaken for the kernel's, but while the kernel kills elsewhere."""
+    """SIGKILL from inside the jail is not mistaken for the kernel's, except while the kernel kills elsewhere."""
     runtime = start_runtime(limits=mode)
     reason, before = "", -1
     while before != kernel_kills():

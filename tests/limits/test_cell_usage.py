@@ -1,4 +1,4 @@
-"""What a cell cost is counted outside the jail."""
+"""The cost of a cell is counted outside the jail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 def test_a_cell_that_works(start_runtime: StartRuntime, mode: str) -> None:
-    """CPU, memory and bytes written are the cell's own, and the next begins anew."""
+    """CPU, memory and bytes written are the cell's own, and the next cell starts from zero."""
     runtime = start_runtime(limits=mode)
     usage = runtime.execute(
         "import time\n"
@@ -45,14 +45,14 @@ os.wait()"""
 
 
 def test_a_cell_that_took_its_jail_with_it(start_runtime: StartRuntime, mode: str) -> None:
-    """It is accounted for all the same."""
+    """Its usage is still reported."""
     usage = start_runtime(limits=mode).execute("import os\nprint('x')\nos._exit(1)").usage
     assert usage.wall > 0
     assert 2 == usage.output_bytes
 
 
 def test_a_cell_that_did_not_run(start_runtime: StartRuntime) -> None:
-    """Zeros, not somebody else's numbers."""
+    """Zeros, not the numbers of another cell."""
     runtime = start_runtime(cell_timeout=None, snapshots="none")
     runtime.execute("1")
     kill(worker_of(runtime))

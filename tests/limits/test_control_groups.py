@@ -1,4 +1,4 @@
-"""Groups are made with their limits, entered by jails alone, and never left behind."""
+"""Groups are made with their limits, entered by jails only, and never left behind."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SHARE = CgroupShare(memory=64 * 2**20, tasks=9, cpus=0.5)
 
 @pytest.mark.slow
 def test_a_cpu_quota(start_runtime: StartRuntime, site: CgroupSite) -> None:
-    """Who burns more than its part is made to wait; the kernel's count says so. A small part, which a loaded machine
-    gives too."""
+    """A jail that uses more than its share is throttled; the kernel's count shows it. The share is small, so that a
+    loaded machine can provide it, too."""
     if "cpu" not in site.folders:
         pytest.skip("no controller for CPU time here")
     runtime = start_runtime(limits="cgroup", cpus=0.1)
@@ -37,7 +37,7 @@ def test_a_cpu_quota(start_runtime: StartRuntime, site: CgroupSite) -> None:
     before = throttled(group_of(runtime))
 
     def waited() -> bool:
-        """A machine that has next to nothing for it does the kernel's work: then it burns more."""
+        """A machine with almost no time for it spends it in the kernel; then it uses more."""
         runtime.execute("import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass")
         return throttled(group_of(runtime)) > before
 
@@ -45,13 +45,13 @@ def test_a_cpu_quota(start_runtime: StartRuntime, site: CgroupSite) -> None:
 
 
 def throttled(group: JailGroup) -> int:
-    """In how many periods it was made to wait."""
+    """Number of periods in which it was throttled."""
     lines = (group.folders["cpu"] / "cpu.stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("nr_throttled"))
 
 
 def test_groups_that_nobody_supervised_to_the_end(site: CgroupSite) -> None:
-    """One without processes goes with the second sweep, one with some stays."""
+    """One without processes is removed by the second sweep, one with some stays."""
     groups = ClientGroups(site)
     with ExitStack() as arrival:
         lived_in, empty = groups.make(SHARE, arrival), groups.make(SHARE, arrival)
@@ -70,7 +70,7 @@ def test_groups_that_nobody_supervised_to_the_end(site: CgroupSite) -> None:
 
 
 def test_a_jail_on_its_way_keeps_its_group(site: CgroupSite) -> None:
-    """For as long as that takes: where a hundred are started at once, many sweeps go by until the last is there."""
+    """For as long as the start takes: when a hundred start at once, many sweeps happen before the last is there."""
     groups = ClientGroups(site)
     with ExitStack() as arrival:
         group = groups.make(SHARE, arrival)
@@ -90,7 +90,7 @@ def folder_of(group: JailGroup) -> Path:
 
 
 def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: CgroupSite) -> None:
-    """The group is the root of what the jail sees, and no descriptor of it is left, the warden's included."""
+    """The group is the root of the jail's view, and no descriptor of it remains, including in the supervisor."""
     runtime = start_runtime(limits="cgroup")
     paths = runtime.execute(
         "print({line.split(':')[2].strip() for line in open('/proc/self/cgroup')})"
@@ -100,14 +100,14 @@ def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: CgroupSite
     worker = runtime.core.backend.supervisor._account._worker  # type: ignore[union-attr]
     for pid in (worker.warden, worker.pid):
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # it was closed meanwhile: the warden looks at its processes
+            with suppress(FileNotFoundError):  # it was closed already: the supervisor inspects its processes
                 held.append(os.readlink(link))
     assert held
     assert [] == [name for name in held if "cgroup" in name]
 
 
 def test_removed_with_the_jail(start_runtime: StartRuntime, site: CgroupSite) -> None:
-    """Closing a runtime takes its group along, and so does the death of its jail."""
+    """Closing a runtime removes its group, and so does the death of its jail."""
     runtime = start_runtime(limits="cgroup", snapshots="none")
     runtime.core.start()
     first = list(group_of(runtime).folders.values())
@@ -135,7 +135,7 @@ if sys.argv[1] == "wait":
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "ends"])
 def test_left_by_no_client(site: CgroupSite, how: str) -> None:
-    """One that ends removes its own; one that is killed has them swept by the next."""
+    """A client that ends removes its own; those of a killed one are removed by the next client's sweep."""
     arguments = [sys.executable, "-c", CLIENT, "wait" if how == "killed" else "end"]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
@@ -156,7 +156,7 @@ def test_left_by_no_client(site: CgroupSite, how: str) -> None:
 
 
 def test_a_sweep_leaves_the_living_alone(site: CgroupSite) -> None:
-    """A locked folder is somebody's, empty or not."""
+    """A locked folder is in use, empty or not."""
     groups = ClientGroups(site)
     try:
         for parent in groups._parents:
@@ -170,7 +170,7 @@ def test_a_sweep_leaves_the_living_alone(site: CgroupSite) -> None:
 def test_a_sweep_that_comes_while_a_client_makes_its_folder(
     site: CgroupSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes what nobody has locked yet for a dead client's. The client makes another."""
+    """It takes a folder that is not locked yet for that of a dead client. The client makes another."""
     real, came = fcntl.flock, []
 
     def late(file: int, operation: int) -> None:
@@ -191,7 +191,7 @@ def test_a_sweep_that_comes_while_a_client_makes_its_folder(
 
 
 def test_limits_are_written_before_anybody_enters(site: CgroupSite) -> None:
-    """Both dialects say the same; what the kernel keeps is what was asked."""
+    """Both versions have the same limits; the kernel's values are the requested ones."""
     groups = ClientGroups(site)
     with ExitStack() as arrival:
         group = groups.make(SHARE, arrival)
@@ -208,7 +208,7 @@ def test_limits_are_written_before_anybody_enters(site: CgroupSite) -> None:
 
 
 def test_the_second_version_s_files(tmp_path: Path) -> None:
-    """What would be written on a machine with v2, and how its files are read: a plain folder stands in for it."""
+    """The files that would be written on a machine with v2, and how they are read, with a plain folder instead."""
     folder = tmp_path / "1"
     group = JailGroup("cgroup v2", dict.fromkeys(("memory", "pids", "cpu"), folder), SHARE)
     written = {path.name: path.read_text() for path in folder.iterdir()}
@@ -227,7 +227,7 @@ def test_the_second_version_s_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def second_version() -> Iterator[Path]:
-    """A real group of the second version, whatever controllers it has: entering, counting, killing need none."""
+    """A real group of the second version, with any controllers: entering, counting, killing need none."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     path = next((Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"), None)
     if path is None:
@@ -245,7 +245,7 @@ def second_version() -> Iterator[Path]:
 
 
 def test_a_real_group_of_the_second_version(second_version: Path) -> None:
-    """Entered through a descriptor, left only by dying, counted, killed at once, and then removed."""
+    """Entered through a descriptor, left only at the process's end, counted, killed at once, and then removed."""
     group = JailGroup("cgroup v2", {"hugetlb": second_version / "1"}, SHARE)
     with ExitStack() as entered:
         (entrance,) = group.entrances(entered)

@@ -17,8 +17,8 @@ from cenote_worker.supervisor.start import JailStarter
 
 @pytest.mark.slow
 def test_a_runtime_s_time(start_runtime: StartRuntime) -> None:
-    """The cell that runs when it is over is ended with it; then the runtime starts nothing any more."""
-    for limit in (1.5, 15.0, 45.0):  # where the cell has not begun by then, with more time
+    """The cell that is running then is ended; afterwards the runtime starts nothing."""
+    for limit in (1.5, 15.0, 45.0):  # with more time if the cell has not begun by then
         runtime = start_runtime(runtime_timeout=limit)
         with suppress(CenoteError):
             result = runtime.execute("print('begun')\nimport time\ntime.sleep(200)")
@@ -32,13 +32,13 @@ def test_a_runtime_s_time(start_runtime: StartRuntime) -> None:
 
 
 def test_no_time_at_all() -> None:
-    """A limit that makes no sense is refused at once."""
+    """An invalid limit is refused at once."""
     with pytest.raises(UsageError, match="runtime_timeout"):
         SandboxPolicy(runtime_timeout=0)
 
 
 def test_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At it a place is refused, with the setting's name; one given back can be taken again."""
+    """At the limit a place is refused, with the setting's name; a returned one can be taken again."""
     monkeypatch.setenv(SETTING, "2")
     ceiling = JailCountLimit()
     ceiling.take()
@@ -59,8 +59,8 @@ def test_a_ceiling_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_closed_runtime_gives_its_place_back(
     start_runtime: StartRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However its jail ended."""
-    nursery = JailStarter()  # others are not the test's alone: jails of tests before may still be ending
+    """Whatever the end of its jail was."""
+    nursery = JailStarter()  # other jails may belong to earlier tests: those may still be ending
     monkeypatch.setattr(hosted, "start_jail", nursery.start)
     runtime = start_runtime(snapshots="none")
     runtime.core.start()

@@ -1,4 +1,4 @@
-"""When the watchdog looks, and that looking at one jail never stops it from looking at the others."""
+"""When the watchdog checks, and that checking one jail never prevents checks of the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROOM = st.integers(-(2**40), 2**40)
 @settings(max_examples=200)
 @given(ROOM, st.floats(0, 10))
 def test_looking_costs_a_bounded_share(room: int, took: float) -> None:
-    """However many processes a jail has, so that looking at it is slow."""
+    """With any number of processes in a jail, which makes checks slow."""
     assert pause(room, took, idle=False) >= max(SHORTEST, SHARE * took)
 
 
@@ -54,15 +54,15 @@ def test_the_nearer_the_limit_the_sooner(one: int, other: int) -> None:
 
 
 def test_an_idle_jail_is_looked_at_too() -> None:
-    """What a cell left in the background may still grow."""
+    """A process that a cell left in the background may still grow."""
     assert IDLE == pause(0, 0, idle=True)
 
 
 class Counted:
-    """Wants to be looked at always."""
+    """Always wants to be checked."""
 
     def __init__(self, fails: bool = False, rest: float = 0.0) -> None:
-        """rest: seconds between two looks at the least."""
+        """rest: minimum of seconds between two checks."""
         self.rest = rest
         self.due = self.soonest = 0.0
         self.fails = fails
@@ -77,7 +77,7 @@ class Counted:
 
 
 def test_a_failure_stops_nobody_else() -> None:
-    """It is logged, and the next one has its turn."""
+    """It is logged, and the next one is checked."""
     watchdog = Watchdog()
     first = Counted(fails=True)
     watchdog.add(first)
@@ -91,7 +91,7 @@ def test_a_failure_stops_nobody_else() -> None:
 
 @pytest.fixture
 def pressure() -> Iterator[tuple[Callable[[], int], Callable[[], None]]]:
-    """A descriptor that stands for the kernel's, and what makes it say that memory is short."""
+    """A descriptor that stands for the kernel's, and a function that makes it report memory pressure."""
     near, far = socket.socketpair()
 
     def say() -> None:
@@ -104,7 +104,7 @@ def pressure() -> Iterator[tuple[Callable[[], int], Callable[[], None]]]:
 def test_short_memory_makes_it_look_at_once(
     pressure: tuple[Callable[[], int], Callable[[], None]],
 ) -> None:
-    """Not at a jail at which looking takes long, and that was looked at just now: that would not help."""
+    """Except a jail with slow checks that was checked just now: that would not help."""
     descriptor, say = pressure
     watchdog = Watchdog(descriptor)
     quick, slow = Counted(), Counted(rest=10 * PATIENCE)
@@ -120,7 +120,7 @@ def test_short_memory_makes_it_look_at_once(
 
 
 def test_a_pressure_that_breaks_is_left_alone() -> None:
-    """It would wake the thread for ever; the clock goes on."""
+    """It would wake the thread forever; the clock continues."""
     near, far = socket.socketpair()
     with near:
         far.close()
@@ -131,7 +131,7 @@ def test_a_pressure_that_breaks_is_left_alone() -> None:
 
 
 def test_the_kernel_s_trigger() -> None:
-    """It takes the wish of somebody without privileges, and can be polled."""
+    """It can be set without privileges, and can be polled."""
     trigger = memory_trigger()
     if trigger is None:
         pytest.skip(f"this kernel has no {FILE}, or takes no triggers")
@@ -142,17 +142,17 @@ def test_the_kernel_s_trigger() -> None:
 
 
 def test_no_trigger(tmp_path: Path) -> None:
-    """Where the kernel keeps no such account, or does not let us ask, the clock alone decides."""
+    """If the kernel has no such account, or does not permit access, the clock alone decides."""
     assert memory_trigger(str(tmp_path / "missing")) is None
     assert memory_trigger("/dev/full") is None
 
 
 QUIET: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-"""Nothing of this process's own, in which anything may wait."""
+"""Without this process's own, in which data may wait."""
 
 
 def test_what_waits_in_sockets_and_pipes() -> None:
-    """It is the machine's memory as well. A pipe counts whole: each write may take a page."""
+    """It is the machine's memory as well. A pipe counts as full: each write may take a page."""
     near, far = socket.socketpair()
     reading, writing = os.pipe()
     ends = [near.fileno(), far.fileno(), reading, writing]
@@ -175,7 +175,7 @@ def test_what_waits_in_sockets_and_pipes() -> None:
 
 @pytest.mark.parametrize(("links", "each"), [(20_000, 1), (1_500, 20)])
 def test_links_that_were_not_looked_at(links: int, each: int) -> None:
-    """How many there are is told by how often one is met again: many, or few that many processes have."""
+    """Their number is estimated by repeated encounters: many links, or few that many processes have."""
     paths = [number for number in range(links) for _ in range(each)]
     seen = random.Random(1).sample(paths, MAX_DESCRIPTORS)
     opened = tree_memory._Opened({}, dict.fromkeys(seen, ""), MAX_DESCRIPTORS, MAX_DESCRIPTORS / len(paths))
@@ -183,7 +183,7 @@ def test_links_that_were_not_looked_at(links: int, each: int) -> None:
 
 
 class Worker(WorkerProcess):
-    """That of a jail in which nothing is to be seen."""
+    """The worker of a jail in which nothing else is visible."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(os.getpid())
@@ -198,7 +198,7 @@ class Worker(WorkerProcess):
 def test_a_process_that_hides_its_memory(
     monkeypatch: pytest.MonkeyPatch, seen: list[set[int]], ends: bool
 ) -> None:
-    """One that runs a program which may not be read. Each is hidden as it starts; where all are, nobody is blamed."""
+    """One that runs an unreadable program. Each is hidden as it starts; if all are, the jail is not ended."""
     looks = iter(seen)
     monkeypatch.setattr(process_tree, "HIDING", 0.0)
     monkeypatch.setattr(tree_memory, "hidden", lambda _warden: frozenset(next(looks)))
@@ -213,7 +213,7 @@ def test_a_process_that_hides_its_memory(
 
 
 def test_a_file_that_somebody_else_pays_for() -> None:
-    """It is open in the jail, as memory is that a fork is written into, and counts for as long as it is not lent."""
+    """It is open in the jail, like memory that a fork writes to, and counts as long as it is not lent."""
     memory = os.memfd_create("filled")
     os.posix_fallocate(memory, 0, 64 * 2**20)
     with subprocess.Popen(["sleep", "600"], pass_fds=[memory]) as jail:

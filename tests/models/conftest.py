@@ -1,4 +1,4 @@
-"""What the tests of models share: the way to the fakes, and waits that take no time."""
+"""Shared by the tests of models: the path to the fakes, and waits that take no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks of a chat completion, as real servers vary them, add up to an answer."""
+"""Chunks of a chat completion, in the variants of real servers, add up to an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def said(content: object, reason: str | None = None, **members: object) -> dict[
 
 
 def test_deltas_add_up() -> None:
-    """Text, finish reason and usage come in chunks of their own."""
+    """Text, finish reason and usage come in separate chunks."""
     answer = completion()
     chunks = [said(""), said("Hel"), said("lo"), said(None, "stop")]
     chunks.append({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
@@ -80,27 +80,27 @@ def test_variants_of_real_servers_are_understood(chunk: object, text: str) -> No
     ],
 )
 def test_wrong_shapes_are_named(chunk: object) -> None:
-    """The error shows what came instead."""
+    """The error shows the received value."""
     with pytest.raises(ModelResponseError, match="wrong shape"):
         completion().absorb(chunk)
 
 
 @pytest.mark.parametrize("data", ["{oops", "", "[" * 100_000, "\ufffd"])
 def test_what_is_not_json_is_named(data: str) -> None:
-    """Also where the nesting, not the syntax, is what breaks a decoder."""
+    """Also where the nesting, not the syntax, breaks a decoder."""
     with pytest.raises(ModelResponseError, match="not JSON"):
         completion().absorb_json(data)
 
 
 def test_an_error_in_the_stream_is_raised() -> None:
-    """With what it means to the caller, and without what must not be shown."""
+    """With its meaning for the caller, and without secrets."""
     answer = Completion(lambda text: text.replace("sk-1", "***"))
     with pytest.raises(ModelUnavailableError, match=r"\*\*\* is busy"):
         answer.absorb({"error": {"message": "sk-1 is busy", "code": 503}})
 
 
 def test_malformed_chunks_show_no_secret() -> None:
-    """A server may echo the request in whatever it sends."""
+    """A server may echo the request in anything it sends."""
     answer = Completion(lambda text: text.replace("sk-1", "***"))
     for data in ("sk-1 {", '{"choices": "sk-1"', '{"choices": ["sk-1"]}'):
         with pytest.raises(ModelResponseError) as caught:
@@ -145,7 +145,7 @@ def test_an_endless_answer_ends() -> None:
     ],
 )
 def test_usage_is_believed_when_it_makes_sense(usage: object, expected: TokenUsage | None) -> None:
-    """What makes none is as good as absent, and will be counted."""
+    """Implausible usage is treated as absent, and tokens will be counted."""
     assert expected == read_usage(usage)
 
 
@@ -159,7 +159,7 @@ def test_a_later_chunk_without_usage_takes_nothing_back() -> None:
 
 
 def test_lone_surrogates_become_question_marks() -> None:
-    """Program output that was no UTF-8 holds them, and no request can."""
+    """Program output that was not UTF-8 contains them, and no request can."""
     assert [{"role": "user", "content": "a?ü"}] == wire_messages([Message.user("a\udcffü")])
 
 
@@ -167,6 +167,6 @@ def test_lone_surrogates_become_question_marks() -> None:
 @given(JSON)
 @settings(deadline=None, max_examples=200)
 def test_any_json_is_text_or_a_model_error(chunk: object) -> None:
-    """No other exception comes out, whatever a server makes of the format."""
+    """No other exception is raised, for any JSON from a server."""
     with contextlib.suppress(ModelError):
         assert isinstance(completion().absorb_json(json.dumps(chunk)), str)

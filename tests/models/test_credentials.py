@@ -1,4 +1,4 @@
-"""Secrets stay secret: not in reprs, not in texts that are shown, not in a jail."""
+"""Secrets stay secret: not in reprs, not in shown texts, not in a jail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "sk-very-secret-0123456789"
 @given(before=st.text(max_size=50), after=st.text(max_size=50))
 @settings(deadline=None)
 def test_every_occurrence_is_cut_out(before: str, after: str) -> None:
-    """Whatever stands around it, the key is gone."""
+    """In any context, the key is removed."""
     assert KEY not in Credentials(KEY).redact(f"{before}{KEY}{after}{KEY}")
 
 
@@ -33,7 +33,7 @@ def test_nested_secrets_are_found() -> None:
 
 
 def test_a_longer_secret_goes_before_its_prefix() -> None:
-    """Cutting out the shorter one first would leave the rest of the longer one."""
+    """Removing the shorter one first would leave the rest of the longer one."""
     secrets = [KEY, f"{KEY}-and-more"]
     random.shuffle(secrets)
     assert MASK == Credentials(None, {"keys": secrets}).redact(f"{KEY}-and-more")
@@ -65,7 +65,7 @@ MODELS = [
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_reprs_show_no_secret(model: OpenAIServerModel | LiteLLMModel) -> None:
-    """Neither the model's own repr nor that of anything it holds, nor a password in a URL."""
+    """Neither the model's repr nor that of anything it holds shows one, including a password in a URL."""
     assert KEY not in repr(model)
     assert KEY not in repr(vars(model))
     assert "password-1" not in repr(model)

@@ -1,4 +1,4 @@
-"""LiteLLM's exceptions, several of which stand for several things, become what the caller can act on."""
+"""LiteLLM's exceptions, some with several meanings, become errors that the caller can act on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 def raised(name: str, message: str = "vague") -> Exception:
-    """An exception of LiteLLM's, which takes seconds to import: not while tests are collected."""
+    """An exception of LiteLLM's, which takes seconds to import, so it is not imported during collection."""
     error: Exception = getattr(load().exceptions, name)(message, llm_provider="openai", model="m")
     return error
 
@@ -45,12 +45,12 @@ def mapped(error: Exception, cause: Exception | None = None) -> ModelError:
     ],
 )
 def test_exceptions_of_one_meaning(name: str, kind: type[ModelError]) -> None:
-    """What waiting may mend, what shortening, and what neither."""
+    """Errors that waiting may fix, that shortening may fix, and others."""
     assert kind is type(mapped(raised(name)))
 
 
 def test_what_an_adapter_lets_through_is_a_refusal() -> None:
-    """It broke before anything was sent, and will again."""
+    """It failed before anything was sent, and will fail again."""
     assert ModelRequestError is type(mapped(ValueError("no region")))
 
 
@@ -78,7 +78,7 @@ def test_a_vague_exception_means_what_caused_it(cause: Exception, kind: type[Mod
     ],
 )
 def test_an_error_event_means_what_its_code_says(code: str | int, kind: type[ModelError]) -> None:
-    """The OpenAI package's exception, deep in the chain, is the only one that has it."""
+    """Only the OpenAI package's exception, deep in the chain, has it."""
     import openai
 
     event = openai.APIError("an event", httpx.Request("POST", "http://localhost"), body={"code": code})
@@ -86,21 +86,21 @@ def test_an_error_event_means_what_its_code_says(code: str | int, kind: type[Mod
 
 
 def test_a_lost_connection_is_one_whatever_else_went_wrong() -> None:
-    """A chain may hold both; what the network did came first."""
+    """A chain may hold both; the network error came first."""
     lost = ConnectionResetError("reset")
     lost.__context__ = KeyError("no such header")
     assert ModelUnavailableError is type(mapped(raised("APIConnectionError"), lost))
 
 
 def test_chains_that_bite_their_tail_end() -> None:
-    """Exceptions that are raised again and again can form a circle."""
+    """Exceptions that are raised repeatedly can form a circle."""
     error, cause = raised("APIConnectionError"), RuntimeError("x")
     cause.__cause__ = error
     assert ModelUnavailableError is type(mapped(error, cause))
 
 
 def test_names_of_libraries_are_cut_off() -> None:
-    """What remains is what the server said."""
+    """The server's text remains."""
     error = raised("BadRequestError", "litellm.BadRequestError: OpenAIException - no, because")
     assert "no, because" == mapped(error).message
 
@@ -108,7 +108,7 @@ def test_names_of_libraries_are_cut_off() -> None:
 @pytest.mark.parametrize("cause", [None, ConnectionResetError(KEY), ValueError(KEY)])
 @pytest.mark.parametrize("name", ["APIConnectionError", "ContextWindowExceededError", "BadRequestError"])
 def test_no_meaning_shows_a_secret(name: str, cause: Exception | None) -> None:
-    """Each way through cuts it out."""
+    """Each path removes it."""
     shown = mapped(raised(name, f"about {KEY}"), cause)
     assert "***" in str(shown)
     assert KEY not in f"{shown} {vars(shown)}"
@@ -121,7 +121,7 @@ def test_an_error_of_ours_passes() -> None:
 
 
 def test_a_missing_key_is_final() -> None:
-    """The OpenAI package refuses to send a request without a key; LiteLLM calls that a server's error 500."""
+    """The OpenAI package refuses to send a request without a key; LiteLLM reports that as a server's error 500."""
     import openai
 
     missing = openai.OpenAIError("Missing credentials. Please pass an `api_key`")
@@ -132,7 +132,7 @@ def test_a_missing_key_is_final() -> None:
 
 
 def test_a_missing_key_is_final_whatever_its_caller_was_handling() -> None:
-    """What a program calls the model from, such as the handler of another error, is in the chain behind it."""
+    """The caller's context, such as the handler of another error, is in the chain behind it."""
     import openai
 
     missing = openai.OpenAIError("Missing credentials. Please pass an `api_key`")

@@ -1,4 +1,4 @@
-"""What only the model through LiteLLM does: keep LiteLLM quiet, offline, and to the facts."""
+"""Behaviour of the LiteLLM model only: it keeps LiteLLM quiet, offline and accurate."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ print(*contacted)
 @pytest.mark.slow
 def test_litellm_is_quiet_and_contacts_nobody_but_the_server() -> None:
     """No price map, no tokenizer, no advertisement, no log line: for an answer, an error and a closed stream, of a
-    model that it knows and of one that it does not."""
+    known and of an unknown model."""
     roots = [str(Path(__file__).resolve().parents[2] / root) for root in ("platform", "workers", "security")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(roots)}
     for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "LITELLM_LOG"):
@@ -101,7 +101,7 @@ def test_litellm_is_quiet_and_contacts_nobody_but_the_server() -> None:
 
 @pytest.mark.parametrize("end", [(), (DONE,)], ids=["end", "done"])
 async def test_a_stream_without_a_finish_reason_is_an_interrupted_answer(end: tuple[bytes, ...]) -> None:
-    """The connection ended properly, but nothing says that the answer did: LiteLLM supposes `stop`."""
+    """The connection ended properly, but without a sign that the answer did: LiteLLM assumes `stop`."""
     with (
         OpenAIServer([stream(delta("Half"), *end)]) as server,
         pytest.raises(ModelInterruptedError, match="reason") as caught,
@@ -112,44 +112,44 @@ async def test_a_stream_without_a_finish_reason_is_an_interrupted_answer(end: tu
 
 @pytest.mark.parametrize("reason", ["error", "abort", "network_error", "something new"])
 async def test_a_finish_reason_that_litellm_takes_for_a_good_end_stays_as_it_was(reason: str) -> None:
-    """LiteLLM makes `stop` of what it does not know."""
+    """LiteLLM turns unknown reasons into `stop`."""
     replies = [stream(delta("Half"), finish(reason), DONE)]
-    # LiteLLM has an error of its own for some.
+    # LiteLLM has its own error for some.
     with OpenAIServer(replies) as server, suppress(ModelInterruptedError):
         assert reason == (await model(server.url).complete(PROMPT)).finish_reason
 
 
 @pytest.mark.parametrize("name", ["url", "base", "endpoint", "openai_api_base"])
 def test_an_address_under_another_name_is_refused(name: str) -> None:
-    """LiteLLM would ignore it, and ask the public provider."""
+    """LiteLLM would ignore it, and call the public provider."""
     with pytest.raises(UsageError, match="api_base or base_url"):
         LiteLLMModel("m", **{name: "http://localhost:1/v1"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["api_base", "base_url"])
 def test_an_empty_address_is_refused(name: str) -> None:
-    """A variable that was not set means no public provider."""
+    """An unset variable does not lead to a public provider."""
     with pytest.raises(UsageError, match=f"{name} is an address"):
         LiteLLMModel("m", **{name: ""})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/json"])
 async def test_no_answer_at_all_is_an_error(kind: str) -> None:
-    """LiteLLM makes an empty answer of a page or of a document."""
+    """LiteLLM turns a page or a document into an empty answer."""
     reply = Reply(headers={"content-type": kind}, parts=(b"<html></html>",))
     with OpenAIServer([reply]) as server, pytest.raises(ModelResponseError):
         await model(server.url).complete(PROMPT)
 
 
 async def test_an_empty_answer_is_one_if_the_model_finished() -> None:
-    """It had nothing to say; the agent asks on."""
+    """The model had nothing to say; the agent asks again."""
     with OpenAIServer([stream(finish())]) as server:
         turn = await model(server.url).complete(PROMPT)
     assert ("", "stop") == (turn.text, turn.finish_reason)
 
 
 async def test_an_unknown_provider_is_a_refusal_of_litellm() -> None:
-    """Nothing was sent, and nothing will change by waiting."""
+    """Nothing was sent, and waiting will not change that."""
     with pytest.raises(
         ModelRequestError, match="no provider is known for the model no-such-model-anywhere"
     ) as caught:
@@ -167,7 +167,7 @@ async def test_an_unknown_provider_is_a_refusal_of_litellm() -> None:
     ],
 )
 async def test_a_missing_key_is_one_line(name: str, variables: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each adapter of LiteLLM has words of its own for it, one with a traceback, one as a failure that passes."""
+    """Each adapter of LiteLLM reports it differently, one with a traceback, one as a temporary failure."""
     for variable in {*variables.split(), "ANTHROPIC_AUTH_TOKEN"}:
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(ModelRequestError) as caught:
@@ -177,7 +177,7 @@ async def test_a_missing_key_is_one_line(name: str, variables: str, monkeypatch:
 
 
 async def test_a_key_that_the_server_refuses_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One from the environment was sent; what is to do is another thing."""
+    """A key from the environment was sent, so the remedy differs."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     wrong = refusal(401, {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}})
     with OpenAIServer([wrong]) as server, pytest.raises(ModelRequestError) as caught:
@@ -186,14 +186,14 @@ async def test_a_key_that_the_server_refuses_is_not_missing(monkeypatch: pytest.
 
 
 async def test_a_server_of_one_s_own_that_is_away_is_not_a_missing_key() -> None:
-    """It may want none."""
+    """It may need no key."""
     away = LiteLLMModel("ollama/m", api_base="http://127.0.0.1:9", retry=RetryPolicy(attempts=1))
     with pytest.raises(ModelUnavailableError):
         await away.complete(PROMPT)
 
 
 async def test_secret_parameters_reach_the_server_and_no_error() -> None:
-    """Headers are sent, and cut out of what the server echoes."""
+    """Headers are sent, and removed from the server's echo."""
     secret = "team-secret-42"
     echo = refusal(400, {"error": {"message": f"bad {secret}"}})
     with OpenAIServer([echo]) as server, pytest.raises(ModelError) as caught:

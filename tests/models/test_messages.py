@@ -9,7 +9,7 @@ from cenote_security.errors import UsageError
 
 
 def test_helpers_name_the_role() -> None:
-    """Each role has a constructor of its own."""
+    """Each role has its own constructor."""
     assert Message("system", "s") == Message.system("s")
     assert Message("user", "u") == Message.user("u")
     assert Message("assistant", "a") == Message.assistant("a")

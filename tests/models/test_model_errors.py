@@ -1,4 +1,4 @@
-"""Errors of models say what happened and what to do next, and survive the way between processes."""
+"""Errors of models say what happened and what to do next, and survive pickling between processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_security.errors import CenoteError, UnavailableError, UsageError
 
 
 def test_families_follow_what_the_caller_can_do() -> None:
-    """Waiting may mend what is unavailable, shortening what is too long, the caller what it used wrongly."""
+    """Waiting may fix unavailability, shortening a long prompt, the caller a wrong use."""
     assert issubclass(ModelError, CenoteError)
     assert issubclass(ModelUnavailableError, UnavailableError)
     assert issubclass(ModelInterruptedError, UnavailableError)
@@ -29,7 +29,7 @@ def test_families_follow_what_the_caller_can_do() -> None:
 
 
 def test_text_names_facts_and_the_next_step() -> None:
-    """The server's words first, then status and code, then advice."""
+    """The server's text first, then status and code, then advice."""
     text = str(ModelRequestError("no such model", status=404, code="model_not_found"))
     assert text.startswith("no such model (404 model_not_found); ")
     assert "check the model's name" in text
@@ -41,7 +41,7 @@ def test_a_code_that_repeats_the_status_is_shown_once() -> None:
 
 
 def test_unavailable_tells_how_often_and_how_long() -> None:
-    """Whoever handles it need not count."""
+    """The handler of the error need not count."""
     error = ModelUnavailableError("busy")
     error.attempts, error.retry_after = 3, 90.0
     assert "busy; gave up after 3 attempts; the server asks to wait 90 s" == str(error)
@@ -94,7 +94,7 @@ def test_errors_survive_pickling(error: ModelError) -> None:
 def test_a_refused_request_names_the_step_that_fits(
     status: int, code: str | None, message: str, step: str
 ) -> None:
-    """What to look at: the key, the name, the bill, the address, or the request itself."""
+    """The item to check: the key, the name, the bill, the address, or the request itself."""
     text = str(ModelRequestError(message, status=status, code=code))
     assert step in text
     assert 1 == text.count("check ")
@@ -102,5 +102,5 @@ def test_a_refused_request_names_the_step_that_fits(
 
 
 def test_a_limited_rate_names_what_helps() -> None:
-    """Retries are over by then."""
+    """Retries have ended by then."""
     assert "ask less at once" in str(ModelUnavailableError("slow down", status=429))

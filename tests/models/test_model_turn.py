@@ -1,4 +1,4 @@
-"""What a server's finish reason says of an answer."""
+"""The meaning of a server's finish reason for an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote.models.messages import Message, TokenUsage, TurnEnd, ending_of
     ],
 )
 def test_what_a_reason_says(reasons: str, ending: TurnEnd) -> None:
-    """In the words of several providers; what is not known is no good end."""
+    """In the terms of several providers; an unknown reason is not a good end."""
     assert {reason: ending for reason in reasons.split()} == {r: ending_of(r) for r in reasons.split()}
 
 
@@ -30,7 +30,7 @@ def test_no_reason_is_no_good_end(reason: str | None) -> None:
 
 
 async def test_a_scripted_or_replayed_refusal_is_no_text(tmp_path: object) -> None:
-    """As a server's: only the turn holds it."""
+    """As with a server's: only the turn holds it."""
     turn = ModelTurn("```python\nx = 1\n```", "refusal", TokenUsage())
     path = f"{tmp_path}/recording.jsonl"
     prompt = [Message.user("x")]

@@ -1,4 +1,4 @@
-"""Importing the models costs next to nothing: what speaks HTTP or loads tokenizers waits for its use."""
+"""Importing the models costs almost nothing: HTTP and tokenizers are loaded on first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(code: str) -> str:
 
 
 def test_the_package_adds_under_20_milliseconds() -> None:
-    """The best of five, in CPU time, so that a busy machine fails nothing."""
+    """The best of five, in CPU time, so that a busy machine causes no failure."""
     clock = "time.process_time()"
     code = f"import time, cenote; start = {clock}; import cenote.models; print({clock} - start)"
     assert min(float(run(code)) for _ in range(5)) < 0.020
@@ -42,7 +42,7 @@ def test_models_are_made_without_what_they_use_later() -> None:
 
 @pytest.mark.parametrize("name", cenote.models.__all__)
 def test_each_name_is_loaded_from_its_home(name: str) -> None:
-    """And an unknown one is missing as from any module."""
+    """An unknown one is missing, as in any module."""
     assert getattr(importlib.import_module("cenote.models"), name) is not None
     assert name in dir(cenote.models)
 

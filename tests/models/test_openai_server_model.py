@@ -1,4 +1,4 @@
-"""What only the model of our own HTTP does."""
+"""Behaviour of the model with our own HTTP client only."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def as_json(body: bytes) -> Reply:
 
 
 async def test_without_a_key_none_is_sent() -> None:
-    """Local servers want none."""
+    """Local servers need none."""
     with OpenAIServer([answer("ok")]) as server:
         await model(server.url).complete(PROMPT)
     assert "authorization" not in server.requests[0].headers
 
 
 async def test_the_key_of_openai_goes_to_openai_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`OPENAI_API_KEY` is not for whoever else is asked."""
+    """`OPENAI_API_KEY` is not sent to other servers."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
     with OpenAIServer([answer("ok")]) as server:
         await model(server.url).complete(PROMPT)
@@ -49,7 +49,7 @@ async def test_the_key_of_openai_goes_to_openai_only(monkeypatch: pytest.MonkeyP
 
 
 async def test_headers_are_sent_and_win() -> None:
-    """Gateways authenticate in headers of their own."""
+    """Some gateways authenticate with custom headers."""
     headers = {"X-Team": "blue-team", "Authorization": "Basic abc"}
     with OpenAIServer([answer("ok")]) as server:
         await model(server.url, api_key="sk-1234567", headers=headers).complete(PROMPT)
@@ -58,7 +58,7 @@ async def test_headers_are_sent_and_win() -> None:
 
 
 async def test_what_the_client_of_openai_takes_is_understood() -> None:
-    """Of its arguments none goes to the server as a field that it does not know."""
+    """None of its arguments goes to the server as an unknown field."""
     with OpenAIServer([answer("ok")]) as server:
         asked = model(server.url, timeout=PATIENCE, extra_headers={"X-Team": "blue"}, extra_body={"top_k": 3})
         await asked.complete(PROMPT)
@@ -69,7 +69,7 @@ async def test_what_the_client_of_openai_takes_is_understood() -> None:
 
 async def test_a_timeout_ends_a_server_that_says_nothing() -> None:
     """As `idle_timeout` does."""
-    for limit in LIMITS:  # where the first piece has not come by then, with more time
+    for limit in LIMITS:  # with more time if the first piece has not come by then
         silent = stream(delta("Half"), ending="stall")
         with OpenAIServer([silent]) as server, pytest.raises(ModelError, match=f"for {limit:g} s") as caught:
             await model(server.url, timeout=limit).complete(PROMPT)
@@ -82,7 +82,7 @@ async def test_a_timeout_ends_a_server_that_says_nothing() -> None:
 
 @pytest.mark.parametrize("suffix", ["", "/", "/chat/completions", "/chat/completions/"])
 async def test_the_base_url_may_be_written_in_several_ways(suffix: str) -> None:
-    """As it stands in each server's documentation."""
+    """As each server's documentation has it."""
     with OpenAIServer([answer("ok")]) as server:
         await model(server.url + suffix).complete(PROMPT)
     assert "/v1/chat/completions" == server.requests[0].path
@@ -97,7 +97,7 @@ def test_a_base_url_is_one_of_the_web(url: str) -> None:
 
 @pytest.mark.parametrize("name", ["stream", "messages", "stream_options", "n", "max_retries"])
 def test_parameters_that_cenote_sets_are_refused(name: str) -> None:
-    """They would break what reads the answer."""
+    """They would break the code that reads the answer."""
     with pytest.raises(UsageError, match=name):
         OpenAIServerModel("m", **{name: 1})  # type: ignore[arg-type]
 
@@ -111,7 +111,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"{}", b'{"choices": []}', b"[]", b'"x"'])
 async def test_a_document_without_an_answer_is_named(body: bytes) -> None:
-    """Whatever it is instead."""
+    """For any other document."""
     with OpenAIServer([as_json(body)]) as server, pytest.raises(ModelResponseError):
         await model(server.url).complete(PROMPT)
 
@@ -125,7 +125,7 @@ async def test_a_web_page_instead_of_an_answer_hints_at_the_url() -> None:
 
 @pytest.mark.parametrize("kind", ["text/event-stream", "text/plain", "application/json"])
 async def test_a_web_page_is_known_by_what_it_begins_with(kind: str) -> None:
-    """Some servers of pages name no type, or the one that was asked for."""
+    """Some servers send pages with no type, or with the requested one."""
     page = Reply(headers={"content-type": kind}, parts=(b"\n<!doctype html>", b"<html>Welcome</html>"))
     with OpenAIServer([page]) as server, pytest.raises(ModelResponseError, match="web page"):
         await model(server.url).complete(PROMPT)
@@ -133,7 +133,7 @@ async def test_a_web_page_is_known_by_what_it_begins_with(kind: str) -> None:
 
 @pytest.mark.parametrize("status", [403, 404])
 async def test_a_refusal_that_is_a_web_page_hints_at_the_url(status: int) -> None:
-    """Of a proxy, or of a login: the key is not what is wrong."""
+    """From a proxy or a login page: the key is not the problem."""
     page = refusal(status, b"<html><h1>Sign in</h1></html>", headers={"content-type": "text/html"})
     with OpenAIServer([page]) as server, pytest.raises(ModelRequestError) as caught:
         await model(server.url).complete(PROMPT)
@@ -142,7 +142,7 @@ async def test_a_refusal_that_is_a_web_page_hints_at_the_url(status: int) -> Non
 
 
 async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would refuse, after the conversation has gone there."""
+    """It would refuse, after the conversation was sent to it."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ModelRequestError) as caught:
         await OpenAIServerModel("gpt-5").complete(PROMPT)
@@ -150,14 +150,14 @@ async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    """The key would go to whom nobody named."""
+    """The key would go to an address that the user did not name."""
     moved = refusal(307, headers={"location": "http://127.0.0.1:9/v1/chat/completions"})
     with OpenAIServer([moved]) as server, pytest.raises(ModelRequestError, match="307"):
         await model(server.url).complete(PROMPT)
 
 
 async def test_an_orderly_end_without_a_finish_is_an_interruption() -> None:
-    """A server that was shut down ends its streams properly, in the middle of a sentence."""
+    """A server that is shut down ends its streams properly, in the middle of a sentence."""
     with OpenAIServer([stream(delta("Half"))]) as server, pytest.raises(ModelInterruptedError) as caught:
         await model(server.url).complete(PROMPT)
     assert "Half" == caught.value.partial
@@ -177,7 +177,7 @@ async def test_nothing_is_read_after_the_end() -> None:
 
 
 async def test_a_huge_line_ends_the_answer() -> None:
-    """Its memory is bounded, whatever the server sends."""
+    """Memory is bounded, whatever the server sends."""
     huge = (b"data: " + b"x" * 1_000_000, *[b"x" * 1_000_000] * 5)
     with (
         OpenAIServer([stream(*huge, ending="stall")]) as server,
@@ -195,7 +195,7 @@ async def test_an_endless_error_is_read_to_its_limit() -> None:
 
 @pytest.mark.parametrize("parts", [(), (delta("Hi"),)])
 async def test_a_silent_server_times_out(parts: tuple[bytes, ...]) -> None:
-    """Before the first piece as between two; the error names the setting."""
+    """Before the first piece and between two; the error names the setting."""
     with OpenAIServer([stream(*parts, ending="stall")]) as server:
         asked = model(server.url, idle_timeout=0.05)
         with pytest.raises((ModelUnavailableError, ModelInterruptedError), match="idle_timeout"):
@@ -209,7 +209,7 @@ async def test_comments_keep_a_slow_server_alive() -> None:
 
 
 def test_the_address_has_the_name_that_litellm_gives_it_too() -> None:
-    """`api_base`; two different addresses are refused, equal ones are one."""
+    """`api_base`; two different addresses are refused, equal ones are accepted."""
     local = "http://localhost:11434/v1"
     assert local == OpenAIServerModel("qwen3", api_base=local).base_url
     assert local == OpenAIServerModel("qwen3", base_url=local, api_base=local).base_url
@@ -220,7 +220,7 @@ def test_the_address_has_the_name_that_litellm_gives_it_too() -> None:
 @pytest.mark.parametrize("name", ["base_url", "api_base"])
 @pytest.mark.parametrize("address", ["", "  "])
 def test_an_empty_address_is_not_openai(name: str, address: str) -> None:
-    """It is a variable that was not set, where a server of one's own was meant."""
+    """It is an unset variable where the user's own server was meant."""
     with pytest.raises(UsageError, match=f"{name} is an address"):
         OpenAIServerModel("m", **{name: address})  # type: ignore[arg-type]
 
@@ -237,13 +237,13 @@ def test_an_empty_address_is_not_openai(name: str, address: str) -> None:
     ],
 )
 def test_an_unknown_keyword_is_refused(name: str, hint: str) -> None:
-    """It became a parameter of the request, which went to OpenAI."""
+    """Otherwise it would become a parameter of the request to OpenAI."""
     with pytest.raises(UsageError, match=hint):
         OpenAIServerModel("m", **{name: "http://localhost:1/v1"})  # type: ignore[arg-type]
 
 
 async def test_known_parameters_and_an_extra_body_are_sent() -> None:
-    """Those of OpenAI, those of servers of the same interface, and what only one server knows."""
+    """OpenAI's, those of servers with the same interface, and those of a single server."""
     with OpenAIServer([answer("ok")]) as server:
         given = {"seed": 1, "top_k": 40, "chat_template_kwargs": {"enable_thinking": False}}
         await model(server.url, **given, extra_body={"mine": 2}, organization="o").complete(PROMPT)
@@ -262,7 +262,7 @@ def test_openais_variables_name_the_address(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_refused_request_names_the_address() -> None:
-    """A model that a server does not have is often the right one, asked of the wrong server."""
+    """A model that a server does not have is often correct, but sent to the wrong server."""
     with OpenAIServer([refusal(404)]) as server, pytest.raises(ModelRequestError) as caught:
         await model(server.url).complete(PROMPT)
     assert f"{server.url}: status 404" in str(caught.value)

@@ -1,4 +1,4 @@
-"""A recording is written whole or not at all, and read back as it was."""
+"""A recording is written completely or not at all, and read back unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote.models.messages import Message, ModelTurn, TokenUsage
 from cenote.models.replay import RecordedTurn, prompt_hash, read_recording, write_recording
 from cenote_security.errors import UsageError
 
-TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and line separators included
+TEXT = st.text(st.characters(), max_size=20)  # including lone surrogates and line separators
 MESSAGES = st.lists(st.builds(Message, st.sampled_from(["system", "user", "assistant"]), TEXT), max_size=3)
 TURNS = st.builds(
     RecordedTurn,
@@ -33,7 +33,7 @@ TURN = RecordedTurn(
 def test_what_was_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, turns: list[RecordedTurn]
 ) -> None:
-    """One line a turn, whatever its texts hold."""
+    """One line a turn, for any texts."""
     path = tmp_path_factory.mktemp("recording") / "r.jsonl"
     write_recording(path, turns)
     assert tuple(turns) == read_recording(path)
@@ -44,12 +44,12 @@ def test_what_was_written_is_read(
 @given(one=MESSAGES, other=MESSAGES)
 @settings(deadline=None)
 def test_hashes_tell_prompts_apart(one: list[Message], other: list[Message]) -> None:
-    """Equal for equal prompts, and for no others."""
+    """Equal for equal prompts only."""
     assert (one == other) is (prompt_hash(one) == prompt_hash(other))
 
 
 def test_a_failed_write_leaves_the_old_recording(tmp_path: Path) -> None:
-    """And no rest of the new one."""
+    """No part of the new one remains."""
     path = tmp_path / "r.jsonl"
     write_recording(path, [TURN])
     before = path.read_bytes()
@@ -84,7 +84,7 @@ def test_a_line_that_is_no_turn_is_named(tmp_path: Path, line: str) -> None:
     "edit", [("6 * 7?", "6 * 8?"), ('"text": "42"', '"text": 42'), ('"prompt": 9', '"prompt": -9')]
 )
 def test_an_edited_line_is_refused(tmp_path: Path, edit: tuple[str, str]) -> None:
-    """A prompt that was changed by hand would never be asked; nor are texts numbers."""
+    """A prompt that was edited would never match; texts are not numbers either."""
     path = tmp_path / "r.jsonl"
     write_recording(path, [TURN])
     path.write_text(path.read_text().replace(*edit))
@@ -94,7 +94,7 @@ def test_an_edited_line_is_refused(tmp_path: Path, edit: tuple[str, str]) -> Non
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
-    """Missing, or no text."""
+    """Missing, or not a text."""
     path = tmp_path / "r.jsonl"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What servers say when they refuse, and what it means to the caller."""
+"""Servers' refusals, and their meaning for the caller."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def error(refusal: Refusal) -> ModelError:
     ],
 )
 def test_status_decides_whether_waiting_may_help(status: int, kind: type[ModelError]) -> None:
-    """Timeouts, conflicts, limits on rate and a server's own failures pass; the rest does not."""
+    """Timeouts, conflicts, rate limits and a server's own failures are temporary; the rest is not."""
     assert kind is type(error(read_refusal(status, "{}")))
 
 
@@ -64,25 +64,25 @@ def test_status_decides_whether_waiting_may_help(status: int, kind: type[ModelEr
     ],
 )
 def test_too_long_a_conversation_is_recognised(message: str) -> None:
-    """Each server has its own words for it; the agent has one answer to all."""
+    """Each server words it differently; the agent reacts in the same way."""
     body = json.dumps({"error": {"message": message}})
     assert ContextLengthError is type(error(read_refusal(400, body)))
 
 
 def test_context_length_is_recognised_by_its_code() -> None:
-    """Whatever the words are, in whatever language."""
+    """For any words, in any language."""
     body = json.dumps({"error": {"message": "zu lang", "code": "context_length_exceeded"}})
     assert ContextLengthError is type(error(read_refusal(400, body)))
 
 
 def test_a_limit_on_tokens_per_minute_is_not_about_length() -> None:
-    """It passes with time; compacting the conversation would lose it for nothing."""
+    """It is temporary; compacting the conversation would lose it for nothing."""
     body = json.dumps({"error": {"message": "Too many tokens per minute", "code": "rate_limit_exceeded"}})
     assert ModelUnavailableError is type(error(read_refusal(429, body)))
 
 
 def test_a_spent_quota_does_not_pass() -> None:
-    """It has the status of a rate limit, but no waiting pays a bill."""
+    """It has the status of a rate limit, but waiting does not help."""
     body = json.dumps({"error": {"message": "quota", "code": "insufficient_quota", "type": "x"}})
     assert ModelRequestError is type(error(read_refusal(429, body)))
 
@@ -106,13 +106,13 @@ def test_a_spent_quota_does_not_pass() -> None:
     ],
 )
 def test_bodies_of_all_shapes_are_read(body: str, message: str, code: str | None) -> None:
-    """The server's message is shown wherever it stands; a page is shown without its markup."""
+    """The server's message is shown from any place in the body; a page is shown without its markup."""
     shown = error(read_refusal(500, body))
     assert (message, code) == (shown.message, shown.code)
 
 
 def test_retry_after_reaches_the_error() -> None:
-    """What the header said goes where the retry policy looks for it."""
+    """The header's value is where the retry policy looks for it."""
     refused = error(read_refusal(429, "{}", 5.0))
     assert isinstance(refused, ModelUnavailableError)
     assert 5.0 == refused.retry_after
@@ -132,13 +132,13 @@ def test_retry_after_reaches_the_error() -> None:
     ],
 )
 def test_errors_inside_a_stream(member: object, kind: type[ModelError], status: int | None) -> None:
-    """There is no status any more: the code stands for it, as a number or a word."""
+    """There is no status any more: the code replaces it, as a number or a word."""
     refused = error(refusal_in_stream(member))
     assert (kind, status) == (type(refused), refused.status)
 
 
 def test_a_key_at_the_cut_is_gone_as_a_whole() -> None:
-    """Cutting short before cutting out would leave half of it."""
+    """Truncating before removing the key would leave half of it."""
     key = "sk-very-secret-0123456789"
     for start in range(MAX_MESSAGE - len(key), MAX_MESSAGE + 1):
         refusal = Refusal(message="x" * start + key, code="y" * (MAX_CODE - 5) + key)
@@ -153,7 +153,7 @@ def test_a_key_at_the_cut_is_gone_as_a_whole() -> None:
 )
 @settings(deadline=None, max_examples=100)
 def test_every_body_gives_an_error_of_bounded_length(status: int, body: str) -> None:
-    """A refusal is never an exception of another kind, nor a flood."""
+    """A refusal is never another kind of exception, nor unbounded."""
     refused = error(read_refusal(status, body))
     assert refused.message
     assert len(str(refused)) < MAX_MESSAGE + MAX_CODE + 300
@@ -161,7 +161,7 @@ def test_every_body_gives_an_error_of_bounded_length(status: int, body: str) -> 
 
 @pytest.mark.parametrize("piece", ["<script", "<", "<style>", "litellm.Error", "Exception - "])
 def test_a_hostile_page_costs_little_time(piece: str) -> None:
-    """Tags that are opened a hundred thousand times and never closed are read once."""
+    """A hundred thousand unclosed tags are read once."""
     page, started = f"<html>{piece * 100_000}", time.process_time()
     assert len(bounded(page)) <= MAX_MESSAGE + 1
     assert 5 > time.process_time() - started

@@ -1,4 +1,4 @@
-"""Both models that speak over a network, against a server that does what servers do, over real HTTP."""
+"""Both network models, against a server with realistic behaviour, over real HTTP."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def text_of(chunks: list[ModelChunk]) -> str:
 
 
 async def test_an_answer_arrives_in_pieces_and_as_a_turn(connect: Connect) -> None:
-    """The deltas join to the text of the turn, which is last and carries what the server reported."""
+    """The deltas join to the text of the turn, which is last and carries the server's report."""
     with OpenAIServer([answer(TEXT, report=usage(10, 2, cached=4))]) as server:
         *deltas, turn = await collect(connect(server))
     assert ModelTurn(TEXT, "stop", TokenUsage(10, 4, 2)) == turn
@@ -117,7 +117,7 @@ async def test_the_request_is_what_the_api_asks_for(connect: Connect) -> None:
 
 
 async def test_a_stream_cut_at_every_byte_is_the_same(connect: Connect) -> None:
-    """Networks cut where they like, inside characters, too."""
+    """Networks split at any point, inside characters, too."""
     with OpenAIServer([bytewise(answer(TEXT, report=usage(10, 2)))]) as server:
         *deltas, turn = await collect(connect(server))
     assert ModelTurn(TEXT, "stop", TokenUsage(10, 0, 2)) == turn
@@ -125,7 +125,7 @@ async def test_a_stream_cut_at_every_byte_is_the_same(connect: Connect) -> None:
 
 
 async def test_absent_usage_is_counted(connect: Connect) -> None:
-    """And marked as an estimate of ours."""
+    """It is marked as our estimate."""
     with OpenAIServer([answer(TEXT)]) as server:
         turn = await connect(server).complete(PROMPT)
     assert turn.usage.estimated
@@ -134,13 +134,13 @@ async def test_absent_usage_is_counted(connect: Connect) -> None:
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 async def test_the_finish_reason_passes_through(connect: Connect, reason: str) -> None:
-    """An agent recovers from a truncated answer only if it hears of it."""
+    """An agent recovers from a truncated answer only if it knows about it."""
     with OpenAIServer([answer(TEXT, reason=reason)]) as server:
         assert reason == (await connect(server).complete(PROMPT)).finish_reason
 
 
 async def test_reasoning_is_no_part_of_the_answer(connect: Connect) -> None:
-    """It comes in a member of its own, before the text."""
+    """It comes in a separate member, before the text."""
     thinking = delta("", reasoning_content="The user greets me.")
     with OpenAIServer([stream(thinking, delta("Hi"), finish(), DONE)]) as server:
         assert ["Hi"] == (await collect(connect(server)))[:-1]
@@ -148,7 +148,7 @@ async def test_reasoning_is_no_part_of_the_answer(connect: Connect) -> None:
 
 @pytest.mark.parametrize("member", ["reasoning_content", "reasoning"])
 async def test_reasoning_is_given_to_those_who_ask(connect: Connect, member: str) -> None:
-    """As pieces of a kind of their own, in their place; servers have two names for it."""
+    """As pieces of a separate kind, in order; servers have two names for it."""
     parts = [delta("", **{member: "Let me "}), delta("", **{member: "see."}), delta("Hi"), finish(), DONE]
     with OpenAIServer([stream(*parts)]) as server:
         chunks = [chunk async for chunk in connect(server).stream_with_reasoning(PROMPT)]
@@ -157,18 +157,18 @@ async def test_reasoning_is_given_to_those_who_ask(connect: Connect, member: str
 
 
 async def test_a_refusal_is_the_turn_and_no_piece_of_text(connect: Connect) -> None:
-    """It may quote code, which is not to be taken for an answer."""
+    """It may quote code, which must not be taken for an answer."""
     quoted = "I can't help with\n```python\nx = 1\n```"
     parts = [delta("", refusal=quoted[:10]), delta("", refusal=quoted[10:]), finish(), DONE]
     with OpenAIServer([stream(*parts)]) as server:
         *deltas, turn = await collect(model := connect(server))
     assert [] == deltas
-    if isinstance(model, OpenAIServerModel):  # LiteLLM drops it, and leaves an empty answer
+    if isinstance(model, OpenAIServerModel):  # LiteLLM drops it and leaves an empty answer
         assert ModelTurn(quoted, "refusal", turn.usage) == turn  # type: ignore[union-attr]
 
 
 async def test_a_call_of_a_tool_is_text(connect: Connect) -> None:
-    """Servers read it out of what a model writes, although no tool was offered: nothing of it may be lost."""
+    """Servers parse it from a model's text, although no tool was offered: nothing of it may be lost."""
     calls = [
         {"index": 0, "id": "1", "type": "function", "function": {"name": "python", "arguments": '{"code"'}}
     ]
@@ -191,7 +191,7 @@ EMPTY_DELTA = delta("", role="assistant")
 async def test_keep_alives_are_no_piece_of_an_answer(
     monkeypatch: pytest.MonkeyPatch, idle: bytes, begun: bool
 ) -> None:
-    """Proxies send them while the model behind them hangs."""
+    """Proxies send them while the model hangs."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     said = [delta("Half")] if begun else []
     for make in (OpenAIServerModel, LiteLLMModel):
@@ -231,19 +231,19 @@ class _Own(Model):
 
 
 async def test_a_failure_of_closing_loses_no_answer() -> None:
-    """The answer was there before."""
+    """The answer had already arrived."""
     turn = ModelTurn("All", "stop", TokenUsage())
     assert turn == await _Own(_Unclosable("All", turn)).complete(PROMPT)
 
 
 async def test_a_failure_of_closing_hides_no_error() -> None:
-    """What went wrong first is what the caller is to know."""
+    """The caller must see the first error."""
     with pytest.raises(ModelResponseError, match="first"):
         await _Own(_Unclosable("Half", error=ModelResponseError("first"))).complete(PROMPT)
 
 
 async def test_a_call_that_hangs_while_it_is_closed_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is left alone after a while."""
+    """It is abandoned after a while."""
 
     class Hanging(_Unclosable):
         async def aclose(self) -> None:
@@ -257,7 +257,7 @@ async def test_a_call_that_hangs_while_it_is_closed_loses_no_answer(monkeypatch:
 async def test_a_response_that_cannot_be_closed_loses_no_answer(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does the client that it belongs to."""
+    """The same holds for its client."""
     import httpx
 
     closed = httpx.Response.aclose
@@ -271,13 +271,13 @@ async def test_a_response_that_cannot_be_closed_loses_no_answer(
         assert TEXT == (await connect(server).complete(PROMPT)).text
     with OpenAIServer([refusal(400, {"error": {"message": "no, because"}})]) as server:
         model = connect(server)
-        if isinstance(model, OpenAIServerModel):  # OpenAI's own client, which LiteLLM asks by, hides it
+        if isinstance(model, OpenAIServerModel):  # OpenAI's own client, which LiteLLM uses, hides it
             with pytest.raises(ModelRequestError, match="no, because"):
                 await model.complete(PROMPT)
 
 
 async def test_retry_after_is_waited_for(connect: Connect, naps: Naps) -> None:
-    """The server's time, plus the part of it that keeps clients apart."""
+    """The server's time, plus the random part that separates clients."""
     busy = refusal(429, headers={"retry-after": "7"})
     with OpenAIServer([busy, answer(TEXT)]) as server:
         assert TEXT == (await connect(server).complete(PROMPT)).text
@@ -299,7 +299,7 @@ async def test_retry_after_is_waited_for(connect: Connect, naps: Naps) -> None:
 async def test_a_server_that_fails_is_asked_again_and_then_given_up(
     connect: Connect, naps: Naps, reply: Reply
 ) -> None:
-    """As often as the policy says, by nobody's retries but ours; whatever the error's body is."""
+    """As often as the policy says, with our retries only; for any body of the error."""
     with (
         OpenAIServer([reply] * 4) as server,
         pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"),
@@ -310,13 +310,13 @@ async def test_a_server_that_fails_is_asked_again_and_then_given_up(
 
 
 async def test_a_server_that_comes_back_is_heard(connect: Connect) -> None:
-    """The answer of the attempt that got through, whole and once."""
+    """The answer of the successful attempt, whole and once."""
     with OpenAIServer([refusal(500), stream(ending="drop"), answer(TEXT)]) as server:
         assert TEXT == text_of(await collect(connect(server)))
 
 
 async def test_a_connection_dropped_in_the_middle_is_an_interruption(connect: Connect, naps: Naps) -> None:
-    """What was delivered stays delivered, is told in the error, and nothing is asked again."""
+    """Delivered text stays delivered, the error reports it, and nothing is requested again."""
     received: list[ModelChunk] = []
     with (
         OpenAIServer([stream(delta("Half of "), delta("it"), ending="drop"), answer("x")]) as server,
@@ -329,7 +329,7 @@ async def test_a_connection_dropped_in_the_middle_is_an_interruption(connect: Co
 
 
 async def test_a_connection_lost_after_the_finish_loses_nothing(connect: Connect) -> None:
-    """The finish reason says that the text is whole."""
+    """The finish reason says that the text is complete."""
     with OpenAIServer([stream(delta("All of it"), finish(), ending="drop")]) as server:
         turn = await connect(server).complete(PROMPT)
     assert ("All of it", "stop", True) == (turn.text, turn.finish_reason, turn.usage.estimated)
@@ -347,7 +347,7 @@ async def test_an_error_event_in_the_stream_is_an_interruption(connect: Connect)
 
 @pytest.mark.parametrize("bad", [b"data: {oops\n\n", event([1, 2]), event({"choices": "?"})])
 async def test_malformed_chunks_are_named(connect: Connect, bad: bytes) -> None:
-    """Nothing is guessed, nothing is asked again."""
+    """Nothing is guessed, nothing is requested again."""
     with (
         OpenAIServer([stream(bad, finish(), DONE), answer("x")]) as server,
         pytest.raises(ModelResponseError),
@@ -370,7 +370,7 @@ async def test_a_refusal_is_final_and_says_why(connect: Connect, status: int) ->
 
 
 async def test_a_spent_quota_is_final(connect: Connect) -> None:
-    """It looks like a rate limit but for its code."""
+    """It differs from a rate limit only by its code."""
     refused = refusal(429, {"error": {"message": "pay", "code": "insufficient_quota"}})
     with (
         OpenAIServer([refused, answer("x")]) as server,
@@ -381,7 +381,7 @@ async def test_a_spent_quota_is_final(connect: Connect) -> None:
 
 
 async def test_a_prompt_that_is_too_long_is_told_apart(connect: Connect) -> None:
-    """The agent compacts its history and asks again; any other refusal it can't mend."""
+    """The agent compacts its history and tries again; it cannot fix any other refusal."""
     message = "This model's maximum context length is 10 tokens."
     refused = refusal(400, {"error": {"message": message, "code": "context_length_exceeded"}})
     with (
@@ -392,7 +392,7 @@ async def test_a_prompt_that_is_too_long_is_told_apart(connect: Connect) -> None
 
 
 async def test_a_server_without_stream_options_is_asked_without(connect: Connect, naps: Naps) -> None:
-    """At once, and from then on."""
+    """At once, and for later calls."""
     refused = refusal(400, {"error": {"message": "Unrecognized request argument: stream_options"}})
     with OpenAIServer([refused, answer("one"), answer("two")]) as server:
         model = connect(server)
@@ -413,7 +413,7 @@ async def test_a_server_without_stream_options_is_asked_without(connect: Connect
     ids=["refusal", "page", "malformed", "event", "interruption"],
 )
 async def test_a_key_that_the_server_echoes_is_not_shown(connect: Connect, reply: Reply) -> None:
-    """Neither in the error, nor in what led to it, as far as a traceback prints."""
+    """Neither in the error, nor in its causes, as far as a traceback prints."""
     with OpenAIServer([reply] * 3) as server, pytest.raises(ModelError) as caught:
         await connect(server).complete(PROMPT)
     error: BaseException | None = caught.value
@@ -423,7 +423,7 @@ async def test_a_key_that_the_server_echoes_is_not_shown(connect: Connect, reply
 
 
 async def test_closing_the_stream_hangs_up(connect: Connect) -> None:
-    """An agent that has its code block doesn't pay for the rest."""
+    """An agent that has its code block does not pay for the rest."""
     with OpenAIServer([stream(delta("first"), delta("second"), ending="stall")]) as server:
         async with aclosing(connect(server).stream(PROMPT)) as chunks:
             assert "first" == await anext(chunks)
@@ -449,7 +449,7 @@ async def test_answers_run_side_by_side(connect: Connect) -> None:
 
 
 def test_one_model_serves_one_event_loop_after_the_other(connect: Connect) -> None:
-    """Each synchronous run has a loop of its own, and new loops get the addresses of old ones."""
+    """Each synchronous run has its own loop, and new loops get the addresses of old ones."""
     with OpenAIServer([answer(TEXT)] * 5) as server:
         model = connect(server)
         assert [TEXT] * 5 == [asyncio.run(model.complete(PROMPT)).text for _ in range(5)]
@@ -463,7 +463,7 @@ async def test_nothing_is_sent_before_the_first_item_is_asked_for(connect: Conne
 
 
 async def test_an_unreachable_server_is_unavailable(connect: Connect) -> None:
-    """Nobody listens there any more, nor can anybody else of the machine: a port that is free may be anybody's."""
+    """No server listens there any more, and no other process can: a free port may be taken by any process."""
     with OpenAIServer([]) as server:
         model = connect(server)
     with socket.socket() as place:
@@ -475,6 +475,6 @@ async def test_an_unreachable_server_is_unavailable(connect: Connect) -> None:
 
 @pytest.mark.parametrize("given", [None, "", " ", 5])
 def test_a_model_has_a_name(given: object) -> None:
-    """A variable that was not set is told of where the model is made, not by a provider's error later."""
+    """An unset variable is reported where the model is made, not by a provider's error later."""
     with pytest.raises(UsageError, match=r"model_id is the name of a model, such as .openai/gpt-5., not"):
         LiteLLMModel(model_id=given)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What was recorded is replayed to the same prompts, and to no others."""
+"""Recordings are replayed for the same prompts only."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def test_it_is_streamed(tmp_path: Path) -> None:
 
 
 async def test_several_agents_may_ask_in_another_order(tmp_path: Path) -> None:
-    """Sub-agents that run at once finish as they like."""
+    """Concurrent sub-agents finish in any order."""
     await record(tmp_path / "r.jsonl")
     model = ReplayModel(tmp_path / "r.jsonl")
     assert [TURNS[1], TURNS[0]] == [await model.complete(prompt) for prompt in (SECOND, FIRST)]
 
 
 async def test_another_prompt_is_refused_with_the_difference(tmp_path: Path) -> None:
-    """The reader sees what changed without opening a file; the turn stays unused."""
+    """The reader sees the change without opening a file; the turn stays unused."""
     await record(tmp_path / "r.jsonl")
     model = ReplayModel(tmp_path / "r.jsonl")
     with pytest.raises(ReplayMismatchError) as caught:
@@ -73,7 +73,7 @@ async def test_a_long_difference_is_cut(tmp_path: Path) -> None:
 
 
 async def test_a_turn_answers_once(tmp_path: Path) -> None:
-    """A prompt too many is an error of its own."""
+    """An extra prompt is a separate error."""
     await record(tmp_path / "r.jsonl")
     model = ReplayModel(tmp_path / "r.jsonl")
     for prompt in (FIRST, SECOND):
@@ -83,7 +83,7 @@ async def test_a_turn_answers_once(tmp_path: Path) -> None:
 
 
 async def test_each_turn_is_on_disk_when_it_ends(tmp_path: Path) -> None:
-    """A program that crashes in the third turn has recorded two; what replaced the old file is whole."""
+    """A program that crashes in the third turn has recorded two; the file that replaced the old one is complete."""
     path = tmp_path / "r.jsonl"
     path.write_text("an old recording")
     model = ReplayModel.record(path, ScriptedModel(["one", "two"]))
@@ -105,7 +105,7 @@ async def test_unfinished_turns_are_not_recorded(tmp_path: Path) -> None:
 
 
 async def test_credentials_are_not_written(tmp_path: Path) -> None:
-    """Neither those of requests, which are never recorded, nor where a text repeats the key."""
+    """Neither those of requests, which are never recorded, nor a key that a text repeats."""
     key = "sk-very-secret-0123456789"
 
     class Echo(OpenAIServerModel):
@@ -121,12 +121,12 @@ async def test_credentials_are_not_written(tmp_path: Path) -> None:
 
 
 def test_a_recording_needs_a_folder(tmp_path: Path) -> None:
-    """Known before the first turn was paid for."""
+    """Reported before the first turn is paid for."""
     with pytest.raises(UsageError, match="folder"):
         ReplayModel.record(tmp_path / "missing" / "r.jsonl", ScriptedModel([]))
 
 
 def test_a_missing_recording_is_named(tmp_path: Path) -> None:
-    """At once, not at the first question."""
+    """At once, not at the first prompt."""
     with pytest.raises(UsageError, match=r"r\.jsonl"):
         ReplayModel(tmp_path / "r.jsonl")

@@ -1,4 +1,4 @@
-"""When a model is asked again is decided without a clock, a sleep or chance."""
+"""Retries are decided without a clock, a sleep or randomness."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unavailable(wait: float | None = None) -> ModelUnavailableError:
 
 
 def test_waits_double_up_to_the_cap() -> None:
-    """The range that a wait is drawn from doubles with each attempt."""
+    """The range of a wait doubles with each attempt."""
     policy = RetryPolicy(attempts=7, base=1.0, cap=10.0)
     tops = [policy.delay(attempt=n, error=unavailable(), draw=1.0) for n in range(1, 7)]
     assert [1.0, 2.0, 4.0, 8.0, 10.0, 10.0] == tops
@@ -42,7 +42,7 @@ def test_what_waiting_cannot_mend_is_not_tried_again(error: ModelRequestError) -
 
 
 def test_retry_after_is_obeyed() -> None:
-    """Never before the time that the server named, and not all at that very moment."""
+    """Never before the time that the server named, and not all exactly at that time."""
     policy = RetryPolicy(base=1.0)
     assert 7.0 == policy.delay(attempt=1, error=unavailable(7.0), draw=0.0)
     assert 7.5 == policy.delay(attempt=1, error=unavailable(7.0), draw=0.5)
@@ -50,7 +50,7 @@ def test_retry_after_is_obeyed() -> None:
 
 @pytest.mark.parametrize(("wait", "given_up"), [(60.0, False), (60.1, True)])
 def test_too_long_a_retry_after_is_left_to_the_caller(wait: float, given_up: bool) -> None:
-    """Nobody watches a program that sleeps for an hour."""
+    """A program should not sleep for an hour without its caller knowing."""
     delay = RetryPolicy(longest_wait=60.0).delay(attempt=1, error=unavailable(wait), draw=0.0)
     assert given_up is (delay is None)
 
@@ -62,7 +62,7 @@ def test_too_long_a_retry_after_is_left_to_the_caller(wait: float, given_up: boo
 )
 @settings(deadline=None)
 def test_a_delay_is_within_its_bounds(attempt: int, wait: float | None, draw: float) -> None:
-    """Whatever a server says and however often it failed."""
+    """For any server response and any number of failures."""
     policy = RetryPolicy(attempts=10_001)
     delay = policy.delay(attempt=attempt, error=unavailable(wait), draw=draw)
     if wait is not None and wait > policy.longest_wait:
@@ -74,7 +74,7 @@ def test_a_delay_is_within_its_bounds(attempt: int, wait: float | None, draw: fl
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"base": -1.0}, {"cap": -0.1}])
 def test_impossible_policies_are_refused(wrong: dict[str, float]) -> None:
-    """At least one attempt, and no time before now."""
+    """At least one attempt, and no negative time."""
     with pytest.raises(UsageError):
         RetryPolicy(**wrong)  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ def test_impossible_policies_are_refused(wrong: dict[str, float]) -> None:
     ],
 )
 def test_retry_after_in_all_its_forms(headers: dict[str, str], seconds: float | None) -> None:
-    """Seconds, an HTTP date, milliseconds in a header of their own; nonsense is as good as nothing."""
+    """Seconds, an HTTP date, milliseconds in a separate header; nonsense counts as absent."""
     assert seconds == retry_after(headers, NOW)
 
 

@@ -1,4 +1,4 @@
-"""Attempts are repeated while nothing was delivered, and never after."""
+"""Attempts are repeated while no text was delivered, and never after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICY = RetryPolicy(attempts=3, base=1.0)
 
 
 class Attempts:
-    """Each attempt yields the chunks of one line and raises the error that stands in it."""
+    """Each attempt yields the chunks of one line and raises the error in it."""
 
     def __init__(self, *lines: list[ModelChunk | ModelError]) -> None:
         self.lines = list(lines)
@@ -42,20 +42,20 @@ async def collect(attempt: Attempt, naps: Naps, into: list[ModelChunk] | None = 
 
 
 async def test_a_success_waits_for_nothing(naps: Naps) -> None:
-    """Chunks pass as they come."""
+    """Chunks pass as they arrive."""
     assert ["o", "k", TURN] == await collect(Attempts(["o", "k", TURN]), naps)
     assert [] == naps.taken
 
 
 async def test_failures_before_the_first_text_are_repeated(naps: Naps) -> None:
-    """The consumer sees the attempt that got through, and nothing of the others."""
+    """The consumer sees only the successful attempt."""
     busy = ModelUnavailableError("busy")
     assert [TURN] == await collect(Attempts([busy], [busy], [TURN]), naps)
     assert [0.5, 1.0] == naps.taken
 
 
 async def test_the_last_failure_tells_how_often_it_was_tried(naps: Naps) -> None:
-    """One wait less than attempts."""
+    """One wait fewer than attempts."""
     attempts = Attempts(*[[ModelUnavailableError("busy")] for _ in range(4)])
     with pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"):
         await collect(attempts, naps)
@@ -64,14 +64,14 @@ async def test_the_last_failure_tells_how_often_it_was_tried(naps: Naps) -> None
 
 
 async def test_other_errors_pass_at_once(naps: Naps) -> None:
-    """Only what is unavailable can become available."""
+    """Only an unavailable service can become available."""
     with pytest.raises(ModelResponseError):
         await collect(Attempts([ModelResponseError("what?")], [TURN]), naps)
     assert [] == naps.taken
 
 
 async def test_a_failure_after_text_is_an_interruption(naps: Naps) -> None:
-    """Text that was delivered can't be taken back: no second answer is put behind it."""
+    """Delivered text cannot be withdrawn: no second answer is appended to it."""
     received: list[ModelChunk] = []
     attempts = Attempts(["half an ", "ans", ModelUnavailableError("gone", status=502)], [TURN])
     with pytest.raises(ModelInterruptedError) as caught:
@@ -82,7 +82,7 @@ async def test_a_failure_after_text_is_an_interruption(naps: Naps) -> None:
 
 
 async def test_closing_the_stream_closes_the_attempt(naps: Naps) -> None:
-    """A consumer that has seen enough leaves no request behind."""
+    """A consumer that stops early leaves no open request."""
     attempts = Attempts(["a", "b", TURN])
     async with aclosing(stream_with_retries(attempts, POLICY, naps.waits)) as chunks:
         assert "a" == await anext(chunks)

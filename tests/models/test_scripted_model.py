@@ -27,7 +27,7 @@ async def collect(model: ScriptedModel, into: list[ModelChunk]) -> list[ModelChu
 
 
 async def test_turns_come_in_order() -> None:
-    """One a call."""
+    """One per call."""
     model = ScriptedModel(["one", "two"])
     assert ["one", "two"] == [(await model.complete(PROMPT)).text for _ in range(2)]
 
@@ -36,7 +36,7 @@ async def test_turns_come_in_order() -> None:
     ("size", "pieces"), [(1, ["a", "b", "c", "d", "e"]), (2, ["ab", "cd", "e"]), (9, ["abcde"])]
 )
 async def test_text_is_streamed_in_pieces(size: int, pieces: list[str]) -> None:
-    """As a real model would; the turn comes last."""
+    """As a real model does it; the turn comes last."""
     usage = estimate_usage(PROMPT, "abcde", "scripted")
     assert [*pieces, ModelTurn("abcde", "stop", usage)] == await collect(
         ScriptedModel(["abcde"], chunk_size=size), []
@@ -52,19 +52,19 @@ async def test_an_empty_text_has_no_pieces() -> None:
 
 
 async def test_a_function_sees_the_prompt() -> None:
-    """For scripts that answer to what they are asked."""
+    """For scripts whose answers depend on the prompt."""
     model = ScriptedModel([lambda messages: f"You said: {messages[-1].content}"])
     assert "You said: What is 6 * 7?" == (await model.complete(PROMPT)).text
 
 
 async def test_a_whole_turn_is_given_as_it_is() -> None:
-    """For answers that were cut off, or usage that matters."""
+    """For truncated answers, or usage that matters."""
     turn = ModelTurn("cut o", "length", TokenUsage(100, 50, 5))
     assert turn == await ScriptedModel([turn]).complete(PROMPT)
 
 
 async def test_an_error_is_raised_in_its_turn() -> None:
-    """And the script goes on after it."""
+    """The script continues after it."""
     model = ScriptedModel([ContextLengthError("too long"), "shorter"])
     with pytest.raises(ContextLengthError):
         await model.complete(PROMPT)
@@ -72,7 +72,7 @@ async def test_an_error_is_raised_in_its_turn() -> None:
 
 
 async def test_an_interruption_comes_after_its_text() -> None:
-    """What the error says was delivered is delivered."""
+    """Text that the error reports as delivered is delivered."""
     received: list[ModelChunk] = []
     with pytest.raises(ModelInterruptedError):
         await collect(ScriptedModel([ModelInterruptedError("lost", "half an answer")]), received)
@@ -80,7 +80,7 @@ async def test_an_interruption_comes_after_its_text() -> None:
 
 
 async def test_the_end_of_the_script_is_named() -> None:
-    """With how long it was and what was asked."""
+    """With its length and the prompt."""
     model = ScriptedModel(["one", "two"])
     for _ in range(2):
         await model.complete(PROMPT)
@@ -89,7 +89,7 @@ async def test_the_end_of_the_script_is_named() -> None:
 
 
 async def test_prompts_are_kept() -> None:
-    """Tests of agents read what a model was sent."""
+    """Tests of agents read a model's prompts."""
     model = ScriptedModel(["one"])
     await model.complete(PROMPT)
     assert (tuple(PROMPT),) == model.prompts

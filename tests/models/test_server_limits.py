@@ -1,4 +1,4 @@
-"""The context window as servers tell of it."""
+"""The context window, as servers report it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OLLAMA = {"models": [{"name": "qwen:latest", "model": "qwen:latest", "context_le
     ],
 )
 def test_a_page_is_read(expected: ModelLimits, page: object) -> None:
-    """Of several models that with the name; what is no number of tokens is none."""
+    """Among several models the one with the name; a value that is not a number of tokens counts as none."""
     assert expected == read_limits(page, "qwen")
 
 
@@ -69,7 +69,7 @@ def test_pages_beside_the_api_are_at_its_root() -> None:
      ("/api/ps", OLLAMA, 4096), ("/other", {}, None), ("/props", b"<html>", None)],
 )  # fmt: skip
 async def test_a_server_is_asked_once(path: str, page: Any, window: int | None) -> None:
-    """One page after the other, until one of them says it."""
+    """One page after the other, until one of them has it."""
     with OpenAIServer([], {path: page}) as server:
         model = OpenAIServerModel("qwen", base_url=server.url, trust_env=False)
         assert window == (await model.limits()).context_window
@@ -79,7 +79,7 @@ async def test_a_server_is_asked_once(path: str, page: Any, window: int | None) 
 
 
 async def test_a_server_that_is_not_there_says_nothing() -> None:
-    """Without an error: the call that follows has one, with the address."""
+    """Without an error: the following call has one, with the address."""
     model = OpenAIServerModel("qwen", base_url="http://127.0.0.1:9/v1", trust_env=False)
     assert ModelLimits() == await model.limits()
 
@@ -94,7 +94,7 @@ async def test_openai_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("setting", "compacts"), [(None, True), (128_000, False)])
 async def test_an_agent_keeps_to_the_window_that_the_server_has(setting: int | None, compacts: bool) -> None:
-    """Unless it was given another one, and then nothing is asked."""
+    """Unless another one was given, and then no request is made."""
     said = [Message.user("word " * 3000), Message.assistant("word " * 3000)]
     with OpenAIServer([answer("done")] * 3, {"/props": LLAMA_CPP}) as server:
         model = OpenAIServerModel("qwen", base_url=server.url, trust_env=False)
@@ -105,7 +105,7 @@ async def test_an_agent_keeps_to_the_window_that_the_server_has(setting: int | N
 
 
 async def test_a_model_of_ones_own_need_not_know() -> None:
-    """A class without `limits` is asked nothing."""
+    """A class without `limits` is not asked."""
 
     class Bare:
         def __init__(self) -> None:

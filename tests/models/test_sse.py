@@ -1,4 +1,4 @@
-"""Events come out the same, however the bytes were cut and whatever ends their lines."""
+"""Events are the same for any chunking and any line ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse(*parts: bytes) -> list[str]:
 @settings(deadline=None, max_examples=100)
 @example(events=["€ ü\nsecond", "🦇"], end=b"\r\n")
 def test_cutting_at_every_byte_changes_nothing(events: list[str], end: bytes) -> None:
-    """Characters of several bytes, line ends of two, and everything else may be cut in two."""
+    """Multi-byte characters, two-byte line ends, and everything else may be split."""
     data = encode(events, end)
     assert events == parse(data)
     assert events == parse(*[data[i : i + 1] for i in range(len(data))])
@@ -66,7 +66,7 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer() -> None:
 
 
 def test_the_limit_holds_while_the_line_is_unfinished() -> None:
-    """It isn't waited for its end."""
+    """The end of the line is not waited for."""
     parser = EventParser(max_line=10)
     assert [] == [event for _ in range(10) for event in parser.feed(b"x")]
     with pytest.raises(ModelResponseError):
@@ -85,5 +85,5 @@ def test_an_event_of_endless_lines_is_refused(line: bytes, fit: int) -> None:
 @given(st.lists(st.binary(max_size=20), max_size=20))
 @settings(deadline=None, max_examples=100)
 def test_no_bytes_break_the_parser(parts: list[bytes]) -> None:
-    """Whatever arrives, events are text, and the same as if it had arrived at once."""
+    """For any bytes, events are text, and the same as in one piece."""
     assert parse(b"".join(parts)) == parse(*parts)

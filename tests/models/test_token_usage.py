@@ -27,6 +27,6 @@ def test_total_is_what_went_both_ways() -> None:
 
 
 def test_negative_tokens_are_refused() -> None:
-    """Nobody gives tokens back."""
+    """Tokens cannot be returned."""
     with pytest.raises(UsageError):
         TokenUsage(prompt=-1)

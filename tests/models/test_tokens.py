@@ -1,4 +1,4 @@
-"""Tokens are counted offline, fast, and whatever the text is."""
+"""Tokens are counted offline, fast, and for any text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cenote_security.errors import UnavailableError
     [("", 0), ("hello world", 2), ("tiktoken is great!", 6), ("<|endoftext|>", 7), ("a\udcffb", 3)],
 )
 def test_known_counts(text: str, count: int) -> None:
-    """Special tokens count as the text they are; what has no UTF-8 form counts, too."""
+    """Special tokens count as their text; text without a UTF-8 form counts, too."""
     assert count == tokens.count_tokens(text)
 
 
@@ -42,7 +42,7 @@ def test_known_counts(text: str, count: int) -> None:
     ],
 )
 def test_the_encoding_fits_the_model(model_id: str | None, encoding: str) -> None:
-    """OpenAI's models have their own; what isn't shipped is counted with the default."""
+    """OpenAI's models have their own; for an encoding that is not shipped the default counts."""
     assert encoding == tokens.encoding_name(model_id)
 
 
@@ -65,14 +65,14 @@ def test_messages_cost_more_than_their_texts() -> None:
 @example(text="a b c", size=2)
 @settings(deadline=None)
 def test_pieces_join_to_the_text(text: str, size: int) -> None:
-    """Nothing is lost, nothing is longer than asked."""
+    """Nothing is lost, and no piece is longer than requested."""
     parts = list(islice(tokens.pieces(text, size), len(text) + 1))  # a cut that moves nothing never ends
     assert text == "".join(parts)
     assert all(0 < len(part) <= size for part in parts)
 
 
 def test_a_cut_before_a_space_changes_no_count() -> None:
-    """So long texts count as exactly as short ones."""
+    """So long texts count exactly like short ones."""
     text = "The quick brown fox jumps over the lazy dog. " * 100
     whole = tokens.count_tokens(text)
     assert whole == sum(tokens.count_tokens(part) for part in tokens.pieces(text, 70))
@@ -119,7 +119,7 @@ assert not {"litellm", "requests", "httpx"} & sys.modules.keys()
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", [None, ""])
 def test_nothing_is_downloaded_and_litellm_is_not_imported(tmp_path: Path, folder: str | None) -> None:
-    """Whatever the environment says of the tokenizer's own cache; it is left as it was."""
+    """For any environment settings of the tokenizer's own cache, which is unchanged."""
     cache = str(tmp_path) if folder is None else folder
     done = run(OFFLINE, TIKTOKEN_CACHE_DIR=cache, DATA_GYM_CACHE_DIR=cache)
     assert ("2 2\n", "") == (done.stdout, done.stderr)

@@ -1,7 +1,7 @@
-"""Notebooks of the corpus: cells, and patches that somebody might make to them.
+"""Notebooks of the corpus: cells, and realistic patches of them.
 
-`corpus/NAME.py` holds cells, each below a `# %%` line. `corpus/NAME.toml` holds patches: in which step, what is
-replaced by what, and why.
+`corpus/NAME.py` holds cells, each below a `# %%` line. `corpus/NAME.toml` holds patches: the step, the text to
+find, its replacement, and the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The corpus itself: real notebooks that give the same every time, with patches that apply."""
+"""The corpus itself: real notebooks with reproducible results, and patches that apply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _printed(name: str) -> list[str]:
 
 
 def test_there_are_ten_with_five_patches_each() -> None:
-    """What is published about the corpus is about this many."""
+    """Published statements about the corpus assume about this number."""
     assert len(NAMES) >= 10
     assert {5} == {len(load(name).edits) for name in NAMES}
 
@@ -26,7 +26,7 @@ def test_there_are_ten_with_five_patches_each() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_alike_in_any_runtime(name: str) -> None:
-    """A notebook that differs from run to run could not tell a wrong re-execution from a right one."""
+    """A notebook that differs between runs could not distinguish a wrong re-execution from a right one."""
     first = _printed(name)
 
     assert first == _printed(name)
@@ -35,7 +35,7 @@ def test_it_runs_alike_in_any_runtime(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_patch_has_one_place(name: str) -> None:
-    """A patch that fits nowhere, or twice, is a mistake in the corpus."""
+    """A patch that matches nowhere, or twice, is a mistake in the corpus."""
     notebook = load(name)
 
     assert [1] * 5 == [notebook.cells[edit.step - 1].count(edit.find) for edit in notebook.edits]

@@ -1,4 +1,4 @@
-"""An option is defined once and read where it takes effect: few source files name it, and no more will."""
+"""An option is defined once and read where it takes effect: few source files name it, and no more may."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WORDS = {path: {*re.findall(r"\w+", text)} for path, text in SOURCES.items()}
 ASKED = {
     path: {*re.findall(r"\b_?(?:policy|sandbox|allowance)\.(\w+)", text)} for path, text in SOURCES.items()
 }
-"""What a policy is asked for."""
+"""Names under which a policy is used."""
 
 MOST = 6
 
-# Names that are options and nothing else: each mention counts, in comments too.
+# Names that are only options: each mention counts, in comments too.
 OWN_NAMES = {
     "cpus", "noexec", "hibernate_after", "call_timeout", "runtime_timeout", "shared_memory", "audit_keep",
     "ray_address", "without_ray",
@@ -45,7 +45,7 @@ def files_with(*names: str, among: dict[Path, set[str]]) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(OWN_NAMES | CEILINGS.keys()))
 def test_an_option_stands_in_few_files(name: str) -> None:
-    """Told by its name, as a whole word."""
+    """Identified by its name, as a whole word."""
     kinds: list[type[Options]] = [SandboxPolicy, Retention, PlatformOptions, Budget]
     assert name in {known.name for kind in kinds for known in definitions(kind)}
     found = files_with(name, among=WORDS)
@@ -54,6 +54,6 @@ def test_an_option_stands_in_few_files(name: str) -> None:
 
 @pytest.mark.parametrize("name", [known.name for known in definitions(SandboxPolicy)])
 def test_a_policy_s_option_is_read_in_few_files(name: str) -> None:
-    """Names that are everyday words too are counted where a policy is asked for them."""
+    """Names that are common words too are counted where they are read from a policy."""
     found = files_with(name, f"{name}_bytes", among=ASKED)
     assert len(found) <= READ.get(name, MOST), found

@@ -1,4 +1,4 @@
-"""Options as JSON: pydantic checks it and makes its schema, by the definitions that constructors go by."""
+"""Options as JSON: pydantic checks it and makes its schema, from the definitions that constructors use."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VALUES: list[Options] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_json_and_back(value: Options) -> None:
-    """Equal, hashed alike, and within its own schema."""
+    """Equal, with equal hashes, and valid by its own schema."""
     text = value.to_json()
     assert value == type(value).from_json(text)
     assert hash(value) == hash(type(value).from_json(text))
@@ -62,7 +62,7 @@ def test_json_and_back(value: Options) -> None:
 
 @pytest.mark.parametrize("kind", list(dict.fromkeys(map(type, VALUES))), ids=lambda kind: kind.__name__)
 def test_a_schema_says_what_a_definition_does(kind: type[Options]) -> None:
-    """Each option with its text, its unit and its default; nothing else is taken."""
+    """Each option with its text, its unit and its default; no other property is accepted."""
     schema = kind.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["additionalProperties"] is False
@@ -100,7 +100,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("data", "text"), WRONG, ids=str)
 def test_a_wrong_value_is_told_as_by_the_constructor(data: dict[str, Any], text: str) -> None:
-    """The same type of error, and one thing in one line; nothing of pydantic's own words."""
+    """The same type of error in one line, without pydantic's own words."""
     with pytest.raises(UsageError) as caught:
         SandboxPolicy.from_json(json.dumps(data))
     told = str(caught.value)
@@ -154,7 +154,7 @@ _DATA = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_json_says_it_is_an_option_or_refused(kind: type[Options], data: st.DataObject) -> None:
-    """One error type for all of it; what is taken from JSON comes back equal from what is written of it."""
+    """One error type for all of it; a value read from JSON equals the one written to it."""
     names = st.sampled_from([*(known.name for known in definitions(kind)), "state", "other"])
     text = json.dumps(data.draw(st.dictionaries(names, _DATA, max_size=3) | _DATA))
     try:
@@ -173,7 +173,7 @@ def test_whatever_json_says_it_is_an_option_or_refused(kind: type[Options], data
 @settings(max_examples=60, deadline=None)
 @given(value=_SCALARS)
 def test_json_and_the_constructor_agree(known: Definition, value: object) -> None:
-    """On each plain value, but for a whole number that is written with a point."""
+    """For each plain value, except an integer that is written with a decimal point."""
     if isinstance(value, float) and value.is_integer():
         return
     try:

@@ -1,4 +1,4 @@
-"""The tables of options in the documents are those of the definitions."""
+"""The tables of options in the documents match the definitions."""
 
 from __future__ import annotations
 

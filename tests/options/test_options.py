@@ -1,4 +1,4 @@
-"""Options are defined once: what is made of a definition, and what a wrong value is told."""
+"""Options are defined once: results of a definition, and the errors for wrong values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refusal(make: Any) -> str:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_each_option_has_a_text_and_a_right_default(kind: type[Options]) -> None:
-    """The help of each option is there, and its default is within its bounds."""
+    """Each option has a help text, and its default is within its bounds."""
     known = {each.name: each for each in definitions(kind)}
     assert known
     for each in fields(kind):  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_each_option_has_a_text_and_a_right_default(kind: type[Options]) -> None
     ids=str,
 )  # fmt: skip
 def test_a_wrong_value_names_the_option_the_bound_and_the_fix(wrong: dict[str, Any], text: str) -> None:
-    """In one line, however long the value is."""
+    """In one line, for a value of any length."""
     told = refusal(lambda: SandboxPolicy(**wrong))
     assert text in told
     assert "\n" not in told
@@ -91,7 +91,7 @@ def test_a_wrong_value_names_the_option_the_bound_and_the_fix(wrong: dict[str, A
 
 
 def test_several_wrong_values_are_named_together() -> None:
-    """Of their own and of each other, and as many as there are."""
+    """Errors of single options and between options, all of them."""
     told = refusal(lambda: SandboxPolicy(cpus=0, processes=1, noexec=True, isolation="none"))
     assert told.startswith("3 things are wrong: (1) cpus is")
     assert "(2) processes is" in told
@@ -131,7 +131,7 @@ def test_values_are_as_they_were() -> None:
 
 
 def test_what_is_given_is_copied() -> None:
-    """Whatever kind of list or mapping it is: nothing of a frozen value changes later."""
+    """For any kind of list or mapping: nothing in a frozen value changes later."""
     behind = {"A": "1"}
     for given_env in (behind, ChainMap(behind), MappingProxyType(behind)):
         behind["A"] = "1"
@@ -141,7 +141,7 @@ def test_what_is_given_is_copied() -> None:
         assert policy == pickle.loads(pickle.dumps(policy))
 
 
-# Of these classes as they were before options were defined with their bounds: `pickle.dumps(value, 5)`, in base64.
+# Pickles of these classes from before options were defined with their bounds: `pickle.dumps(value, 5)`, in base64.
 OLD = {
     "default": (
         "gAWVMQEAAAAAAACMFmNlbm90ZV9zZWN1cml0eS5wb2xpY3mUjA1TYW5kYm94UG9saWN5lJOUKYGUfZQojAlpc29sYXRpb26UjARhdXRvlIwG"
@@ -169,7 +169,7 @@ OLD = {
 
 @pytest.mark.parametrize("name", OLD)
 def test_old_pickles_load(name: str) -> None:
-    """Written by the code before, equal to what is made now, and pickled again."""
+    """Written by the earlier code, equal to the current values, and pickled again."""
     written, value = OLD[name]
     loaded = pickle.loads(base64.b64decode(written))
     assert value == loaded
@@ -216,7 +216,7 @@ def test_what_a_jail_begins_with_takes_no_pydantic() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Oven(Options):
-    """With an option of each kind that flags know."""
+    """With an option of each kind that flags support."""
 
     heat: float = option(180.0, flag="heat", help="how hot", unit="degrees", at_least=0, at_most=300)
     trays: int = option(1, flag="trays", help="how many", at_least=1, at_most=4)
@@ -239,7 +239,7 @@ def flagged(*arguments: str) -> Oven:
 
 
 def test_flags_are_made_of_definitions(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names, types, bounds and defaults; what is not given is as by default."""
+    """Names, types, bounds and defaults; an omitted flag has the default."""
     assert Oven() == flagged()
     got = flagged(
         "--heat", "200", "--trays", "2", "--fan", "--rest-minutes", "2", "--dish", "a", "--dish", "b"
@@ -277,7 +277,7 @@ def test_an_unknown_name_has_a_nearest_one() -> None:
 
 
 def test_limits_of_tenants_in_the_ledger_s_units() -> None:
-    """Thousandths of a CPU, so that no sum drifts; what is not limited is left out."""
+    """Thousandths of a CPU, so that no sum drifts; unlimited values are left out."""
     limits = TenantLimits(cpus=2.5, memory="1GiB", jobs=0)
     assert {Quota.CPUS: 2500, Quota.MEMORY: 2**30, Quota.JOBS: 0} == limits.amounts()
     assert {quota.value for quota in Quota} == {known.name for known in definitions(TenantLimits)}

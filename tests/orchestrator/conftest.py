@@ -1,4 +1,5 @@
-"""A platform for the tests of a process that leave it as it is, models of each test's own; and a team without one."""
+"""A platform for the tests of a process that do not change it, models of each test's own; and a team without a
+platform."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 def studio(
     _studio: Studio, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Studio]:
-    """Its models begin with empty scripts. What works on when a test has failed says where it stands, and ends.
+    """Its models begin with empty scripts. Processes that still work after a failed test print their stacks, and end.
 
-    Its token is found here alone: others of this process have theirs.
+    Its token is found only by these tests: others in this process have theirs.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(_studio.folder.parent / "config"))
     _studio.models.lines.clear()
@@ -54,7 +55,7 @@ def studio(
 
 @pytest.fixture
 def own_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
-    """For a test that ends it. Whoever works for it begins as everywhere else."""
+    """For a test that ends it. Its worker processes start normally."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with Scripts() as models:
         studio = Studio(tmp_path / "state", models).open()
@@ -70,5 +71,5 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def team(database: Database) -> TeamRow:
-    """Of a tenant's, without a platform."""
+    """A tenant's team, without a platform."""
     return TeamTable(database).add(Tenants(database).create("us").id, "team", b"")

@@ -1,6 +1,6 @@
 """Processes that work on teams and jobs, each a fork of one that has imported what they need.
 
-Half a second of CPU time goes into that otherwise, and most tests of them want several.
+The imports take half a second of CPU time otherwise, and most tests need several processes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cenote.gateway.work.settings import OrchestratorSettings
 PROGRAM = "cenote.gateway.work.process"
 LOOPS = ("cenote.gateway.teams.orchestrator", "cenote.gateway.jobs.runner")
 CLIENT = ("httpx", "httpcore", "certifi", "anyio._backends._asyncio")
-"""What speaks to models, which is loaded on first use."""
+"""The client of models, which is loaded on first use."""
 
 
 class _Fork:
-    """One of them, used as one of `subprocess` is."""
+    """One forked process, used like one of `subprocess`."""
 
     def __init__(self, started: Started, stdin: int) -> None:
         self._started = started
@@ -45,7 +45,7 @@ class _Fork:
 
 
 class ForkedWorks:
-    """Those of one platform, whose folder this is. Those of others begin as they do everywhere else."""
+    """The processes of the platform in this folder. Those of other platforms start normally."""
 
     def __init__(self, folder: Path, prepared: Prepared) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class ForkedWorks:
         return [pid for work, pid in self._began if work == kind and runs(pid)]
 
     def spawn(self, settings: str, log: Path, allowed: Collection[str]) -> OrchestratorProcess:
-        """In place of `process_unsafe.spawn`."""
+        """Replaces `process_unsafe.spawn`."""
         wanted = OrchestratorSettings.from_json(settings)
         if wanted.state.path != self._folder:
             return spawn(settings, log, allowed)
@@ -75,7 +75,8 @@ class ForkedWorks:
 
 @contextmanager
 def forked_works(folder: Path) -> Iterator[ForkedWorks]:
-    """For whoever opens a platform in that folder meanwhile. On SIGABRT they say what each of their threads does."""
+    """For platforms that are opened in that folder meanwhile. On SIGABRT the processes print the stack of each
+    thread."""
     with pytest.MonkeyPatch.context() as patch:
         with pytest.MonkeyPatch.context() as before:
             before.setenv("PYTHONFAULTHANDLER", "1")

@@ -1,4 +1,4 @@
-"""A platform without Ray in this process, a server of models that counts, and processes that may be killed."""
+"""A platform without Ray in this process, a model server that counts its calls, and processes that may be killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cenote.platform_team import ModelSpec, PlatformTeam
 
 
 class Scripts(OpenAIServer):
-    """Each model answers by its own script. What holds an answer back is opened by the test."""
+    """Each model answers by its own script. The test releases answers that are delayed."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -40,7 +40,7 @@ class Scripts(OpenAIServer):
         return self._gates.setdefault((model, turn), threading.Event())
 
     def take(self, request: Request) -> Reply:
-        """By the number of the model's own answers in the conversation, so that asking again gives the same."""
+        """By the number of the model's own answers in the conversation, so a repeated request gets the same one."""
         model, messages = request.body["model"], request.body["messages"]
         turn = 1 + sum(message["role"] == "assistant" for message in messages)
         with self._lock:
@@ -56,7 +56,7 @@ class Scripts(OpenAIServer):
 class Studio:
     """folder: of the platform's state. `open` it, and `close` it.
 
-    works: its processes, where they do not begin as they do everywhere else.
+    works: its processes, where they do not start normally.
     """
 
     folder: Path
@@ -96,14 +96,14 @@ class Studio:
         return [pid for pid in everyone() if PROGRAM in (line := title(pid)) and wanted in line]
 
     def only(self, kind: str) -> int:
-        """The one that works on works of a kind. That of another one which is done may be about to end."""
+        """The only process for works of that kind. Another one whose work is done may be about to end."""
         return until(lambda: found if len(found := self.working(kind)) == 1 else [])[0]
 
     def kill_orchestrator(self) -> None:
         kill(self.only("team"))
 
     def last_words(self) -> str:
-        """The platform's log, behind which whoever still works on teams has written what each of its threads does."""
+        """The platform's log, after each process that still works on a team has written the stacks of its threads."""
         for pid in self.orchestrators():
             kill(pid, how=signal.SIGABRT)
         return StateFolder(path=self.folder).log.read_text(errors="replace")[-20_000:]

@@ -1,5 +1,5 @@
-"""Who sees to it that works are worked on, while the database cannot be used, or there is no room for a process or an
-actor: they wait for it, and go on then.
+"""The components that have works worked on, while the database is unavailable, or a process or an actor cannot be
+started: they wait, and go on then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cenote_security.ids import TenantId
 
 
 class AwayWorks:
-    """One job, of which the database tells from the fourth question on: it is done."""
+    """One job, for which the database answers from the fourth query on: it is done."""
 
     kind: Kind = "job"
     share = SlotLimits(at_once=1, of_one_tenant=1)
@@ -61,7 +61,7 @@ class AwayWorks:
 
 
 def test_a_gateway_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else would: what a job has to do next comes of its being worked on."""
+    """No other component would: the job's next step follows only from working on it."""
     monkeypatch.setattr(processes, "LOOK_EVERY", 0.01)
     works = AwayWorks()
     orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
@@ -69,13 +69,13 @@ def test_a_gateway_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     try:
         until(works.answered.is_set)
         orchestrators.settle("job", 60.0)
-        assert 5 == works.asked  # three times in vain; then whose it is, and what there is to do
+        assert 5 == works.asked  # three failures; then its tenant, and what there is to do
     finally:
         orchestrators.close()
 
 
 class OpenWorks(AwayWorks):
-    """One job that is done when its process has been asked for twice."""
+    """One job that is done when its process has been requested twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class OpenWorks(AwayWorks):
 
 
 def test_a_process_for_which_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked for again."""
+    """It is requested again."""
     monkeypatch.setattr(processes, "LOOK_EVERY", 0.01)
     works = OpenWorks()
 
@@ -147,7 +147,7 @@ def test_closing_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_actor_asks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However often: a database that is away says nothing of the work, so it is not stuck."""
+    """However often: an unavailable database says nothing about the work, so it is not stuck."""
     monkeypatch.setattr(ray_actors, "LOOK_EVERY", 0.01)
     monkeypatch.setattr(ray_actors, "environment", lambda _allowed: {})
     monkeypatch.setattr(ray_actors.os, "environ", {})
@@ -164,7 +164,7 @@ def test_an_actor_asks_again(
 
 
 def test_an_actor_outlives_whatever_goes_wrong_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray starts an actor again when its process has ended, which it does not for the end of a thread."""
+    """Ray restarts an actor when its process has ended, but not when a thread has."""
     tried: list[int] = []
 
     def work_once(_actor: OrchestratorActor) -> None:
@@ -183,7 +183,7 @@ def test_an_actor_outlives_whatever_goes_wrong_in_it(tmp_path: Path, monkeypatch
 
 
 class _Actor:
-    """One whose process is there, as far as its handle tells."""
+    """An actor whose process runs, as far as its handle shows."""
 
     def __init__(self) -> None:
         self.woken = threading.Event()
@@ -199,7 +199,7 @@ class _Actor:
 def test_an_actor_that_ray_cannot_make_or_kill_just_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is made, or killed, at a later look. A wish for it is heard all the same."""
+    """It is created, or killed, at a later poll. A request for it is handled all the same."""
     made, killed = [_Actor()], []
 
     def actor(_orchestrators: RayOrchestrators, _work: str) -> _Actor:
@@ -224,13 +224,13 @@ def test_an_actor_that_ray_cannot_make_or_kill_just_now(
         until(made[0].woken.is_set)
         works.begun = 2
         until(lambda: len(killed) >= 2)
-        assert {made[0]} == set(killed)  # again and again, as long as it is there
+        assert {made[0]} == set(killed)  # again and again, as long as it exists
     finally:
         orchestrators.close()
 
 
 def test_an_actor_whose_work_was_being_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the gateway was killed, that is: the next one ends it."""
+    """The gateway was killed during the deletion: the next one ends the actor."""
     left, killed = _Actor(), []
 
     def gone(work: str) -> TenantId:

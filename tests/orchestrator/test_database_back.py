@@ -1,4 +1,4 @@
-"""A database that is away for one question, while a team or a job is worked on: nobody's work fails with that."""
+"""The database fails for one query while a team or a job is worked on: no work fails because of that."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BARE = SandboxPolicy(preload=(), memory="256MiB")
 
 @pytest.fixture
 def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
-    """A platform whose works are worked on by the test alone."""
+    """A platform whose works only the test works on."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(ProcessOrchestrators, "ensure", lambda _self, _work: None)
     with Scripts() as models:
@@ -50,7 +50,7 @@ def settings(studio: Studio, kind: Kind, work: str) -> OrchestratorSettings:
 def away(
     monkeypatch: pytest.MonkeyPatch, asks: type, name: str, when: Callable[..., bool], times: int = 1
 ) -> list[object]:
-    """The database, the first times that this is asked of whatever asks it. Gives what it was away for."""
+    """Makes the database fail the first times that this call is made. Returns the arguments of the failed calls."""
     asked, call = list[object](), getattr(asks, name)
 
     def failing(self: object, *given: Any, **more: Any) -> object:
@@ -77,13 +77,13 @@ def away(ledger, note, *more):
 write, TeamLedger.note = TeamLedger.note, away
 sys.exit(process.main(sys.argv[1]))
 """
-"""Works on a team, and cannot write down what came of an agent's cell."""
+"""Works on a team, and cannot record the result of an agent's cell."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", ["worker", "boss"])
 def test_a_team_goes_on_where_it_was(idle: Studio, agent: str) -> None:
-    """In its runtimes: what ran there does not run again, and a cell that waits for a sub-agent goes on doing so."""
+    """In its runtimes: what ran there does not run again, and a cell that waits for a sub-agent still waits."""
     count = "runs = globals().get('runs', 0) + 1"
     asks = code(f"{count}\nanswer = await worker.run('work')\nreply(f'{{answer.content}} for {{runs}}')")
     team = idle.team("steady", sandbox=BARE)
@@ -100,7 +100,7 @@ def test_a_team_goes_on_where_it_was(idle: Studio, agent: str) -> None:
 
 
 def test_a_team_can_be_cancelled_behind_it(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks for that looks on."""
+    """The poll for cancellation continues."""
     team = idle.team("stopped", sandbox=BARE)
     team.add("boss", model=ModelSpec(script=[code("import time\nfor _ in range(6000): time.sleep(0.01)")]))
     number = asyncio.run(team.start("Wait"))
@@ -117,7 +117,7 @@ def test_a_team_can_be_cancelled_behind_it(idle: Studio, monkeypatch: pytest.Mon
 
 
 def test_an_agents_runtime_is_asked_for_again(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the gateway cannot note that there is one."""
+    """Where the gateway cannot record that it exists."""
     team = idle.team("early", sandbox=BARE)
     team.add("boss", model=ModelSpec(script=[code("reply('here')")]))
     number = asyncio.run(team.start("Begin"))
@@ -133,7 +133,7 @@ def test_an_agents_runtime_is_asked_for_again(idle: Studio, monkeypatch: pytest.
 def test_tasks_beside_the_one_that_could_not_be_written_down(
     idle: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are stopped with it, and done once more as that is: nobody has cancelled them."""
+    """They are stopped with it, and repeated with it: no client has cancelled them."""
     slow = "import time\nfor _ in range(100): time.sleep(0.01)\n'slow'"
     job = idle.connect().jobs.submit([{"code": slow}, {"code": "'soon'"}], concurrency=2, sandbox=BARE)
     asked = away(monkeypatch, JobLedger, "end", lambda *_: True)

@@ -1,4 +1,4 @@
-"""Who follows what is told of a team: until its token is not good any more, or the team is gone."""
+"""A client that follows a team's events: until its token is revoked, or the team is gone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def first(service: TeamService, team: TeamRow, token: Callable[[], Any]) -
 
 
 async def test_a_token_that_was_revoked(service: TeamService, database: Database, team: TeamRow) -> None:
-    """Though there is no news, and before there is any more."""
+    """Though there are no events, and before there are more."""
     with pytest.raises(NotAuthenticatedError):
         await first(service, team, revoked)
     TeamEventTable(database).add(
@@ -60,7 +60,7 @@ async def test_a_token_that_was_revoked(service: TeamService, database: Database
 
 
 async def test_a_team_that_was_deleted(service: TeamService, database: Database, team: TeamRow) -> None:
-    """Nothing more will be told of it."""
+    """There will be no more events of it."""
     TeamTable(database).remove(team.tenant, team.id)
     with pytest.raises(UnknownEntryError):
         await first(service, team, good)

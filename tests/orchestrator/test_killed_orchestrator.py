@@ -1,4 +1,4 @@
-"""Whoever works on a team is killed in the middle: what was finished is not done again, and all goes on."""
+"""A process that works on a team is killed in the middle: finished work is not repeated, and the team continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BARE = SandboxPolicy(preload=(), memory="256MiB")
 
 @pytest.mark.slow
 async def test_a_leads_task_goes_on(studio: Studio) -> None:
-    """Killed while a sub-agent's model thinks, in a cell of the lead: no model call that was answered is made again,
+    """Killed while a sub-agent's model thinks, in a cell of the lead: no answered model call is repeated,
     no cell runs twice, and the lead's cell, which has waited all along, gets its answer.
     """
     studio.models.script(
@@ -49,8 +49,8 @@ async def test_a_leads_task_goes_on(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_killed_while_a_cell_runs(studio: Studio) -> None:
-    """The cell goes on; its result is waited for and used, and it does not run a second time."""
-    slow = "import time\nfor _ in range(300): time.sleep(0.01)"  # longer where the machine is busy, or stands still
+    """The cell continues; its result is waited for and used, and it does not run a second time."""
+    slow = "import time\nfor _ in range(300): time.sleep(0.01)"  # longer where the machine is busy or paused
     count = f"runs = globals().get('runs', 0) + 1\nprint('begun', flush=True)\n{slow}\nprint(runs)"
     studio.models.script(lead=[code(count), code("reply(str(runs))")])
     team = studio.team("busy", sandbox=BARE)
@@ -66,7 +66,7 @@ async def test_killed_while_a_cell_runs(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_finished_steps_of_a_plan_are_not_repeated(studio: Studio) -> None:
-    """Killed in the last step: the others' agents are not asked again, and what they made is there."""
+    """Killed in the last step: the other steps' agents are not called again, and their results are available."""
     studio.models.script(
         a=[code("rows = list(range(10))"), "Loaded."],
         b=[code("even = [row for row in rows if row % 2 == 0]"), "Cut."],
@@ -99,7 +99,7 @@ async def test_finished_steps_of_a_plan_are_not_repeated(studio: Studio) -> None
 
 @pytest.mark.slow
 async def test_parts_at_once(studio: Studio) -> None:
-    """Each of several that were under way goes on where it was."""
+    """Each of several running parts continues where it was."""
     studio.models.script(a=[code("x = 1"), "A."], b=[code("y = 2"), "B."])
     gates = [studio.models.hold(name, 2) for name in "ab"]
     team = studio.team("parts", sandbox=BARE)

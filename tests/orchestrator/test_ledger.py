@@ -1,4 +1,4 @@
-"""What an orchestrator reads and writes, without a platform: runs, notes, news, and which of two writes."""
+"""What an orchestrator reads and writes, without a platform: runs, notes, events, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def news(kind: str, agent: str = "a", place: str = "p", content: str = "") -> St
 
 
 def test_a_team_is_its_tenants(database: Database, team: TeamRow) -> None:
-    """By name and by id; another tenant may use the name, and finds nothing of this."""
+    """By name and by id; another tenant may use the name, and finds nothing of this team."""
     them = Tenants(database).create("them").id
     teams = TeamTable(database)
     assert team == teams.find(team.tenant, "team") == teams.find(team.tenant, team.id)
@@ -39,7 +39,7 @@ def test_a_team_is_its_tenants(database: Database, team: TeamRow) -> None:
 
 
 def test_runs_come_in_order_and_once_per_key(database: Database, team: TeamRow) -> None:
-    """A request that is repeated gives the run that the first one made."""
+    """A repeated request returns the run of the first one."""
     runs = TeamRunTable(database)
     numbers = [runs.add(team.id, b"work", key).number for key in ("a", "b", "a", "", "")]
     assert [1, 2, 1, 3, 4] == numbers
@@ -53,7 +53,7 @@ def test_runs_come_in_order_and_once_per_key(database: Database, team: TeamRow) 
 def test_of_runs_that_have_ended_the_newest_are_kept(
     database: Database, team: TeamRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who starts a run and cancels it, again and again, fills no database; what is yet to be done stays."""
+    """A client that starts and cancels runs again and again does not fill the database; open runs stay."""
     monkeypatch.setattr(runs_module, "MAX_RUNS_KEPT", 3)
     runs = TeamRunTable(database)
     first = runs.add(team.id, b"work", "")
@@ -64,7 +64,7 @@ def test_of_runs_that_have_ended_the_newest_are_kept(
 
 
 def test_one_run_after_the_other(database: Database, team: TeamRow) -> None:
-    """The one that was under way comes before those that wait; cancelled ones are left out."""
+    """The running one comes before the waiting ones; cancelled ones are left out."""
     runs, ledger = TeamRunTable(database), TeamLedger(database, team.id)
     for _ in range(3):
         runs.add(team.id, b"", "")
@@ -81,7 +81,7 @@ def test_one_run_after_the_other(database: Database, team: TeamRow) -> None:
 
 
 def test_the_later_of_two_writes(database: Database, team: TeamRow) -> None:
-    """The earlier one is told so at its next write, and changes nothing."""
+    """The earlier writer gets an error at its next write, and changes nothing."""
     former = TeamLedger(database, team.id)
     later = TeamLedger(database, team.id)
     for write in (
@@ -97,7 +97,7 @@ def test_the_later_of_two_writes(database: Database, team: TeamRow) -> None:
 
 
 def test_a_team_that_was_deleted(database: Database, team: TeamRow) -> None:
-    """Whoever works on it is told so."""
+    """The process that works on it gets an error."""
     ledger = TeamLedger(database, team.id)
     TeamTable(database).remove(team.tenant, team.id)
     with pytest.raises(SupersededError):
@@ -107,7 +107,7 @@ def test_a_team_that_was_deleted(database: Database, team: TeamRow) -> None:
 
 
 def test_notes_and_news_in_one_stroke(database: Database, team: TeamRow) -> None:
-    """News are numbered without gaps; notes keep their order; both are gone, or kept, as the run ends."""
+    """Events are numbered without gaps; notes keep their order; the end of a run drops notes and adds an event."""
     ledger, table = TeamLedger(database, team.id), TeamEventTable(database)
     ledger.tell([news("text", content="x" * (MAX_EVENT_CONTENT + 1)), news("code")])
     ledger.note(Note(agent="a", place="p", number=0, kind="turn", data="1"), before=[news("code")])
@@ -122,7 +122,7 @@ def test_notes_and_news_in_one_stroke(database: Database, team: TeamRow) -> None
 
 
 def test_old_news_are_dropped(database: Database, team: TeamRow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many are kept, and numbers go on."""
+    """A fixed number stays, and numbers go on."""
     monkeypatch.setattr(news_module, "MAX_EVENTS_KEPT", 3)
     ledger, table = TeamLedger(database, team.id), TeamEventTable(database)
     ledger.tell([news("code") for _ in range(5)])

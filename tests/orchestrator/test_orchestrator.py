@@ -1,4 +1,4 @@
-"""One run of a team while the database cannot be used: nothing is decided, nothing lost, and others go on with it."""
+"""One run of a team while the database is unavailable: nothing is decided or lost, and other processes continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AWAY = DatabaseUnavailableError("here", "it is away")
 
 
 class Alone:
-    """In place of an Orchestrator: nobody's runtimes, nobody's values."""
+    """Replaces an Orchestrator, without runtimes and values."""
 
     def references(self) -> Any:
         return None
@@ -38,7 +38,7 @@ class Runtimes:
 
 
 class Members:
-    """In place of a Team."""
+    """Replaces a Team."""
 
     state = TeamState(team="team")
 
@@ -51,7 +51,7 @@ class Members:
 
 @pytest.fixture
 def team(database: Database, team: TeamRow) -> TeamRow:
-    """With a run."""
+    """A team with a run."""
     TeamRunTable(database).add(team.id, b"", "")
     return team
 
@@ -85,7 +85,7 @@ def text(content: str) -> StoredTeamEvent:
 def test_a_wish_to_cancel_is_heard_behind_it(
     database: Database, team: TeamRow, run: _OneRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks for one looks again: a model may think for minutes, in which nobody else does."""
+    """The poll for cancellation continues: a model may think for minutes, in which nothing else polls."""
 
     async def endless() -> Any:
         await asyncio.Event().wait()
@@ -117,7 +117,7 @@ def test_what_a_model_says_is_told_behind_it(
 def test_a_run_does_not_fail_over_it(
     database: Database, team: TeamRow, run: _OneRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However soon the database is back: whoever works on the team next goes on with the run."""
+    """However soon the database is back: the next process that works on the team continues the run."""
 
     async def notes() -> Any:
         raise AWAY
@@ -144,7 +144,7 @@ def test_who_goes_on_finds_the_runtimes(
     unsaved: Exception | None,
     deleted: bool,
 ) -> None:
-    """They are ended behind a run that has come to an end, and this process has let go of them behind any."""
+    """They are ended after a run that has ended, and this process has released them after any run."""
     if unsaved is not None:
         away_once(monkeypatch, TeamLedger, "save_state", unsaved)
     members, runtimes = Members(), Runtimes()

@@ -1,4 +1,4 @@
-"""A team whose loop runs in the platform: what it does, and what a client sees of it."""
+"""A team whose loop runs on the platform: what it does, and what a client sees of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.orchestrator.studio import Studio, code
 
 @pytest.mark.slow
 async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
-    """The lead's code sets the sub-agent to work; values pass by reference; the last words come back."""
+    """The lead's code calls the sub-agent; values pass by reference; the final answer comes back."""
     lead = "answer = await cleaner.run('count them')\nreply(answer.content)"
     studio.models.script(lead=[code(lead)], cleaner=[code("n = 2 + 3\nprint(n)"), "There are 5."])
     team = studio.team("pair")
@@ -27,7 +27,7 @@ async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
-    """As with a team of this process: type, shape and description are what the jail that made it says."""
+    """As with a team of this process: type, shape and description are those that its jail reports."""
     put = "team.put('table', {'a': [1, 2], 'b': [3, 4]})\nkind = team.list()[0]"
     said = "reply(f\"{kind['type']} {kind['shape']} {kind['description']}\")"
     studio.models.script(writer=[code(f"{put}\n{said}")])
@@ -40,7 +40,7 @@ async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_words_that_utf8_cannot_write(studio: Studio) -> None:
-    """Servers escape an emoji in halves, and a model may break off between them: what was paid for is not lost."""
+    """Servers escape an emoji in halves, and a model may stop between them: the paid answer is not lost."""
     lead = "answer = await cleaner.run('half of \\ud83d')\nprint(answer.content)\nraise ValueError('\\udcff')"
     studio.models.script(lead=[code(lead), "the answer is \ud83d here"], cleaner=["found \ud83d"])
     team = studio.team("halves")

@@ -1,4 +1,4 @@
-"""The record of a team by itself: agents that are taken through it do nothing twice, and go on where it ends."""
+"""The record of a team by itself: agents that replay it do nothing twice, and continue where it ends."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Recorded:
 
 
 class Cut(Exception):
-    """A process that is killed, as far as a test can be one."""
+    """Stands for a killed process."""
 
 
 class Cutting(Model):
-    """Is killed at its call of that number, from 1."""
+    """Fails at its call of that number, from 1."""
 
     def __init__(self, model: Model, at: int) -> None:
         self.model_id, self._model, self._left = model.model_id, model, at
@@ -59,7 +59,7 @@ async def work(notes: list[Note], runtime: AsyncPythonRuntime, model: Model, tas
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 async def test_killed_at_any_model_call(at: int) -> None:
-    """Each model call and cell happens once, and the conversation is what it would have been."""
+    """Each model call and cell happens once, and the conversation is the same as without a kill."""
     async with AsyncPythonRuntime(sandbox=BARE) as runtime:
         notes: list[Note] = []
         script = ScriptedModel(SCRIPT)
@@ -72,7 +72,7 @@ async def test_killed_at_any_model_call(at: int) -> None:
 
 
 async def test_a_finished_task_is_heard_once_more() -> None:
-    """Its answer is there, no model is asked, and the agent remembers it in its next task."""
+    """Its recorded answer is returned, no model is called, and the agent remembers it in its next task."""
     async with AsyncPythonRuntime(sandbox=BARE) as runtime:
         notes: list[Note] = []
         await work(notes, runtime, ScriptedModel(SCRIPT))
@@ -87,7 +87,7 @@ async def test_a_finished_task_is_heard_once_more() -> None:
 
 
 async def test_another_task_at_the_same_place_begins_anew() -> None:
-    """What was recorded of the first is no answer to the second."""
+    """The first task's record does not answer the second task."""
     async with AsyncPythonRuntime(sandbox=BARE) as runtime:
         notes: list[Note] = []
         await work(notes, runtime, ScriptedModel(["One."]))
@@ -96,7 +96,7 @@ async def test_another_task_at_the_same_place_begins_anew() -> None:
 
 
 async def test_failures_that_an_agent_survives() -> None:
-    """They are heard once more where they came: what the agent did about them follows from them."""
+    """They are replayed where they occurred, because the agent's reaction follows from them."""
     async with AsyncPythonRuntime(sandbox=BARE) as runtime:
         notes: list[Note] = []
         script = ScriptedModel([code("print('x' * 100)"), ContextLengthError("too long"), "Short.", "Well."])
@@ -108,7 +108,7 @@ async def test_failures_that_an_agent_survives() -> None:
 
 
 async def test_a_record_that_does_not_fit() -> None:
-    """A program that does something else than it did says so, and does nothing."""
+    """A program that does something else than recorded raises an error, and does nothing."""
     notes = [
         Note(agent="a", place="lead", number=0, kind="task", data='"Go"'),
         Note(agent="a", place="lead", number=0, kind="cell", data="{}"),
@@ -119,7 +119,7 @@ async def test_a_record_that_does_not_fit() -> None:
 
 
 async def test_once() -> None:
-    """What was done to a namespace is not done again, but taken up."""
+    """A change to a namespace is not repeated; the existing one is used."""
     notes: list[Note] = []
     done: list[str] = []
 
@@ -135,7 +135,7 @@ async def test_once() -> None:
 
 
 async def test_once_where_it_was_not_written_down() -> None:
-    """A process was killed in between: what is missing is done, and that is written down."""
+    """A process was killed in between: what is missing is done, and that is recorded."""
     notes: list[Note] = []
     done: list[str] = []
 
@@ -152,8 +152,8 @@ async def test_once_where_it_was_not_written_down() -> None:
 
 
 async def test_what_was_put_there_and_not_written_down() -> None:
-    """In the middle of a task: what is there is taken up, and the rest put beside it. Only what comes first behind
-    what is on record can have been done; a name that is given later is one too many.
+    """In the middle of a task: existing values are used, and the rest is put next to them. Only the first call after
+    the record can have been carried out; a name of a later call is an error.
     """
     notes: list[Note] = []
     registered: list[str] = []

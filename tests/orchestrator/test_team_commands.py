@@ -1,4 +1,4 @@
-"""`cenote team`: what a script has made, at the command line."""
+"""`cenote team`: the teams that a script has created, on the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def address(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_from_the_first_run_to_the_end(
     studio: Studio, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`run` follows and prints the answer; `ls` and `show` tell of it, as JSON too; `rm` ends it."""
+    """`run` follows and prints the answer; `ls` and `show` describe it, as JSON too; `rm` ends it."""
     team = studio.team("shell", sandbox=BARE)
     team.add("boss", model=ModelSpec(script=[code("print(41)"), "First."]))
     asyncio.run(team.run("Say"))

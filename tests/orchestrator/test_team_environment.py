@@ -1,4 +1,4 @@
-"""What of the platform's environment a process finds that works on a tenant's team."""
+"""The part of the platform's environment that a process gets which works on a tenant's team."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cenote.gateway.work.process_unsafe import NO_HOME, environment
 
 
 def test_nothing_but_what_programs_need_and_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of the operator's, their home, and a proxy that they use are not for tenants."""
+    """The operator's keys, home and proxy are not for tenants."""
     given = {
         "OPENAI_API_KEY": "k",
         "AWS_PROFILE": "p",

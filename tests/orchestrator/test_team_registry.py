@@ -1,4 +1,4 @@
-"""Teams whose making or deletion is broken off by the database: nothing of them stays that nobody could remove."""
+"""The database fails while a team is created or deleted: nothing is left that no client could remove."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def away_once(monkeypatch: pytest.MonkeyPatch, store: object, name: str) -> None
     ("first", "second"), [("reserve", "remove"), ("reserve", "release"), ("issue", "remove")]
 )
 def test_one_that_is_made(world: World, monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> None:
-    """It can be made once more, and takes its part of the quotas once."""
+    """It can be created again, and uses its quotas once."""
     stores = world.stores
     teams = TeamRegistry(stores, world.state, RuntimeRegistry(stores, world.nodes), None)
     user = world.user("acme", ["teams"])
@@ -56,7 +56,7 @@ def test_one_that_is_made(world: World, monkeypatch: pytest.MonkeyPatch, first: 
 
 
 def test_one_that_is_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is gone for whoever had it deleted: they cannot ask again."""
+    """It is gone for the client that deleted it, which cannot ask again."""
     stores = world.stores
     teams = TeamRegistry(stores, world.state, RuntimeRegistry(stores, world.nodes), None)
     user = world.user("acme", ["teams"])

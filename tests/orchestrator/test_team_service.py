@@ -1,4 +1,4 @@
-"""TeamService: who may what, what is kept of a team and what is told."""
+"""TeamService: permissions, what is stored of a team and what is reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def scripted(*lines: str) -> ModelSpec:
 
 
 def someone(studio: Studio, tenant: str, *scopes: Scope) -> cenote.Platform:
-    """Of a tenant that is made for it."""
+    """A client of a tenant that is created for it."""
     with Database(studio.folder / "gateway.db") as database:
         known = {each.name: each for each in Tenants(database).all()}
         owner = known.get(tenant) or Tenants(database).create(tenant)
@@ -51,7 +51,7 @@ def someone(studio: Studio, tenant: str, *scopes: Scope) -> cenote.Platform:
 
 @pytest.mark.slow
 async def test_two_tenants(studio: Studio) -> None:
-    """What another tenant has is answered as what does not exist, by name and by id; names may be equal."""
+    """Another tenant's team looks like one that does not exist, by name and by id; names may be equal."""
     mine = studio.team("same", sandbox=BARE).add("boss", model=scripted("Mine."))
     await mine.run("Say")
     other = someone(studio, "other")
@@ -69,7 +69,7 @@ async def test_two_tenants(studio: Studio) -> None:
 
 
 async def test_scopes(studio: Studio) -> None:
-    """To run agents on the platform is a scope of its own: none implies it."""
+    """Running agents on the platform has its own scope: no other one implies it."""
     blind = someone(studio, "scoped", Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.ADMIN)
     with pytest.raises(ScopeMissingError, match="teams"):
         await blind.team("t").add("boss", model=scripted("x")).start("Say")
@@ -79,7 +79,7 @@ async def test_scopes(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_quota_of_teams(tmp_path: Path, own_studio: Studio) -> None:
-    """One at the limit is made, one past it is not, and one that is deleted makes room."""
+    """A team at the limit is created, one past it is refused, and a deletion frees quota."""
     platform = someone(own_studio, "small")
     with Database(own_studio.folder / "gateway.db") as database:
         tenant = next(each for each in Tenants(database).all() if each.name == "small")
@@ -95,7 +95,7 @@ async def test_quota_of_teams(tmp_path: Path, own_studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_a_gateway_that_was_killed_while_it_deleted_a_team_leaves_nothing(own_studio: Studio) -> None:
-    """The row goes first. The next gateway takes the runtimes, the token, the secrets and the quota behind it."""
+    """The row goes first. The next gateway then removes the runtimes, the token, the secrets and the quota."""
     studio = own_studio
     platform = someone(studio, "acme")
     team = platform.team("one", sandbox=BARE).add("boss", model=scripted("1"))
@@ -119,7 +119,7 @@ def _count(studio: Studio, table: str) -> int:
 
 @pytest.mark.slow
 async def test_where_a_key_would_come_from_is_said(studio: Studio) -> None:
-    """A model without one fails, and it is not the variable of some process that its user can set."""
+    """A model without one fails, and the error does not name an environment variable that its user cannot set."""
     team = studio.team("keyless", sandbox=BARE)
     team.add("boss", model=ModelSpec(name="gpt-4o-mini"))
     with pytest.raises(TeamRunError, match=r"model of boss .* `secrets=` .* `--team-env`"):
@@ -128,7 +128,7 @@ async def test_where_a_key_would_come_from_is_said(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_secrets_are_kept_apart(studio: Studio) -> None:
-    """A key reaches the model's server, and neither store, log, audit, news, status nor jail has it."""
+    """A key reaches the model's server, and is not in any store, log, audit, event, status or jail."""
     secret = "sk-" + "hush" * 8
     look = "import os\nprint(sorted(os.environ.values()))\nreply('seen')"
     studio.models.script(lead=[code(look)])
@@ -138,7 +138,7 @@ async def test_secrets_are_kept_apart(studio: Studio) -> None:
     assert f"Bearer {secret}" == studio.models.asked[0].headers["authorization"]
     told = str([news async for news in team.follow()]) + str(team.status())
     assert secret not in told
-    # By another process: one that closes SQLite's files gives up the locks that it has on them.
+    # By another process: one that closes SQLite's files releases the locks that it has on them.
     searched = await asyncio.to_thread(
         subprocess.run, ["grep", "-rl", secret, str(studio.folder)], stdout=subprocess.PIPE, text=True
     )
@@ -153,7 +153,7 @@ async def test_secrets_are_kept_apart(studio: Studio) -> None:
 async def test_the_platforms_own_keys_are_not_for_tenants(
     studio: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the gateway's environment holds is neither sent to a tenant's server nor found by the loop."""
+    """The gateway's environment is neither sent to a tenant's server nor visible to the loop."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-operator")
     studio.models.script(lead=["Done."])
     team = studio.team("keyless", sandbox=BARE).add("boss", model=studio.model("lead"))
@@ -178,7 +178,7 @@ async def test_the_platforms_own_keys_are_not_for_tenants(
     ],
 )
 async def test_members_that_are_refused(studio: Studio, member: dict, error: type, text: str) -> None:
-    """At the edge, before anything is kept."""
+    """Before anything is stored."""
     with pytest.raises(error, match=text):
         await studio.team("refused").add("boss", **member).start("Say")
     with pytest.raises(UsageError, match="there is no team"):
@@ -186,7 +186,7 @@ async def test_members_that_are_refused(studio: Studio, member: dict, error: typ
 
 
 async def test_a_sandbox_weaker_than_the_parents(studio: Studio) -> None:
-    """It is refused with the name of the field."""
+    """The error names the field."""
     team = studio.team("weak").add("boss", model=scripted("x"), sandbox=BARE, lead=True)
     team.add("sub", model=scripted("y"), under="boss", sandbox=SandboxPolicy(preload=(), memory="1GiB"))
     with pytest.raises(RejectedError, match="weaker than its parent's in memory"):
@@ -195,7 +195,7 @@ async def test_a_sandbox_weaker_than_the_parents(studio: Studio) -> None:
 
 @pytest.mark.parametrize("name", ["team", "class", "a b", "x" * 101])
 async def test_names_of_members(studio: Studio, name: str) -> None:
-    """They stand in code."""
+    """Code uses them as names."""
     with pytest.raises(UsageError, match="is no name for a member"):
         await studio.team("named").add(name, model=scripted("x")).start("Say")
 
@@ -211,7 +211,7 @@ def test_what_lives_in_this_process_is_refused(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_cancel(studio: Studio) -> None:
-    """The cell is interrupted, what waits is not begun, and the team can be set to work again."""
+    """The cell is interrupted, waiting runs do not begin, and the team can run again."""
     slow = "print('begun', flush=True)\nimport time\ntime.sleep(60)"
     team = studio.team("stopped", sandbox=BARE).add("boss", model=scripted(code(slow)))
     first, second = await team.start("Wait"), await team.start("Wait longer")
@@ -229,7 +229,7 @@ async def test_cancel(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_what_fails_says_why(studio: Studio) -> None:
-    """A model that is refused; a budget that is spent, which is for all runs."""
+    """A model that is refused; a spent budget, which applies to all runs."""
     team = studio.team("poor", sandbox=BARE, budget=Budget(tokens=1)).add("boss", model=scripted("x"))
     with pytest.raises(TeamRunError, match="budget of tokens"):
         await team.run("Say")
@@ -243,7 +243,7 @@ async def test_what_fails_says_why(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_news_from_any_point_on(studio: Studio) -> None:
-    """Numbered without gaps; whoever comes later hears the same from where they want."""
+    """Numbered without gaps; a client that connects later gets the same events from any number."""
     team = studio.team("heard", sandbox=BARE).add("boss", model=scripted(code("print(1)"), "Done."))
     await team.run("Say")
     everything = [news async for news in team.follow()]
@@ -257,7 +257,7 @@ async def test_news_from_any_point_on(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_values_by_reference(studio: Studio) -> None:
-    """A lead finds what it was given under its name; no prompt holds it."""
+    """A lead finds the given value under its name; no prompt contains it."""
     studio.models.script(lead=[code("reply(str(sum(rows)))")])
     with studio.connect().runtime("source", sandbox=BARE) as source:
         source.execute("rows = list(range(5000))")
@@ -286,7 +286,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 async def test_the_client_is_killed(studio: Studio) -> None:
-    """The team works on; another client finds the run and follows it from the beginning."""
+    """The team continues; another client finds the run and follows it from the beginning."""
     studio.models.script(lead=[code("print(1)"), "Done all the same."])
     gate = studio.models.hold("lead", 2)
     client = await asyncio.to_thread(
@@ -311,8 +311,8 @@ async def test_the_client_is_killed(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_the_gateway_ends(own_studio: Studio) -> None:
-    """Nobody works on while it is gone; the next one takes the run up. Its runtimes were the gateway's own, so that
-    the task begins anew, and the news say so.
+    """The team pauses while the gateway is gone; the next one resumes the run. Its runtimes were the gateway's own,
+    so the task begins anew, and an event says so.
     """
     own_studio.models.script(lead=[code("print(1)"), "Done."])
     gate = own_studio.models.hold("lead", 2)
@@ -339,7 +339,7 @@ async def test_unknown_runs(studio: Studio) -> None:
 
 @pytest.mark.slow
 async def test_a_team_that_has_no_member_yet(studio: Studio) -> None:
-    """It is not there, and what makes it is said; so is where to look for runs."""
+    """It does not exist, and the error says how to create one, and where to look for runs."""
     with pytest.raises(UsageError, match=r"there is no team 'empty'.*when it has a member, by `add`"):
         await studio.team("empty").run("Go on.")
     team = studio.team("full")

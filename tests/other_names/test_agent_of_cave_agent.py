@@ -18,7 +18,7 @@ from cenote_security.errors import UsageError
 
 
 class Answers(cave_agent.Model):
-    """A model of a user's own, in that library's interface: chunks in the form of OpenAI's."""
+    """A user's model in that library's interface: chunks in OpenAI's form."""
 
     def __init__(self, *answers: str | Exception, usage: TokenUsage | None = None, **last: Any) -> None:
         self.answers = list(answers)
@@ -66,7 +66,7 @@ def of_type(events: Sequence[Any], kind: Any) -> list[Any]:
 
 
 async def test_a_run_tells_its_events_in_order() -> None:
-    """From the user's prompt to the end, with the code, the whole output and what was used."""
+    """From the user's prompt to the end, with the code, the whole output and the usage."""
     usage = TokenUsage(100, 20, 120)
     model = Answers("First:\n" + block("secret = secret[::-1]\nprint(secret)"), "It is hello.", usage=usage)
     async with IPythonRuntime(variables=[Variable("secret", "olleh")]) as runtime:
@@ -83,7 +83,7 @@ async def test_a_run_tells_its_events_in_order() -> None:
 
 
 async def test_the_conversation_is_in_its_parts_and_goes_on_elsewhere() -> None:
-    """Each message has the class of what it is; another agent takes them back."""
+    """Each message has the class of its kind; another agent accepts them."""
     async with IPythonRuntime() as runtime:
         agent = CaveAgent(ScriptedModel([block("print(1)"), "done"]), runtime=runtime)
         await agent.run("Go.")
@@ -96,7 +96,7 @@ async def test_the_conversation_is_in_its_parts_and_goes_on_elsewhere() -> None:
 
 
 async def test_a_long_output_is_a_variable() -> None:
-    """All of it, under a name that is free; the model reads that name, and its code the text."""
+    """The whole output, under a free name; the model reads that name, and its code the text."""
     code = block("_output_1 = 'mine'\nprint('x' * 9000)")
     model = ScriptedModel([code, block("print(_output_1, len(_output_2))"), "done"])
     async with IPythonRuntime() as runtime:
@@ -113,7 +113,7 @@ async def test_a_long_output_is_a_variable() -> None:
 
 
 async def test_failures_end_a_run_with_their_reason() -> None:
-    """A model's is no exception; a refusal is an answer; what was cancelled says so."""
+    """A model's failure is not an exception; a refusal is an answer; a cancelled run reports it."""
     broken = await CaveAgent(Answers(ValueError("no such thing"))).run("Go.")
     assert (StopReason.MODEL_ERROR, False) == (broken.stop_reason, broken.completed)
     assert "no such thing" in broken.model_error
@@ -132,7 +132,7 @@ async def test_a_cell_that_takes_too_long_is_ended() -> None:
 
 
 async def test_a_cancelled_run_ends_with_its_event() -> None:
-    """And raises the cancellation."""
+    """It also raises the cancellation."""
     seen: list[Any] = []
 
     async def run() -> None:
@@ -150,7 +150,7 @@ async def test_a_cancelled_run_ends_with_its_event() -> None:
 
 
 async def test_a_prompt_that_is_too_long_is_made_shorter() -> None:
-    """By the compactor's own model, where it has one."""
+    """By the compactor's own model, if it has one."""
     summariser = Answers("They said things.")
     model = Answers(PromptTooLongError("too long"), "done")
     compactor = Compactor(summariser, context_window=40_000, token_estimator=len)
@@ -164,7 +164,7 @@ async def test_a_prompt_that_is_too_long_is_made_shorter() -> None:
 
 
 async def test_an_overridden_execute_is_asked() -> None:
-    """A subclass of a runtime may do otherwise; its failures are the runtime's."""
+    """A subclass of a runtime may behave differently; its failures are the runtime's."""
 
     class Logging(IPythonRuntime):
         async def execute(self, code: str) -> Any:
@@ -184,13 +184,13 @@ async def test_an_overridden_execute_is_asked() -> None:
 
 
 def test_a_runtime_without_a_jail_is_refused() -> None:
-    """With what to use instead."""
+    """The error names the alternative."""
     with pytest.raises(UsageError, match="IPythonRuntime or IPyKernelRuntime"):
         CaveAgent(ScriptedModel([]), runtime=object())
 
 
 async def test_whole_answers_are_asked_for_as_there() -> None:
-    """`call` takes and gives what it does in that library; failures are of its classes, and of Cenote's."""
+    """`call` has the parameters and results of that library; failures are of its classes, and of Cenote's."""
 
     class Failing(Answers):
         async def _complete(self, messages: list[dict[str, str]]) -> ModelResponse:

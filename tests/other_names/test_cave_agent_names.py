@@ -34,20 +34,20 @@ MODULES = {
 
 
 def test_all_names_of_the_library_are_there() -> None:
-    """Those of its package, sorted as ours are; each can be loaded."""
+    """The package's names, sorted like ours; each can be loaded."""
     assert sorted(NAMES.split(), key=str.casefold) == cave_agent.__all__
     assert [] == [name for name in NAMES.split() if not hasattr(cave_agent, name)]
 
 
 @pytest.mark.parametrize(("module", "names"), MODULES.items())
 def test_names_of_its_modules_are_there(module: str, names: str) -> None:
-    """What only a module of it exports."""
+    """Names that only a module of it exports."""
     there = importlib.import_module(f"cenote.cave_agent.{module}")
     assert [] == [name for name in names.split() if not hasattr(there, name)]
 
 
 def test_what_is_of_use_to_all_is_in_cenote_itself() -> None:
-    """The names are Cenote's own objects, not second ones."""
+    """The names are Cenote's own objects, not copies."""
     assert cenote.IPythonRuntime is cave_agent.IPythonRuntime is runtime.IPythonRuntime
     assert cenote.SecurityChecker is cave_agent.SecurityChecker is security.SecurityChecker
     assert cenote.Skill is cave_agent.Skill is skills.Skill
@@ -56,7 +56,7 @@ def test_what_is_of_use_to_all_is_in_cenote_itself() -> None:
 
 
 def test_importing_it_loads_nothing_of_it() -> None:
-    """Scripts that only need a name do not wait for all of them."""
+    """Scripts that only need one name do not wait for all of them."""
     code = "import sys, cenote.cave_agent; print(*[m for m in sys.modules if m.startswith('cenote.')])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert ["cenote.cave_agent"] == loaded.split()

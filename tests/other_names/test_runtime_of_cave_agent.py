@@ -38,13 +38,13 @@ class Shape:
 
 
 async def test_a_cell_gives_one_text_as_a_notebook_shows_it(runtime: IPythonRuntime) -> None:
-    """Both streams in the order in which they were written, then the value."""
+    """Both streams in writing order, then the value."""
     result = await runtime.execute("import sys\nprint('a'); print('b', file=sys.stderr); print('c')\n1 + 1")
     assert (True, "a\nb\nc\n2\n", False) == (result.success, result.stdout, result.state_lost)
 
 
 async def test_a_failure_is_an_exception_in_the_result(runtime: IPythonRuntime) -> None:
-    """Of Python's own class by that name, else a CellError; the text has the traceback."""
+    """Of Python's own class by that name, otherwise a CellError; the text has the traceback."""
     failed = await runtime.execute("1/0")
     assert isinstance(failed.error, ZeroDivisionError)
     assert "Traceback" in (failed.stdout or "")
@@ -56,7 +56,7 @@ async def test_a_failure_is_an_exception_in_the_result(runtime: IPythonRuntime) 
 
 
 async def test_a_jail_names_no_class_that_is_not_an_error(runtime: IPythonRuntime) -> None:
-    """What an error is called is the jail's word, and Python's functions have names as well."""
+    """The jail chooses an error's name, and Python's functions have names as well."""
     result = await runtime.execute("class print(Exception): pass\nraise print('x')")
     assert isinstance(result.error, CellError)
 
@@ -72,7 +72,7 @@ async def test_refused_code_gives_a_security_error() -> None:
 
 
 async def test_what_is_registered_is_there_in_the_next_cell(runtime: IPythonRuntime) -> None:
-    """Also what is registered in the middle, and a value that was changed before it was sent."""
+    """Including values registered in between, and one that was changed before it was sent."""
     runtime.inject_function(Function(double))
     runtime.inject_variable(Variable("n", 1))
     runtime.update_variable("n", 4)
@@ -86,7 +86,7 @@ async def test_what_is_registered_is_there_in_the_next_cell(runtime: IPythonRunt
 
 
 async def test_reading_what_is_not_there_is_a_key_error(runtime: IPythonRuntime) -> None:
-    """None is a value that a variable may have. Names of code are no registered ones."""
+    """None is a value that a variable may have. Names made by code are not registered."""
     await runtime.execute("mine = None")
     assert await runtime.get_from_namespace("mine") is None
     with pytest.raises(KeyError, match="not bound"):
@@ -115,7 +115,7 @@ async def test_a_value_keeps_its_type(runtime: IPythonRuntime) -> None:
 
 
 async def test_bind_unique_passes_over_names_that_code_has_made(runtime: IPythonRuntime) -> None:
-    """And over registered ones; several at once get a name each."""
+    """It also skips registered ones; several at once get a name each."""
     await runtime.execute("_output_2 = 'mine'")
     runtime.inject_variable(Variable("_output_1", 0))
     names = await asyncio.gather(*(runtime.bind_unique("_output", str(i)) for i in range(3)))
@@ -127,7 +127,7 @@ async def test_bind_unique_passes_over_names_that_code_has_made(runtime: IPython
 
 
 async def test_reset_leaves_what_is_registered(runtime: IPythonRuntime) -> None:
-    """As it is now, hidden names too; a cell that runs ends first."""
+    """With current values, hidden names too; a running cell ends first."""
     runtime.inject_variable(Variable("given", 1))
     runtime.update_variable("given", 2)
     name = await runtime.bind_unique("_output", "text")
@@ -140,7 +140,7 @@ async def test_reset_leaves_what_is_registered(runtime: IPythonRuntime) -> None:
 
 
 async def test_it_fits_the_protocols(runtime: IPythonRuntime) -> None:
-    """Of the library's agent: a cell can be ended, too."""
+    """The protocols of the library's agent; a cell can also be ended."""
     assert isinstance(runtime, Runtime)
     assert isinstance(runtime, PreemptibleRuntime)
     cell = asyncio.create_task(runtime.execute("print('in', flush=True)\nwhile True: pass"))
@@ -149,7 +149,7 @@ async def test_it_fits_the_protocols(runtime: IPythonRuntime) -> None:
 
 
 async def test_silence_ends_a_cell() -> None:
-    """What it has printed until then stays; the state is kept, and the next cell runs at once."""
+    """Its output so far stays; the state is kept, and the next cell runs at once."""
     async with IPyKernelRuntime(iopub_timeout=0.3) as runtime:
         result = await runtime.execute("kept = 1\nprint('begun')\nimport time; time.sleep(60)")
         assert not result.success
@@ -167,7 +167,7 @@ async def test_a_runtime_that_was_stopped_starts_again() -> None:
 
 
 def test_descriptions_are_in_the_form_of_the_library() -> None:
-    """Of what is registered; nothing hidden is in them. No jail is started for it."""
+    """Of registered objects, without hidden ones. No jail is started for them."""
     runtime = IPythonRuntime()
     assert "No functions available" == runtime.describe_functions()
     runtime.inject_resources(

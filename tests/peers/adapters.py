@@ -2,8 +2,8 @@
 
     python -m tests.peers.adapters [FRAMEWORK...] [pytest arguments]
 
-Each framework has an environment of its own, `.venv-peers-FRAMEWORK`, since they do not agree about what they need;
-the first run makes it. Tests that a framework ships for its interfaces are among the tests of `tests/adapters`.
+Each framework has a separate environment, `.venv-peers-FRAMEWORK`, since their requirements conflict; the first run
+makes it. Tests that a framework ships for its interfaces are among the tests of `tests/adapters`.
 Exit status 1: a test fails, or an example prints something else.
 """
 
@@ -26,7 +26,7 @@ PEERS: Final[dict[str, tuple[str, ...]]] = {
     "openai_agents": (),
     "pydantic_ai": ("anyio>=4",),
 }
-"""Extras of this project, and what the tests need besides."""
+"""Extras of this project, and the other packages that the tests need."""
 
 SHOWN: Final = """\
 rows without repetitions: 4
@@ -59,7 +59,7 @@ def run(peer: str, more: list[str]) -> bool:
 
 
 def environment(peer: str) -> Path:
-    """Its Python. What is installed follows pyproject.toml when that changes."""
+    """Its Python. The installed packages follow pyproject.toml when that changes."""
     folder = ROOT / f".venv-peers-{peer}"
     python = folder / "bin" / "python"
     stamp = folder / ".project"

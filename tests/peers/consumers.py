@@ -1,5 +1,5 @@
-"""Runs others' clients over Cenote's HTTP interface, unchanged, each in an environment of its own: what is built on
-E2B's SDK, and MCP's.
+"""Runs clients made by others over Cenote's HTTP interface, unchanged, each in a separate environment: clients
+built on E2B's SDK and on MCP's.
 
     python -m tests.peers.consumers [CONSUMER...] [pytest arguments]
 
@@ -50,7 +50,7 @@ def main() -> int:
     chosen = options.consumers or list(CONSUMERS)
     pythons = {consumer: environment(consumer) for consumer in chosen}
     failed = list[str]()
-    with TemporaryDirectory() as temporary, ExitStack() as servers:  # which end before their folders do
+    with TemporaryDirectory() as temporary, ExitStack() as servers:  # end before their folders do
         for server in ("serve", "up"):
             folder = Path(temporary) / server
             folder.mkdir()
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def environment(consumer: str) -> Path:
-    """Its Python. Made again when its packages change."""
+    """Its Python. The environment is made again when its packages change."""
     folder = ROOT / f".venv-peers-over-{consumer}"
     python, stamp = folder / "bin" / "python", folder / ".packages"
     packages = (*CONSUMERS[consumer], *TESTS)
@@ -79,7 +79,7 @@ def environment(consumer: str) -> Path:
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, str]]:
-    """Its URL and a token."""
+    """The server's URL and a token."""
     token = "a-token-of-this-run"
     server, url = serve({**os.environ, "CENOTE_TOKEN": token, "XDG_CONFIG_HOME": str(folder)}, port=0)
     try:
@@ -91,7 +91,7 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def up(folder: Path) -> Iterator[tuple[str, str]]:
-    """The same of a platform."""
+    """The same for a platform."""
     own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "CONFIG")}
     environ = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")} | own
     cenote = [sys.executable, "-m", "cenote.cli.main"]
@@ -114,7 +114,7 @@ DOORS: Final = {"serve": served, "up": up}
 def run(
     python: Path, consumer: str, door: tuple[str, str], report: Path, more: list[str]
 ) -> tuple[int, int, int]:
-    """The status of pytest, and how many tests passed of how many; what is expected to fail has not passed."""
+    """The status of pytest, and how many tests passed of how many; expected failures do not count as passed."""
     url, token = door
     environ = {
         **os.environ,

@@ -1,4 +1,4 @@
-"""The CaveAgent library's own agent in Cenote's jails: its `Runtime` protocol, whole.
+"""The CaveAgent library's own agent in Cenote's jails: its complete `Runtime` protocol.
 
 python -m tests.peers.driven        in an environment that has that library, too
 """

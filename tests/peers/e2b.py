@@ -3,7 +3,7 @@
     git clone https://github.com/e2b-dev/code-interpreter
     python -m tests.peers.e2b code-interpreter/python [pytest arguments]
 
-The tests are run as they are, with E2B's SDK in an environment of its own (`.venv-peers-e2b`), which is made by the
+The tests are run unchanged, with E2B's SDK in a separate environment (`.venv-peers-e2b`), which is made by the
 first run. `docs/doors.md` says how many pass, and why the others do not. Exit status: that of pytest.
 """
 
@@ -58,7 +58,7 @@ def environment(folder: Path) -> Path:
 
 
 def serve(environ: dict[str, str], port: int) -> tuple[subprocess.Popen[str], str]:
-    """A server that listens, and its URL."""
+    """The URL of a running server."""
     command = [sys.executable, "-m", "cenote.cli.main", "serve", "--port", str(port)]
     server = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

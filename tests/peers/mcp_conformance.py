@@ -1,4 +1,4 @@
-"""Runs the conformance suite of the Model Context Protocol against `/mcp`, and says what each scenario gave.
+"""Runs the conformance suite of the Model Context Protocol against `/mcp`, and reports the result of each scenario.
 
     npm install @modelcontextprotocol/conformance@0.1.16 node@22      (in FOLDER; the suite needs Node 22)
     python -m tests.peers.mcp_conformance FOLDER

@@ -1,10 +1,10 @@
-"""Runs the CaveAgent library's own tests against `cenote.cave_agent`, and says why each one that fails does.
+"""Runs the CaveAgent library's own tests against `cenote.cave_agent`, and gives the reason for each failure.
 
     python -m tests.peers.run [--keep FOLDER] [pytest arguments]
 
-The tests come from the library's source distribution, are run as they are, and are kept nowhere. They want
-Python 3.12 and this project installed; `make test-peers` sees to both. Exit status 1: a test fails for a reason
-that `reasons.toml` does not know.
+The tests come from the library's source distribution, run unchanged, and are not kept. They need Python 3.12 and
+this project installed; `make test-peers` provides both. Exit status 1: a test fails for a reason that
+`reasons.toml` does not list.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LIVE = "wants a live provider"
 PRIVATE = "asks for a private name"
 ABSENT = "uses a name that is not there"
 SIGNS_OF_ABSENCE = ("is not there", "Missing", "'type'")
-"""A constant that is not there is a class (`standing_in.Missing`) in a sum or a comparison."""
+"""A missing constant is a class (`standing_in.Missing`) in a sum or a comparison."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """test: file, class and function. message: the last line of what went wrong."""
+    """test: file, class and function. message: the last line of the error."""
 
     test: str
     file: Path
@@ -103,7 +103,7 @@ def run_tests(folder: Path, report: Path, more: list[str]) -> None:
 
 
 def read(report: Path, folder: Path) -> tuple[int, list[Failure]]:
-    """How many passed, and what failed."""
+    """Number of passed tests, and the failures."""
     passed, failures = 0, []
     for case in ElementTree.parse(report).iter("testcase"):
         wrong = [part for part in case if part.tag in ("failure", "error")]
@@ -151,7 +151,7 @@ def reason_of(failure: Failure, known: dict[str, list[str]]) -> str | None:
 
 
 def uses_private_names(file: Path, function: str) -> bool:
-    """Whether a test, or what of its file it uses, mentions an attribute or a name that begins with `_`."""
+    """Whether a test, or the code of its file that it uses, mentions an attribute or a name that begins with `_`."""
     tree = ast.parse(file.read_text())
     private_imports = {
         alias.asname or alias.name
@@ -192,12 +192,12 @@ def is_private(name: str) -> bool:
 
 
 def is_own(node: ast.Attribute) -> bool:
-    """Whether it belongs to a class of the test's own."""
+    """Whether it belongs to a class that the test defines."""
     return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
 def is_path(text: str) -> bool:
-    """The path of something inside of the library, which a test puts something else in place of."""
+    """The path of a library internal that a test replaces."""
     return text.startswith("cave_agent.") and " " not in text
 
 

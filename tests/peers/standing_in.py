@@ -1,6 +1,6 @@
-"""A pytest plugin: `cave_agent` is `cenote.cave_agent`, for test files of that library that are run as they are.
+"""A pytest plugin: `cave_agent` is `cenote.cave_agent`, for unchanged test files of that library.
 
-A name that is not there is only missed by the tests that use it, not by all of their file.
+A missing name fails only the tests that use it, not the whole file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FLAT = {
     "skills.registry": "skills",
     "skills.skill": "skills",
 }
-"""Modules of the library that are parts of one here."""
+"""Modules of the library that are parts of a single module here."""
 
 
 class Absent(Exception):
-    """Stands for a name that is not there: an exception class, so that `except` and `pytest.raises` take it."""
+    """Stands for a missing name: an exception class, so that `except` and `pytest.raises` accept it."""
 
     name = ""
 

@@ -1,4 +1,4 @@
-"""A server for all of them, and a schema of its own for each test's database."""
+"""One server for all tests, and a schema of its own for each test's database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def server() -> Iterator[PostgresqlServer]:
 
 @pytest.fixture
 def place(server: PostgresqlServer) -> str:
-    """A URL, as for SQLAlchemy; several databases of one server would each take a while to make."""
+    """A URL, as for SQLAlchemy; creating several databases on one server would be slow."""
     schema = f"s{uuid.uuid4().hex}"
     server.execute(f"CREATE SCHEMA {schema}")
     return f"{server.url}&options=-c%20search_path%3D{schema}"

@@ -1,4 +1,4 @@
-"""The same records on a server: see the tests themselves."""
+"""The same records on a server; the tests are imported."""
 
 from tests.jobs.test_job_ledger import (
     test_a_task_that_takes_its_process_along_each_time,

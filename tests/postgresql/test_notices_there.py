@@ -1,4 +1,4 @@
-"""The same records on a server: see the tests themselves."""
+"""The same records on a server; the tests are imported."""
 
 from tests.gateway.test_notices import (
     test_notices_are_put_on_record,

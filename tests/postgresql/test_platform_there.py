@@ -1,4 +1,4 @@
-"""A whole platform with its records on a server: teams, jobs, commands, and the server started again meanwhile."""
+"""A whole platform with its records on a server: teams, jobs, commands, and a restart of the server meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def studio(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 async def test_a_platform(
     studio: Studio, server: PostgresqlServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What agents and tasks did is there once, though the server was killed while they were at it."""
+    """What agents and tasks did is recorded once, though the server was killed while they ran."""
     studio.models.script(worker=[code("total = 6 * 7"), "It is 42."])
     gate = studio.models.hold("worker", 2)
     platform = studio.connect()
@@ -68,7 +68,7 @@ async def test_a_platform(
 
 @pytest.mark.slow
 def test_the_command(place: str, tmp_path: Path) -> None:
-    """`cenote up` is told once; the URL is in no process's arguments or environment."""
+    """`cenote up` gets the URL once; it is in no process's arguments or environment."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}
     environment |= {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("STATE", "CONFIG")}
     command = [sys.executable, "-m", "cenote.cli.main"]

@@ -1,4 +1,4 @@
-"""What a server does to the records of a platform: it is started again, hangs, has been another one's."""
+"""How a platform's records survive a server that restarts, hangs, or belonged to another platform."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def columns(database: Database) -> set[tuple[str, ...]]:
 
 
 def test_each_older_schema_becomes_the_current_one(server: PostgresqlServer, place: str) -> None:
-    """A database that stopped at any earlier step is brought on; a newer one is refused."""
+    """A database that stopped at any earlier schema is migrated; a newer one is refused."""
     with Database(place) as new:
         wanted = columns(new)
         new.execute("UPDATE schema_version SET version = ?", len(MIGRATIONS) + 1)
@@ -56,7 +56,7 @@ def test_each_older_schema_becomes_the_current_one(server: PostgresqlServer, pla
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.one_of(st.sampled_from("\0\x1a01%?\\'\ud83d"), st.characters())))
 def test_texts_come_back_as_they_were(database: Database, text: str) -> None:
-    """Whatever code prints: PostgreSQL's have no NUL, and halves of pairs are written out."""
+    """Whatever code prints: PostgreSQL's texts have no NUL, and lone surrogates are escaped."""
     with database.transaction():
         database.execute("DELETE FROM notices")
         database.execute("INSERT INTO notices (number, event) VALUES (?, ?)", 1, text)
@@ -66,7 +66,7 @@ def test_texts_come_back_as_they_were(database: Database, text: str) -> None:
 
 
 def test_a_server_that_is_started_again(server: PostgresqlServer, database: Database) -> None:
-    """Of what was under way nothing is there; the next call finds the server."""
+    """A running transaction leaves nothing; the next call finds the server."""
     tenants = Tenants(database)
     tenants.create("kept")
     server.kill()
@@ -92,7 +92,7 @@ def _break_in_the_middle(server: PostgresqlServer, database: Database) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_hangs(server: PostgresqlServer, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the line that is there nor a new one is waited on for ever, and behind it all is as before."""
+    """Neither the existing connection nor a new one is waited for without limit, and afterwards all is as before."""
     with Database(place) as before:
         Tenants(before).create("kept")
     monkeypatch.setattr("cenote.gateway.store.postgresql.PATIENCE", 0.5)
@@ -108,7 +108,7 @@ def test_a_server_that_hangs(server: PostgresqlServer, place: str, monkeypatch: 
 
 
 def _names(tenants: Tenants) -> list[str]:
-    """None where the server takes longer than is waited for: as this machine may."""
+    """None where the server takes longer than the timeout, as it may on this machine."""
     with suppress(DatabaseUnavailableError):
         return [tenant.name for tenant in tenants.all()]
     return []
@@ -116,7 +116,7 @@ def _names(tenants: Tenants) -> list[str]:
 
 @pytest.mark.slow
 def test_one_platform_at_a_time(place: str, tmp_path: Path) -> None:
-    """A second one would work on the same teams and jobs. Commands of operators are let in."""
+    """A second one would work on the same teams and jobs. Operators' commands are admitted."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
     for folder in folders:
         keep_database_url(folder, place)
@@ -130,7 +130,7 @@ def test_one_platform_at_a_time(place: str, tmp_path: Path) -> None:
 
 
 def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path: Path) -> None:
-    """As behind a kill: the server notices it a moment later, and the next gateway waits for that."""
+    """For example after a kill: the server notices it a moment later, and the next gateway waits for that."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
     for folder in folders:
         keep_database_url(folder, place)
@@ -152,7 +152,7 @@ def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path:
 
 @pytest.mark.slow
 def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place: str, tmp_path: Path) -> None:
-    """Else a platform whose server was started again could be joined by another one."""
+    """Otherwise a platform whose server was restarted could be joined by another one."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
     for folder in folders:
         keep_database_url(folder, place)
@@ -167,7 +167,7 @@ def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place:
 def test_a_database_that_is_lost_is_not_made_anew(
     server: PostgresqlServer, place: str, tmp_path: Path
 ) -> None:
-    """As with a file: a wrong URL would shut everybody out."""
+    """As with a file: a wrong URL would lock all tenants out."""
     folder = StateFolder(path=tmp_path / "state")
     keep_database_url(folder, place)
     with Stores(folder) as stores:
@@ -184,7 +184,7 @@ def test_a_database_that_is_lost_is_not_made_anew(
 
 @pytest.mark.parametrize("url", ["mysql://host/name", "gateway.db", "postgresql://host/name?nonsense=1", ""])
 def test_what_is_no_database(url: str, tmp_path: Path) -> None:
-    """Nothing is kept of it."""
+    """It is not stored."""
     folder = StateFolder(path=tmp_path / "state")
     with pytest.raises(UsageError):
         keep_database_url(folder, url)
@@ -192,7 +192,7 @@ def test_what_is_no_database(url: str, tmp_path: Path) -> None:
 
 
 def test_no_password_is_shown(place: str, tmp_path: Path) -> None:
-    """Neither in errors nor to other users. What cannot be reached is not kept."""
+    """Neither in errors nor to other users. The URL of an unreachable server is not stored."""
     folder = StateFolder(path=tmp_path / "state")
     keep_database_url(folder, f"{place}&password=secret")
     assert 0 == stat.S_IMODE(folder.database_url.stat().st_mode) & 0o077
@@ -207,7 +207,7 @@ def test_no_password_is_shown(place: str, tmp_path: Path) -> None:
 
 
 def test_not_while_it_runs(place: str, tmp_path: Path) -> None:
-    """Its processes would look at two databases."""
+    """Its processes would use two databases."""
     folder = StateFolder(path=tmp_path / "state")
     keep_database_url(folder, place)
     lock = DaemonLock(folder.lock)
@@ -221,7 +221,7 @@ def test_not_while_it_runs(place: str, tmp_path: Path) -> None:
 
 
 def test_records_do_not_move_by_themselves(place: str, tmp_path: Path) -> None:
-    """A platform with a file goes on with it; what is said is how to have another one."""
+    """A platform with a file continues to use it; the error says how to use a database instead."""
     folder = StateFolder(path=tmp_path / "state")
     Stores(folder).close()
     with pytest.raises(UsageError, match="XDG_STATE_HOME"):

@@ -1,4 +1,4 @@
-"""The same records on a server: see the tests themselves."""
+"""The same records on a server; the tests are imported."""
 
 from tests.orchestrator.conftest import team
 from tests.orchestrator.test_ledger import (

@@ -1,4 +1,4 @@
-"""The same records on a server: see the tests themselves."""
+"""The same records on a server; the tests are imported."""
 
 from tests.gateway.test_tenants import (
     test_a_closed_tenant_keeps_its_name,

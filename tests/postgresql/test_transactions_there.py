@@ -1,4 +1,4 @@
-"""The same records on a server: see the tests themselves."""
+"""The same records on a server; the tests are imported."""
 
 from tests.gateway.test_gateway_database import (
     test_a_failed_transaction_leaves_nothing,

@@ -1,4 +1,4 @@
-"""One runtime per level for the tests of programs: a test that ends it, or goes back in it, makes its own."""
+"""One runtime per level for the tests of programs: a test that ends it, or rolls it back, makes its own."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def gvisor() -> Iterator[PythonRuntime]:
 
 @pytest.fixture(params=["strict", "landlock", "gvisor"])
 def anywhere(request: pytest.FixtureRequest) -> PythonRuntime:
-    """At each level with walls."""
+    """At each level with isolation."""
     runtime: PythonRuntime = request.getfixturevalue(request.param)
     return runtime
 
 
 @pytest.fixture(params=["strict", "landlock"])
 def walled(request: pytest.FixtureRequest) -> PythonRuntime:
-    """At each level where signals stay in a Landlock domain."""
+    """At each level that confines signals to a Landlock domain."""
     runtime: PythonRuntime = request.getfixturevalue(request.param)
     return runtime

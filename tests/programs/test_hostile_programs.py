@@ -1,4 +1,4 @@
-"""Programs that do not want to end, or reach for what began them. Each stays within its jail."""
+"""Programs that resist their end, or attack the process that started them. Each stays within its jail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def python(source: str) -> list[str]:
 
 
 def left_of(runtime: PythonRuntime, mark: str) -> list[int]:
-    """Processes of the jail with that in their command line."""
+    """Processes of the jail with this text in their command line."""
     return [pid for pid in tree_of(warden_of(runtime)) if mark in title(pid) and runs(pid)]
 
 
@@ -45,7 +45,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_nothing_of_it_is_left_behind_its_time(walled: PythonRuntime, escape: str) -> None:
-    """However it forks: the whole tree has ended, and the namespace is as it was."""
+    """For any way of forking: the whole tree has ended, and the namespace is unchanged."""
     mark = f"#{abs(hash(escape))}"
     worker = worker_of(walled)
     process = walled.spawn(python(f"{ESCAPES[escape]}\n{mark}"), timeout=PATIENCE)
@@ -66,7 +66,7 @@ def test_time_over_ends_the_tree(walled: PythonRuntime) -> None:
 
 
 def test_what_it_leaves_in_the_background_goes_on_and_holds_nobody(walled: PythonRuntime) -> None:
-    """The pipe is still open in a process that never ends: its starter is answered all the same."""
+    """The pipe is still open in a process that never ends: the caller gets its answer anyway."""
     result = walled.run("echo started; sleep 3599 &")
     assert (0, "started\n") == (result.exit_code, result.stdout)
     until(lambda: left_of(walled, "sleep 3599"))
@@ -82,7 +82,7 @@ def test_one_that_floods_behind_its_end_is_not_read_for_ever(strict: PythonRunti
 
 
 def test_its_attendant_is_out_of_reach(walled: PythonRuntime) -> None:
-    """Neither signals nor memory: no program ends the process that would end it."""
+    """Neither signals nor memory: no program can end the process that would end it."""
     attack = """
 import os, signal
 parent = os.getppid()
@@ -125,7 +125,7 @@ def test_two_programs_do_not_reach_each_other(walled: PythonRuntime) -> None:
 
 
 def test_one_that_writes_to_its_standard_input(strict: PythonRuntime) -> None:
-    """It is read-only there; opened anew by its name in `/proc` it is its own pipe, and nobody else's."""
+    """It is read-only there; reopened by its name in `/proc` it is its own pipe, and not another process's."""
     attack = """
 import os
 for number in (0, 1, 2):
@@ -152,7 +152,7 @@ print("done")
 
 
 def test_memory_of_a_program_costs_the_namespace_nothing() -> None:
-    """What goes over the limit is the program: it is ended, by the kernel or before, and the cell's state stays."""
+    """Only the program exceeds the limit: it is ended, by the kernel or before, and the cell's state stays."""
     policy = SandboxPolicy(preload=(), memory="256MiB", limits="watchdog")
     with PythonRuntime(sandbox=policy) as runtime:
         runtime.execute("x = 1")
@@ -173,7 +173,7 @@ def test_it_cannot_trace(walled: PythonRuntime) -> None:
 
 
 def test_it_writes_to_every_descriptor(strict: PythonRuntime) -> None:
-    """There are none of the worker's or its attendant's: what it writes is its own output."""
+    """None belongs to the worker or its attendant: what the program writes is its own output."""
     flood = "import os\nfor n in range(1024):\n try: os.write(n, b'\\x00{}')\n except OSError: pass"
     result = strict.run(python(flood))
     assert (b"\x00{}", b"\x00{}") == (result.stdout_bytes, result.stderr_bytes)
@@ -188,7 +188,7 @@ def test_cells_and_programs_do_not_signal_each_other(strict: PythonRuntime) -> N
 
 
 def test_too_many_are_refused(strict: PythonRuntime) -> None:
-    """In a sentence; those that run go on, and there is room again when they have ended."""
+    """In one sentence; running ones continue, and there is room again when they have ended."""
     running = []
     while len(running) <= MOST:
         running.append(strict.spawn(["sleep", LONG]))
@@ -204,7 +204,7 @@ def test_too_many_are_refused(strict: PythonRuntime) -> None:
 
 
 def test_an_attendant_that_is_killed_takes_its_program_along(strict: PythonRuntime) -> None:
-    """As the machine's out-of-memory killer may: nothing of the program is left to nobody."""
+    """As the machine's out-of-memory killer may do: no process of the program remains."""
     mark = "#orphaned"
     process = strict.spawn(python(ESCAPES["a session and a parent of its own"] + f"\n{mark}"))
     assert b"up" in process.stdout.read_some()

@@ -1,4 +1,4 @@
-"""Programs beside a namespace: what they are given, what comes of them, and that cells go on."""
+"""Programs beside a namespace: their inputs, their results, and that cells continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG = "3600"
 
 
 def test_a_text_is_for_the_shell(anywhere: PythonRuntime) -> None:
-    """Its streams are apart, and its exit code is the program's."""
+    """Its streams are separate, and its exit code is the program's."""
     result = anywhere.run("echo out; echo err >&2; exit 4")
     assert (4, "out\n", "err\n", None, False) == (
         result.exit_code,
@@ -66,14 +66,14 @@ def test_it_shares_the_files_of_cells(anywhere: PythonRuntime) -> None:
 def test_what_goes_wrong_is_in_the_result(
     strict: PythonRuntime, command: Any, arguments: Any, expected: int | None, said: str
 ) -> None:
-    """Nothing raises; the codes are those of a shell."""
+    """No exception is raised; the codes are those of a shell."""
     result = strict.run(command, **arguments)
     assert (expected, True) == (result.exit_code, said in result.stderr)
     assert ("signal 11" if expected is None else None) == result.killed_by
 
 
 def test_a_cell_that_runs_goes_on_and_keeps_nobody_waiting(anywhere: PythonRuntime) -> None:
-    """The cell waits for what the program does: were the one behind the other, neither would end."""
+    """The cell waits for the program's action: in sequence, neither would end."""
     cell = threading.Thread(
         target=anywhere.execute,
         args=("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)", PATIENCE),
@@ -97,7 +97,7 @@ def test_a_timeout_of_the_policy_holds_for_programs() -> None:
 
 
 def test_output_is_bounded_and_has_both_ends(strict: PythonRuntime) -> None:
-    """At the limit nothing is missing; one byte more, and that byte is."""
+    """At the limit nothing is missing; one byte more, and one byte is."""
     assert ("12345678", 0) == (
         (exact := strict.run("printf 12345678", max_output=8)).stdout,
         exact.omitted,
@@ -114,19 +114,19 @@ def test_what_is_not_text_is_there_as_bytes(strict: PythonRuntime) -> None:
 
 
 def test_signals_of_the_interpreter_are_not_the_programs(strict: PythonRuntime) -> None:
-    """Python ignores SIGPIPE: a program that did too would write on for ever."""
+    """Python ignores SIGPIPE: a program that inherited this would write forever."""
     assert "0000000000000000" in strict.run("grep -E 'SigIgn|SigBlk' /proc/self/status | sort -u").stdout
     assert 0 == strict.run("yes | head -n 1").exit_code
 
 
 def test_no_descriptor_but_its_streams(strict: PythonRuntime) -> None:
-    """Neither those of its attendant nor the warden's."""
+    """None of the attendant's or the supervisor's."""
     found = strict.run([sys.executable, "-c", "import os; print(sorted(os.listdir('/proc/self/fd')))"])
     assert "['0', '1', '2', '3']\n" == found.stdout  # 3 is the listing
 
 
 def test_it_has_the_walls_of_a_cell(strict: PythonRuntime) -> None:
-    """All that the kernel says of both is the same, but for the domain of Landlock, which it does not say."""
+    """Everything that the kernel shows of both is the same; it does not show the domain of Landlock."""
     wanted = [
         "NoNewPrivs",
         "Seccomp",
@@ -183,7 +183,7 @@ def test_the_streams_by_themselves(strict: PythonRuntime) -> None:
 
 
 def test_a_slow_reader_makes_only_its_program_wait(strict: PythonRuntime) -> None:
-    """It is not read beyond a bound, and nothing is lost when it is read at last."""
+    """Reading stops at a bound, and nothing is lost when it continues."""
     with strict.spawn("head -c 20000000 /dev/zero; echo > done") as process:
         until(lambda: process._feed._backlog.stopped)
         assert "no\n" == strict.run("test -e done && echo yes || echo no").stdout
@@ -199,7 +199,7 @@ def test_a_kill_needs_no_reader(anywhere: PythonRuntime) -> None:
 
 
 def test_more_input_than_a_pipe_holds(strict: PythonRuntime) -> None:
-    """It is taken as the program reads it; what the program leaves is no error."""
+    """It is sent as the program reads it; unread input is not an error."""
     data = b"x" * 3_000_000
     assert "3000000\n" == strict.run("wc -c", stdin=data).stdout
     assert 0 == strict.run("true", stdin=data).exit_code
@@ -248,7 +248,7 @@ def test_a_program_that_began_a_session_is_fed_signalled_and_killed(walled: Pyth
 
 
 def test_its_children_share_its_process_group(anywhere: PythonRuntime) -> None:
-    """A signal to it reaches them; `kill 0` of its own ends them and it, and nothing else."""
+    """A signal to it reaches them; its own `kill 0` ends them and it, and nothing else."""
     process = anywhere.spawn(
         "sh -c 'trap \"echo child\" TERM; echo up; sleep 3600 & wait' & trap : TERM; wait; wait"
     )
@@ -262,7 +262,7 @@ def test_its_children_share_its_process_group(anywhere: PythonRuntime) -> None:
 
 
 def test_waiting_has_a_limit(strict: PythonRuntime) -> None:
-    """What it takes is not waited for; the process goes on."""
+    """A wait ends at its limit; the process continues."""
     with strict.spawn(["sleep", LONG]) as process:
         with pytest.raises(TimeoutError, match="goes on after"):
             process.wait(0.05)
@@ -309,7 +309,7 @@ os._exit(7)
 
 
 def test_a_program_outlives_the_use_of_its_terminal(strict: PythonRuntime) -> None:
-    """One that has closed its ends of it, as C libraries do at exit, gets no SIGHUP."""
+    """A program that closes its ends of it, as C libraries do at exit, gets no SIGHUP."""
     with strict.spawn(["python", "-c", CLOSED_TERMINAL], pty=(24, 80)) as process:
         result = process.wait(PATIENCE)
     assert (7, None, "line") == (result.exit_code, result.killed_by, result.stdout)
@@ -321,12 +321,12 @@ def test_no_terminal_in_gvisor(gvisor: PythonRuntime) -> None:
 
 
 def a_tick_later() -> None:
-    """The kernel's clock of births has ticks of a hundredth of a second."""
+    """The kernel's process start times have ticks of a hundredth of a second."""
     began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**7
     until(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**7 > began + 1)
 
 
-# -- beside what happens to the runtime -------------------------------------------------------------------
+# -- together with runtime operations ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -337,7 +337,7 @@ def own() -> Any:
 
 
 def test_a_rollback_ends_what_began_after_the_state(own: PythonRuntime) -> None:
-    """And leaves what is older."""
+    """Older ones stay."""
     with own.spawn(["sleep", LONG]) as older:
         assert older.pid
         a_tick_later()
@@ -354,7 +354,7 @@ def test_a_rollback_ends_what_began_after_the_state(own: PythonRuntime) -> None:
 
 
 def test_what_is_older_keeps_what_it_has_started_since(own: PythonRuntime) -> None:
-    """A server of before the state goes on with its younger children."""
+    """A server from before the state continues with its newer children."""
     with own.spawn("echo up; read x; sleep 3600 & wait; echo over") as older:
         assert b"up\n" == older.stdout.read_some()
         a_tick_later()
@@ -371,7 +371,7 @@ def test_what_is_older_keeps_what_it_has_started_since(own: PythonRuntime) -> No
 
 
 def test_a_worker_that_dies_takes_what_began_since(own: PythonRuntime) -> None:
-    own.snapshot()  # a state is not kept before it is at rest
+    own.snapshot()  # a state is not kept before the runtime is idle
     a_tick_later()
     process = own.spawn(["sleep", LONG])
     assert process.pid
@@ -421,7 +421,7 @@ def test_a_fork_has_none_of_the_programs(own: PythonRuntime) -> None:
     ],
 )
 def test_wrong_arguments(strict: PythonRuntime, command: Any, arguments: Any, said: str) -> None:
-    """Each is refused before anything runs, in a sentence."""
+    """Each is refused before anything runs, in one sentence."""
     with pytest.raises(UsageError, match=said):
         strict.run(command, **arguments)
 
@@ -439,7 +439,7 @@ def test_wrong_signals_and_sizes(strict: PythonRuntime) -> None:
 
 
 def test_more_than_the_kernel_takes_is_said(strict: PythonRuntime) -> None:
-    """A single argument of 128 KiB is the kernel's own limit."""
+    """The kernel limits a single argument to 128 KiB."""
     result = strict.run(["true", "x" * 200_000])
     assert (126, True) == (result.exit_code, "Argument list too long" in result.stderr)
 
@@ -460,7 +460,7 @@ async def test_a_coroutine_that_is_cancelled_takes_its_program() -> None:
 
 
 async def test_both_faces_run_alike() -> None:
-    """What one takes the other takes, and many run at once."""
+    """Both APIs accept the same arguments, and many run at once."""
     for name in ("run", "spawn"):
         one, other = (inspect.signature(getattr(face, name)) for face in (PythonRuntime, AsyncPythonRuntime))
         assert one.parameters == other.parameters

@@ -1,4 +1,4 @@
-"""Programs beside a namespace of a platform: the same as here, over a stream of their own."""
+"""Programs beside a namespace of a platform: the same as locally, over a separate stream."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_conversation(runtime: PythonRuntime) -> None:
 
 
 def test_much_in_and_out(runtime: PythonRuntime) -> None:
-    """More than any buffer on the way, with a reader that comes late."""
+    """More than any buffer on the way, with a late reader."""
     data = b"0123456789abcdef" * 400_000
     assert data == runtime.run(["cat"], stdin=data).stdout_bytes
     with runtime.spawn("head -c 20000000 /dev/zero; echo > done") as process:
@@ -70,7 +70,7 @@ def test_much_in_and_out(runtime: PythonRuntime) -> None:
 
 
 def test_a_kill_needs_no_reader(runtime: PythonRuntime) -> None:
-    """Whatever waits to be read, and to be written."""
+    """With any data waiting to be read or written."""
     with runtime.spawn("cat /dev/zero") as process:
         until(lambda: process._feed._backlog.stopped)
     assert "kill" == process.wait(PATIENCE).killed_by

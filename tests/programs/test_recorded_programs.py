@@ -1,4 +1,4 @@
-"""Programs in the record: each is a step, of which it is not known what it has read and written."""
+"""Programs in the record: each is a step with unknown reads and writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def test_it_is_a_step_between_those_of_cells(runtime: PythonRuntime) -> None:
-    """In the order in which its files were seen: a cell that follows comes behind it."""
+    """In the order in which its files were seen: a later cell comes after it."""
     runtime.run("echo out; echo 2 > f; exit 3")
     runtime.execute("y = open('f').read()")
     line = runtime.core.read_history().tree.line(3)
@@ -46,7 +46,7 @@ def test_a_rollback_goes_back_to_before_and_behind_it(runtime: PythonRuntime) ->
 
 
 def test_what_comes_before_it_is_not_patched(runtime: PythonRuntime) -> None:
-    """Whatever it has read may be different then: the plan is refused with the reason. What comes behind can be."""
+    """Anything it has read may differ then: the plan is refused with the reason. Later steps can be patched."""
     runtime.run("cat f > g")
     runtime.execute("z = open('g').read()")
     with pytest.raises(UsageError, match="process beside the namespace"):
@@ -58,7 +58,7 @@ def test_what_comes_before_it_is_not_patched(runtime: PythonRuntime) -> None:
 
 
 def test_a_slice_names_it(runtime: PythonRuntime) -> None:
-    """Whatever comes behind it may have been made of its files; the program of a slice cannot run it again."""
+    """Later steps may depend on its files; the program of a slice cannot run it again."""
     runtime.run("cat f > g")
     runtime.execute("z = open('g').read()")
     found = runtime.state.slice("z")
@@ -68,7 +68,7 @@ def test_a_slice_names_it(runtime: PythonRuntime) -> None:
 
 
 def test_a_program_that_runs_while_a_cell_does(runtime: PythonRuntime) -> None:
-    """Its step is written down when the cell is over, and its number is not the cell's."""
+    """Its step is recorded when the cell has ended, with a number of its own."""
     process = runtime.spawn(["cat"])
     runtime.execute("x = 2")
     process.close_stdin()
@@ -92,7 +92,7 @@ def test_it_is_exported_as_a_note(runtime: PythonRuntime, tmp_path: Path) -> Non
 
 
 def test_a_runtime_with_programs_is_not_put_to_rest(runtime: PythonRuntime) -> None:
-    """An idle one may be hibernated, or handed over: that would end them."""
+    """An idle runtime may be hibernated or handed over, which would end them."""
     supervisor = runtime.core.backend.supervisor  # type: ignore[attr-defined]
     with runtime.spawn(["sleep", "3600"]) as process:
         assert process.pid

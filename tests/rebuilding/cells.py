@@ -6,7 +6,7 @@ from cenote.runtime import PythonRuntime
 
 
 def run(runtime: PythonRuntime, *cells: str) -> str | None:
-    """The value of the last one."""
+    """Runs the cells and returns the value of the last one."""
     found = None
     for cell in cells:
         result = runtime.execute(cell)

@@ -37,7 +37,7 @@ ENVIRON, RANDOM = hidden("environ"), hidden("random")
 
 
 def state(kept: str = "", unkept: str = "", files: tuple[str, ...] = (), hosts: str = "") -> State:
-    """Of variables with names of one letter."""
+    """A state of variables with names of one letter."""
     message = checkpoint_pb2.State(names=[*kept, *unkept, *hosts], hosts=hosts)
     part = checkpoint_pb2.StoredPart(size=0)
     for each in kept:
@@ -83,7 +83,7 @@ RAISED = ErrorInfo(type="NameError", message="", reason="exception")
 
 
 def test_what_was_put_in_at_first_and_is_kept_is_there_for_the_steps() -> None:
-    """Then nothing else that was put in is given as it is stored: they may share objects."""
+    """Then no other injected value is given in its stored form: they may share objects."""
     line = (
         step(1, {A: "a1", B: "b1"}, {G: "?1"}),
         step(2, {A: "a1"}, {A: "a2"}, mutates="a"),
@@ -97,7 +97,7 @@ def test_what_was_put_in_at_first_and_is_kept_is_there_for_the_steps() -> None:
 
 
 def test_a_failed_step_has_left_the_process_in_a_state_too() -> None:
-    """What later steps have found of it is what that one left, not what was there before."""
+    """Later steps have found its effects, not the state before."""
     line = (
         step(1, {RANDOM: "?0"}, {RANDOM: "r1"}, code="random.seed(1)"),
         step(
@@ -113,7 +113,7 @@ def test_a_failed_step_has_left_the_process_in_a_state_too() -> None:
 
 
 def test_the_steps_that_made_and_advanced_it_are_run() -> None:
-    """What it is made of is given as it is stored, if nobody has changed it since."""
+    """Its inputs are given in their stored form, if no step has changed them since."""
     line = (
         step(1, {}, {A: "a1"}, unrepeatable="it asks for the time"),
         step(2, {A: "a1"}, {G: "?1"}),
@@ -125,14 +125,14 @@ def test_the_steps_that_made_and_advanced_it_are_run() -> None:
 
 
 def test_what_was_changed_since_is_made_again_as_it_was() -> None:
-    """A later value would be another."""
+    """A later value would differ."""
     line = (step(1, {}, {A: "a1"}), step(2, {A: "a1"}, {G: "?1"}), step(3, {}, {A: "a2"}))
     found = planned(state("a", "g"), *line)
     assert ((1, 2), set()) == (found.steps, found.given)
 
 
 def test_a_change_in_place_does_not_stand_for_what_was_there_before() -> None:
-    """A step may change an object by way of another that shares it, and not read it: earlier ones made it."""
+    """A step may change an object through another that shares it, without reading it: earlier ones made it."""
     line = (
         step(1, {}, {A: "a1", G: "?1"}, shares="ag"),
         step(2, {G: "?1"}, {G: "?2"}, mutates="g", shares="ag"),
@@ -143,7 +143,7 @@ def test_a_change_in_place_does_not_stand_for_what_was_there_before() -> None:
 
 
 def test_what_a_step_writes_beside_is_not_given_to_a_later_one() -> None:
-    """Step 1 would put back an older value between the stored one and its reader; so step 2 is run as well."""
+    """Step 1 would restore an older value between the stored one and its reader; so step 2 is run as well."""
     line = (
         step(1, {}, {H: "?1", A: "a1"}),
         step(2, {}, {A: "a2"}),
@@ -154,14 +154,14 @@ def test_what_a_step_writes_beside_is_not_given_to_a_later_one() -> None:
 
 
 def test_what_was_not_there_at_first_is_not_given_to_who_found_nothing() -> None:
-    """One step found it absent, a later one as it is stored: it is made in between."""
+    """One step found it absent, a later one found its stored value: it is made in between."""
     line = (step(1, {A: ""}, {G: "?1"}), step(2, {}, {A: "a1"}), step(3, {A: "a1", G: "?1"}, {G: "?2"}))
     found = planned(state("a", "g"), *line)
     assert ((1, 2, 3), set()) == (found.steps, found.given)
 
 
 def test_behind_what_cannot_be_seen_everything_is_made_again() -> None:
-    """An object that leads to anything may share any other: all are made by all of the steps."""
+    """An object that may refer to anything may share any other: all are made by all of the steps."""
     line = (
         step(1, {}, {A: "a1"}),
         step(2, {}, {G: "?1"}, opaque="g leads further"),
@@ -214,7 +214,7 @@ def test_what_would_not_be_faithful_is_refused(obstacle: StepRecord, reason: str
 
 
 def test_a_step_that_may_have_reached_out_is_not_repeated() -> None:
-    """Where the runtime has a network, or writes to the host: unless all that the step did is known."""
+    """Where the runtime has a network, or writes to the host: unless all effects of the step are known."""
     seen, unseen = step(1, {}, {G: "?1"}), step(1, {}, {G: "?1"}, opaque="it leads further")
     assert (1,) == planned(state("", "g"), seen, out=True).steps
     assert (1,) == planned(state("", "g"), unseen).steps
@@ -222,23 +222,23 @@ def test_a_step_that_may_have_reached_out_is_not_repeated() -> None:
 
 
 def test_what_nobody_is_known_to_have_made_is_refused() -> None:
-    """As what a client has put in, or another author has left there unseen."""
+    """Such as an injected value, or an untraced one of another author."""
     assert "no step is known" in planned(state("a", "g"), step(1, {}, {A: "a1"})).refused["g"]
 
 
 def test_a_state_that_changed_between_steps_is_noticed() -> None:
-    """As in a branch, which draws other random numbers than what it comes from."""
+    """As in a branch, which draws other random numbers than its source."""
     line = (step(1, {}, {RANDOM: "r1"}, code="random.seed(1)"), step(2, {RANDOM: "r2"}, {G: "?1"}))
     assert "changed between two steps" in planned(state("", "g"), *line).refused["g"]
 
 
 def test_who_could_have_drawn_and_did_not_needs_no_seed() -> None:
-    """It has imported the library, and left the state as it was."""
+    """It has imported the library, and left its state unchanged."""
     assert (1,) == planned(state("", "g"), step(1, {RANDOM: "r"}, {G: "?1", RANDOM: "r"})).steps
 
 
 def test_host_functions_are_given_by_the_client() -> None:
-    """They are there from the start, whenever they were put in."""
+    """They exist from the start, whenever they were put in."""
     line = (step(1, {}, {A: "?step 1"}, kind="injection", names=("a",)), step(2, {A: "?step 1"}, {G: "?1"}))
     assert (2,) == planned(state("", "g", hosts="a"), *line).steps
     restored = (StepRecord(number=1, kind="unrecorded"), step(2, {A: "a1"}, {G: "?1"}))
@@ -247,7 +247,7 @@ def test_host_functions_are_given_by_the_client() -> None:
 
 
 def test_a_line_is_read_as_it_was_written() -> None:
-    """Without what it has shown; and one that begins with a gap gets what was there before it from another."""
+    """Without its outputs; and a line that begins with a gap gets its initial values from another."""
     first, second = step(1, {A: "a"}, {G: "?1"}, host_calls=(CALL,)), step(2, {}, {B: "b"})
     line = Lineage(("a",), (replace(first, stdout="long"), second))
     assert Lineage(("a",), (first, second)) == read_lineage(LineageWriter().write(line))
@@ -257,14 +257,14 @@ def test_a_line_is_read_as_it_was_written() -> None:
     assert Lineage((), (second,)) == Lineage((), (second,)).behind(Lineage((), (step(7),)))
 
 
-# -- whatever the line: what the steps give is what was there ----------------------------------------------
+# -- for any line: the steps give the former values ---------------------------------------------------------
 
 PLACES = (A, B, name("c"), G, file("f"), ENVIRON)
 
 
 @dataclass(frozen=True)
 class Does:
-    """A step of a toy machine. What it binds depends on what it reads, what it changes also on what was there."""
+    """A step of a toy machine. Bound values depend on its reads, changed ones also on their former values."""
 
     reads: frozenset[Location]
     binds: frozenset[Location]
@@ -309,7 +309,7 @@ DOES = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(DOES, min_size=1, max_size=9))
 def test_what_is_run_again_gives_what_was_there(deeds: list[Does]) -> None:
-    """All that is promised, from what is given and nothing else; what the stored rest is does not matter."""
+    """All planned values, from the given ones only; the other stored values do not matter."""
     world: dict[Location, str] = {G: "made"}
     line = [step(1, {}, {G: "made"})]
     line += [deed.run(number, world) for number, deed in enumerate(deeds, 2)]
@@ -327,7 +327,7 @@ def test_what_is_run_again_gives_what_was_there(deeds: list[Does]) -> None:
 
 
 def test_what_is_there_by_itself_is_guessed_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try may disprove one guess more, as many as there are steps; without any the same comes of it."""
+    """Each attempt may refute one more guess, up to the number of steps; the result is the same without guesses."""
     walks: list[object] = []
     go = walk_module._Walk.go
     monkeypatch.setattr(walk_module._Walk, "go", lambda walk, roots: walks.append(walk) or go(walk, roots))

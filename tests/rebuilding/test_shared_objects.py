@@ -1,4 +1,4 @@
-"""Which names share objects: as a slow walk tells it, and as fast for a jail that tells of thousands."""
+"""Which names share objects: found by a slow walk, and as fast for a jail that reports thousands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.record.rebuild_plan import SharedObjects
 NAMES = tuple(map(name, "abcde"))
 some = st.sets(st.sampled_from(NAMES), max_size=4)
 steps = st.tuples(some, some, some, st.lists(some, max_size=2), st.booleans())
-"""What a step writes, what of that is deleted, what is mutated, what shares objects then, whether more may be."""
+"""A step's writes, which of them are deleted or mutated, which share objects then, whether more may share."""
 
 Groups = dict[Location, frozenset[Location]]
 
@@ -39,7 +39,7 @@ def record(
 
 
 def followed(groups: Groups, found: StepRecord) -> Groups:
-    """One step further, each group made anew."""
+    """One more step, each group built again."""
     assert found.trace is not None
     trace = found.trace
     for each, version in trace.writes.items():
@@ -66,7 +66,7 @@ def test_names_are_together_as_the_steps_have_left_them(program: list[tuple]) ->
 
 
 def test_thousands_of_names_that_leave_what_they_share_cost_a_step_each() -> None:
-    """A jail may say so: each used to be taken out of a set that was made anew for all others, minutes for this."""
+    """A jail may report this: each used to be removed from a set rebuilt for all others, which took minutes."""
     names = {name(f"n{index}") for index in range(5_000)}
     line = [record(1, names, set(), set(), [names], True)]
     line += [

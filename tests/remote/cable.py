@@ -1,4 +1,4 @@
-"""The cable between a client and a server, as a test holds it: it can be cut, and stay so."""
+"""The connection between a client and a server, under a test's control: it can be cut, and stay so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Cable:
-    """Passes bytes between whoever connects to `address` and a server."""
+    """Passes bytes between clients that connect to `address` and a server."""
 
     def __init__(self, server: str) -> None:
         host, _, port = server.rpartition(":")
@@ -35,12 +35,12 @@ class Cable:
                 _end(end)
 
     def cut_after(self, size: int) -> None:
-        """Cuts once, when so many more bytes have passed."""
+        """Cuts once, after this many more bytes."""
         with self._lock:
             self._fuse = self.passed + size
 
     def pull(self) -> None:
-        """Cuts, and lets nobody through until `plug`."""
+        """Cuts, and refuses connections until `plug`."""
         self._whole = False
         self.cut()
 
@@ -48,7 +48,7 @@ class Cable:
         self._whole = True
 
     def silence(self) -> None:
-        """Clients hear nothing of what the server says, until `listen`."""
+        """Clients receive nothing from the server, until `listen`."""
         self._heard.clear()
 
     def listen(self) -> None:

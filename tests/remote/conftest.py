@@ -1,4 +1,4 @@
-"""Remote runtimes over a platform in this process, and a cable between them that can be cut."""
+"""Remote runtimes over a platform in this process, and a connection between them that can be cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = SandboxPolicy(preload=())
 
 @pytest.fixture(scope="session")
 def platform() -> Iterator[SmallPlatform]:
-    """One for all tests of this process that leave it as it is."""
+    """One for all tests of this process that do not change it."""
     platform = SmallPlatform().start()
     yield platform
     platform.close()
@@ -33,7 +33,7 @@ def own_platform() -> Iterator[SmallPlatform]:
 
 @pytest.fixture
 def cable(own_platform: SmallPlatform) -> Iterator[Cable]:
-    """Between clients of `own_platform` and the server of its runtimes; the gateway has another."""
+    """Between clients of `own_platform` and the server of its runtimes; the gateway has another one."""
     cable = Cable(own_platform.runtimes_address)
     own_platform.runtimes_address = cable.address
     yield cable
@@ -42,7 +42,7 @@ def cable(own_platform: SmallPlatform) -> Iterator[Cable]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., PythonRuntime]]:
-    """Makes runtimes on a platform, with a small jail, closed after the test."""
+    """Creates runtimes on a platform, with a small jail, closed after the test."""
     made: list[PythonRuntime] = []
 
     def make(platform: SmallPlatform, **arguments: Any) -> PythonRuntime:

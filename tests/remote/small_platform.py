@@ -52,7 +52,7 @@ class _Relay(grpc.GenericRpcHandler):
 
 
 class SmallPlatform(PlatformServiceServicer):
-    """Start it, hand its `address` and TOKEN to clients, close it."""
+    """Start it, give its `address` and TOKEN to clients, close it."""
 
     def __init__(self, patience: ServerTimeouts = SERVER_TIMEOUTS) -> None:
         self.references = LocalReferences(room=1 << 30)
@@ -75,7 +75,7 @@ class SmallPlatform(PlatformServiceServicer):
         return self
 
     def move(self) -> None:
-        """The runtimes get another server, at another port, as if it had been started anew."""
+        """The runtimes get another server, at another port, as after a restart."""
         self.server.close()
         self.server = RuntimeServer(
             self._authorise, self.references, patience=self._patience, patcher=HOST_PATCHER

@@ -1,4 +1,4 @@
-"""Which platform is meant: arguments before environment before files, and nothing guessed."""
+"""Which platform is used: arguments before environment before files, and no guesses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def save_token(text: str, mode: int = 0o600) -> Path:
     ],
 )
 def test_addresses(given_address: str, meant: str) -> None:
-    """A host and a port; without one, the usual."""
+    """A host and a port; without one, the default."""
     assert Destination(meant, "t") == destination(given_address, "t")
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_address(wrong: str) -> None:
 
 @given(st.text(max_size=30))
 def test_any_text(text: str) -> None:
-    """Is an address that stays the same when it is read again, or is refused; `embedded` is this machine."""
+    """It is an address that stays the same when it is read again, or is refused; `embedded` is this machine."""
     try:
         target = destination(text, "t")
     except CenoteError:
@@ -77,7 +77,7 @@ def test_any_text(text: str) -> None:
 
 
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moves a script to a platform, and back; arguments come first."""
+    """It moves a script to a platform, and back; arguments take precedence."""
     assert destination(None) is None
     monkeypatch.setenv("CENOTE_ADDRESS", "")
     assert destination(None) is None
@@ -89,7 +89,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_token_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Used when nothing else says what the token is; it need not be there."""
+    """Used when no other source gives a token; it need not exist."""
     assert Destination("a:1", "") == destination("a:1")
     save_token("from-file\n")
     assert Destination("a:1", "from-file") == destination("a:1")
@@ -98,7 +98,7 @@ def test_the_token_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_token_that_was_read_with_its_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from a file, or a secret that somebody has put into the environment."""
+    """As from a file, or from a secret in the environment."""
     monkeypatch.setenv("CENOTE_TOKEN", " from-environment\r\n")
     assert Destination("a:1", "from-environment") == destination("a:1")
 

@@ -1,4 +1,6 @@
-"""Artifacts of remote runtimes: for whoever holds the runtime, when lines break, and for its owner alone."""
+"""Artifacts of remote runtimes: available to each client of the runtime, across broken connections, and changed by
+its owner only.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ CELLS = ("def rate(): return 2", "def test_rate(): assert rate() > 1", "made = r
 
 
 def test_what_one_client_declares_another_builds(own_platform: SmallPlatform) -> None:
-    """Both ask the same history. One that has not read it lately is told what does not hold together."""
+    """Both query the same history. A client with an old copy of it gets the error about what is inconsistent."""
     platform = cenote.connect(own_platform.address, token=TOKEN)
     one = filled(platform.runtime("shared", sandbox=SMALL), *CELLS)
     other = platform.runtime("shared", attach=True)
@@ -42,16 +44,14 @@ def test_what_one_client_declares_another_builds(own_platform: SmallPlatform) ->
     old.drop("rate")
     one.state.declare(Artifact("rate", "function"), Artifact("made", "dataset", ("rate",)))
     with pytest.raises(UsageError, match="made depends on rate"):
-        old._site.declare(
-            [ArtifactDeclared(name="rate", dropped=True)]
-        )  # as a client that has not heard of it
+        old._site.declare([ArtifactDeclared(name="rate", dropped=True)])  # as a client with an old copy
     platform.delete("shared")
 
 
 def test_a_build_goes_on_when_its_line_breaks(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """The files are those of one run, and its client hears all of what came of it."""
+    """The files are those of one run, and its client receives the whole result."""
     runs = "open('runs', 'a').write('b')"
     runtime = filled(connect(own_platform), *CELLS[:2], f"{CELLS[2]}; {runs}")
     runtime.state.declare(*ARTIFACTS)
@@ -70,7 +70,7 @@ def test_a_build_goes_on_when_its_line_breaks(
 
 
 def test_what_is_only_for_the_owner(platform: SmallPlatform, connect: Connect) -> None:
-    """An author who is attached declares nothing, builds nothing, and tries no programs; it may ask."""
+    """An attached author declares nothing, builds nothing, and tries no programs; it may query."""
     runtime = filled(connect(platform), "x = 1")
     runtime.state.declare(Artifact("x", "dataset"))
     state = runtime.attach("ana").state

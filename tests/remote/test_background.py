@@ -1,4 +1,4 @@
-"""The loop behind everything remote: nothing waits for ever on it, nothing is lost on it."""
+"""The event loop of everything remote: no caller waits for ever on it, no result is lost on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_security.errors import UnavailableError
 
 
 def test_all_threads_share_one() -> None:
-    """However many ask at the same time."""
+    """However many start it at the same time."""
     found: list[object] = []
     barrier = threading.Barrier(8)
 
@@ -31,7 +31,7 @@ def test_all_threads_share_one() -> None:
 
 
 def test_results_and_errors_come_out() -> None:
-    """As if the work had been done here; a TimeoutError of the work's own stays one."""
+    """As if the work had been done in the caller; a TimeoutError of the work's own stays one."""
 
     async def work(error: Exception | None) -> int:
         if error is not None:
@@ -45,7 +45,7 @@ def test_results_and_errors_come_out() -> None:
 
 
 def test_patience_ends() -> None:
-    """What takes too long is cancelled, and the error says what it was."""
+    """Work that takes too long is cancelled, and the error names it."""
     cancelled = threading.Event()
 
     async def slow() -> None:
@@ -60,7 +60,7 @@ def test_patience_ends() -> None:
 
 
 def test_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Work that nobody waits for does not fail in silence; what a platform refused is no fault."""
+    """Work without a waiting caller does not fail silently; a platform's refusal is not logged as a fault."""
 
     async def fail(error: Exception) -> None:
         raise error
@@ -73,7 +73,7 @@ def test_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_it_knows_itself() -> None:
-    """Whoever is on it must not wait for it."""
+    """Code on the loop must not wait for it."""
     seen: list[bool] = []
     background().post(lambda: seen.append(background().is_here))
     until(lambda: bool(seen))

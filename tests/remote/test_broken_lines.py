@@ -1,4 +1,4 @@
-"""Lines that break in the middle of something: it happens once, and its caller hears all of it, or why not."""
+"""Connections that break in the middle of a call: it happens once, and its caller gets the result, or the reason."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ for n in range(60):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that stood is given up after a moment."""
+    """A broken connection is given up after a moment."""
     monkeypatch.setattr(reconnection, "PATIENCE", 0.3)
     monkeypatch.setattr(session, "RetrySchedule", lambda _limit: reconnection.RetrySchedule(0.3))
 
 
 class Reader:
-    """An on_output that cuts the cable, once, when it has heard a line."""
+    """An on_output that cuts the cable, once, when it has received a line."""
 
     def __init__(self, line: str, cut: Callable[[], None]) -> None:
         self.text = ""
@@ -58,7 +58,7 @@ class Reader:
 def test_a_cell_goes_on_and_its_output_too(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """Each line is heard once, in order; the cell ran once."""
+    """Each line arrives once, in order; the cell ran once."""
     runtime = connect(own_platform)
     reader = Reader("5", cable.cut)
     result = runtime.execute(COUNTING, on_output=reader)
@@ -68,7 +68,7 @@ def test_a_cell_goes_on_and_its_output_too(
 
 @pytest.mark.slow
 def test_a_line_that_breaks_many_times(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
-    """Each call is answered once, whatever was on the way."""
+    """Each call is answered once, whatever was in transit."""
     runtime = connect(own_platform)
     runtime.execute("n = 0")
     for _ in range(5):
@@ -80,7 +80,7 @@ def test_a_line_that_breaks_many_times(own_platform: SmallPlatform, cable: Cable
 def test_a_rollback_is_answered_though_its_line_breaks(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """On the way there, or on the way back."""
+    """The connection breaks before the request arrives, or before the answer does."""
     runtime = connect(own_platform)
     runtime.execute("x = 1")
     runtime.snapshot("clean")
@@ -94,7 +94,7 @@ def test_a_rollback_is_answered_though_its_line_breaks(
 def test_a_line_that_breaks_while_nobody_asks(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """The next call is like any other."""
+    """The next call works as usual."""
     runtime = connect(own_platform)
     runtime.execute("x = 41")
     cable.cut()
@@ -104,7 +104,7 @@ def test_a_line_that_breaks_while_nobody_asks(
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 14, 1 << 22])
 def test_values_arrive_whole(own_platform: SmallPlatform, cable: Cable, connect: Connect, size: int) -> None:
-    """In both directions, also when the line breaks in the middle of one."""
+    """In both directions, also when the connection breaks in the middle of one."""
     runtime = connect(own_platform)
     value = np.arange(size)
     runtime.execute("0")
@@ -132,7 +132,7 @@ def test_a_host_function_is_called_once(own_platform: SmallPlatform, cable: Cabl
 def test_an_answer_that_is_lost_on_its_way(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """A large answer of a host function starts anew on the next line."""
+    """A large answer of a host function starts anew on the next connection."""
     runtime = connect(own_platform, functions=[Function(lambda: bytes(8 << 20), name="large", host=True)])
     runtime.execute("0")
     cable.cut_after(4 << 20)
@@ -143,7 +143,7 @@ def test_an_answer_that_is_lost_on_its_way(
 def test_a_line_that_does_not_come_back(
     impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """What was sent may have run: the error names the key, and later the outcome can be had by it."""
+    """What was sent may have run: the error contains the key, and later the outcome can be queried by it."""
     runtime = connect(own_platform)
     reader = Reader("5", cable.pull)
     with pytest.raises(OutcomeUnknownError) as caught:
@@ -158,7 +158,7 @@ def test_a_line_that_does_not_come_back(
 def test_what_was_never_sent_did_not_run(
     impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """A call that waited for a line in vain may simply be repeated."""
+    """A call that was never sent may simply be repeated."""
     runtime = connect(own_platform)
     runtime.execute("n = 1")
     cable.pull()
@@ -176,7 +176,7 @@ def test_an_outcome_that_nobody_knows(platform: SmallPlatform, connect: Connect)
 
 
 def test_the_server_moves(own_platform: SmallPlatform, connect: Connect) -> None:
-    """The gateway is asked where the runtime is now; its namespace and this client's functions are still there."""
+    """The client asks the gateway for the new address; the namespace and this client's functions still exist."""
     runtime = connect(own_platform, functions=[Function(lambda: 7, name="seven", host=True)])
     runtime.execute("x = 35")
     before = own_platform.runtimes_address
@@ -186,7 +186,7 @@ def test_the_server_moves(own_platform: SmallPlatform, connect: Connect) -> None
 
 
 def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect: Connect) -> None:
-    """It takes no longer than a moment, and raises nothing: there is nobody to tell."""
+    """It takes only a moment, and raises nothing: there is no server to notify."""
     runtime = connect(own_platform)
     runtime.execute("1")
     own_platform.close()
@@ -199,7 +199,7 @@ def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect:
 def test_a_line_that_was_closed_is_no_broken_one(
     platform: SmallPlatform, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody thinks of another try, for which whoever closes a runtime would wait."""
+    """The client makes no further try, which would delay the caller that closes the runtime."""
     tries: list[float] = []
     monkeypatch.setattr(reconnection.RetrySchedule, "broke", lambda _, now: tries.append(now))
     runtime = connect(platform)
@@ -209,7 +209,7 @@ def test_a_line_that_was_closed_is_no_broken_one(
 
 
 def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
-    """Its client is told at once what has become of it: not that nothing has run, as of a wrong name."""
+    """Its client learns at once that it was deleted, and does not get the error for a wrong name."""
     runtime = connect(own_platform)
     started = threading.Event()
     errors: list[BaseException] = []
@@ -233,7 +233,7 @@ def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> Non
 def test_a_call_to_a_runtime_that_was_deleted(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """Sent before its client could hear of it: nothing of it has begun, and the error says so."""
+    """Sent before its client could learn of the deletion: nothing of it has begun, and the error says so."""
     runtime = connect(own_platform)
     runtime.execute("1")
     cable.silence()

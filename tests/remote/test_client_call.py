@@ -33,7 +33,7 @@ def printed(text: str, position: int) -> runtime_pb2.ServerFrame:
 
 @given(st.text(max_size=40), st.data())
 def test_output_is_heard_once(text: str, data: st.DataObject) -> None:
-    """However it is cut, and wherever it starts again after a break."""
+    """However it is split, and wherever it starts again after a break."""
     heard: list[str] = []
     asked = call(output=lambda stream, piece: heard.append(piece) or True)
     position = 0
@@ -47,7 +47,7 @@ def test_output_is_heard_once(text: str, data: st.DataObject) -> None:
 
 
 def test_a_gap_in_the_output() -> None:
-    """What the server has not kept is missing; the rest is heard."""
+    """What the server no longer stores is missing; the rest arrives."""
     heard: list[str] = []
     asked = call(output=lambda stream, piece: heard.append(piece) or True)
     asked.hear(printed("abc", 3))
@@ -56,7 +56,7 @@ def test_a_gap_in_the_output() -> None:
 
 
 def test_the_server_is_told_how_far() -> None:
-    """Now and then; not while the listener is behind, and at once when it has caught up."""
+    """From time to time; not while the listener is behind, and at once when it has caught up."""
     asked = call(output=lambda stream, piece: len(piece) < 2 * HEARD_EVERY)
     asked.hear(printed("a", 1))
     assert asked.to_tell() is None
@@ -89,7 +89,7 @@ def value_frames(data: bytes) -> list[runtime_pb2.ServerFrame]:
 
 @pytest.mark.parametrize("size", [10, 100_000, 3 << 20])
 def test_values(size: int) -> None:
-    """Inline or in chunks: the answer comes with the last of it."""
+    """Inline or in chunks: the answer is complete with the last of it."""
     data, asked = os.urandom(size), call()
     answers = [asked.hear(frame) for frame in value_frames(data)]
     assert [None] * (len(answers) - 1) == answers[:-1]
@@ -99,7 +99,7 @@ def test_values(size: int) -> None:
 
 
 def test_an_answer_begins_anew_on_a_new_line() -> None:
-    """What came of it before is let go of."""
+    """What arrived of it before is released."""
     before = len(opened(MEMORY))
     data, asked = os.urandom(3 << 20), call()
     frames = value_frames(data)
@@ -116,7 +116,7 @@ def test_an_answer_begins_anew_on_a_new_line() -> None:
 
 
 def test_an_answer_that_never_becomes_whole_is_let_go_of() -> None:
-    """The end of a call closes what it sent and what had come."""
+    """The end of a call closes what it sent and what had arrived."""
     settled: list[Answer] = []
     error = ProtocolViolation("enough")
     with all_closed(MEMORY):
@@ -127,7 +127,7 @@ def test_an_answer_that_never_becomes_whole_is_let_go_of() -> None:
 
 
 def test_long_frames_come_in_parts() -> None:
-    """They are put together before they are looked at."""
+    """They are joined before they are parsed."""
     result = runtime_pb2.CellResult(stdout="x" * (3 << 20), step=4)
     asked = call()
     answers = [asked.hear(part) for part in cut(runtime_pb2.ServerFrame(call=1, result=result))]
@@ -148,7 +148,7 @@ def test_long_frames_come_in_parts() -> None:
     ids=["a chunk of nothing", "too many chunks", "too large a value", "too long a frame"],
 )
 def test_what_no_server_says(frames: list[runtime_pb2.ServerFrame]) -> None:
-    """It is refused, and bounded before it is kept."""
+    """It is refused, and bounded before it is stored."""
     asked = call()
 
     def hear_all() -> None:
@@ -163,7 +163,7 @@ def test_what_no_server_says(frames: list[runtime_pb2.ServerFrame]) -> None:
 
 
 def test_changes_have_keys() -> None:
-    """One of its own each, unless it was given one; the same whenever it is sent."""
+    """Each has its own, unless it was given one; the same whenever it is sent."""
     first, second = call(changes=True), call(changes=True)
     assert first.frame.key != second.frame.key
     assert first.frame.key == first.again(1).key

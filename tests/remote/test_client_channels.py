@@ -12,7 +12,7 @@ from cenote_worker.wire.channels import SERVER
 
 
 async def _streams(channels: Channels, address: str, count: int) -> list[int]:
-    """How many streams each connection carries while there are so many."""
+    """How many streams each connection carries for this total."""
     with ExitStack() as stack:
         used = [stack.enter_context(channels.stream(address)) for _ in range(count)]
         return sorted(used.count(channel) for channel in set(used))
@@ -30,14 +30,14 @@ def run(address: str, *counts: int) -> list[list[int]]:
 
 
 def test_streams_share_connections() -> None:
-    """Up to a number that servers allow; the next one gets another."""
+    """Up to the number that servers allow; the next one gets another connection."""
     assert dict(SERVER)["grpc.max_concurrent_streams"] >= STREAMS
     shared, more = run("127.0.0.1:1", STREAMS, STREAMS + 1)
     assert ([STREAMS], [1, STREAMS]) == (shared, more)
 
 
 def test_idle_connections_are_few() -> None:
-    """Runtimes come and go at many addresses; some connections are kept for the next."""
+    """Runtimes come and go at many addresses; a few connections are retained for reuse."""
 
     async def work() -> int:
         channels = Channels()
@@ -52,7 +52,7 @@ def test_idle_connections_are_few() -> None:
 
 
 def test_calls_that_end_soon_share_one() -> None:
-    """Of each address."""
+    """One connection for each address."""
 
     async def work() -> bool:
         channels = Channels()

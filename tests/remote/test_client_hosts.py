@@ -1,4 +1,4 @@
-"""Calls of a distant jail to functions of this client: each carried out once, and answered whatever happens."""
+"""Calls of a remote jail to functions of this client: each carried out once, and answered whatever happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 8 << 20
 
 
 class FakeLine:
-    """A line that keeps what is said on it."""
+    """A connection that records what is sent on it."""
 
     def __init__(self) -> None:
         self.said: list[tuple[runtime_pb2.ClientFrame, Content | None]] = []
@@ -41,7 +41,7 @@ async def _unknown(reference: str) -> Holding:
 
 
 class Client:
-    """RemoteCalls on its loop, and functions to be called."""
+    """RemoteCalls on its loop, and functions to call."""
 
     def __init__(self, **targets: Callable[..., object]) -> None:
         self.line = FakeLine()
@@ -106,7 +106,7 @@ def acknowledged(number: int = FIRST) -> runtime_pb2.ServerFrame:
 
 
 def test_an_answer_is_repeated_until_it_has_arrived(make_client: Callable[..., Client]) -> None:
-    """The call itself is not, however often it is heard."""
+    """The call itself runs once, however often it arrives."""
     calls: list[int] = []
     client = make_client(note=calls.append)
     client.hear(*asking("note", 1))
@@ -121,7 +121,7 @@ def test_an_answer_is_repeated_until_it_has_arrived(make_client: Callable[..., C
 
 
 def test_large_arguments_begin_anew_on_a_new_line(make_client: Callable[..., Client]) -> None:
-    """What had come before it broke is let go of."""
+    """What had arrived before the break is released."""
     sizes: list[int] = []
     client = make_client(take=lambda data: sizes.append(len(data)))
     frames = asking("take", bytes(3 << 20))
@@ -132,7 +132,7 @@ def test_large_arguments_begin_anew_on_a_new_line(make_client: Callable[..., Cli
 
 
 def test_a_call_that_is_cancelled_while_it_arrives(make_client: Callable[..., Client]) -> None:
-    """Chunks that still come are nobody's, and no harm."""
+    """Chunks that still arrive belong to no call, and do no harm."""
     called = threading.Event()
     client = make_client(take=lambda data: called.set(), other=lambda: 1)
     frames = asking("take", bytes(3 << 20))
@@ -145,7 +145,7 @@ def test_a_call_that_is_cancelled_while_it_arrives(make_client: Callable[..., Cl
 
 
 def test_the_answer_of_a_cancelled_call_is_dropped(make_client: Callable[..., Client]) -> None:
-    """A function that goes on to its end answers nobody."""
+    """A function that runs to its end answers no call."""
     started, finish, finished = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> bytes:
@@ -165,7 +165,7 @@ def test_the_answer_of_a_cancelled_call_is_dropped(make_client: Callable[..., Cl
 
 
 def test_arguments_that_cannot_be_taken(make_client: Callable[..., Client]) -> None:
-    """The jail is told so; it does not wait for ever."""
+    """The jail gets an error; it does not wait for ever."""
     client = make_client(take=len)
     client.hear(asking("take", bytes(2 * LIMIT))[0])
     frames = asking("take", bytes(1 << 20), number=FIRST + 1)
@@ -178,7 +178,7 @@ def test_arguments_that_cannot_be_taken(make_client: Callable[..., Client]) -> N
 
 
 def test_a_value_that_is_gone(make_client: Callable[..., Client]) -> None:
-    """A call that brings one which nobody has any more fails, and says why."""
+    """A call with a value that no longer exists fails, and says why."""
     client = make_client(take=lambda value: None)
     client.hear(*asking("take", reference="ref_gone"))
     until(lambda: bool(client.line.said))
@@ -186,7 +186,7 @@ def test_a_value_that_is_gone(make_client: Callable[..., Client]) -> None:
 
 
 def test_what_nobody_offers(make_client: Callable[..., Client]) -> None:
-    """Is refused at once; so is everything when the client is closed."""
+    """It is refused at once; so is everything when the client is closed."""
     client = make_client(known=lambda: 1)
     client.hear(*asking("unknown"))
     until(lambda: len(client.line.said) == 1)
@@ -194,7 +194,7 @@ def test_what_nobody_offers(make_client: Callable[..., Client]) -> None:
 
 
 def test_values_of_this_process(make_client: Callable[..., Client]) -> None:
-    """A sealed one goes as it is; one that the jail is to have a handle for goes along, and the platform keeps it."""
+    """A sealed one is passed on unchanged; one that the jail gets as a handle is sent, and the platform stores it."""
     sealed = ObjectReference.of_sealed(Content.pack([b"x" * 100_000]), None)
     client = make_client(sealed=lambda: Sealed(sealed), handle=lambda: sealed)
     client.hear(*asking("sealed"))

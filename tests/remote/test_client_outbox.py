@@ -1,4 +1,4 @@
-"""What goes out on a line, and in which order."""
+"""What is sent on a connection, and in which order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def sealed(data: bytes) -> Content:
 
 
 def test_nothing() -> None:
-    """An empty outbox has nothing to give."""
+    """An empty outbox returns nothing."""
     assert ClientFrameQueue().take() is None
 
 
 def test_frames_overtake_contents() -> None:
-    """An interrupt does not wait behind a gigabyte."""
+    """An interrupt does not wait for a gigabyte."""
     outbox = ClientFrameQueue()
     outbox.put(frame(1))
     with_chunks = sealed(bytes(3 * CHUNK))
@@ -46,7 +46,7 @@ def test_frames_overtake_contents() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(min_value=49_153, max_value=3 * CHUNK), min_size=1, max_size=4))
 def test_contents_arrive_whole(sizes: list[int]) -> None:
-    """Each in order and with one last chunk, however many take turns."""
+    """Each in order and with one last chunk, however many alternate."""
     outbox, contents = ClientFrameQueue(), [sealed(bytes([n]) * size) for n, size in enumerate(sizes)]
     for number, content in enumerate(contents):
         outbox.put_content(number, content)
@@ -64,7 +64,7 @@ def test_contents_arrive_whole(sizes: list[int]) -> None:
 
 
 def test_what_is_forgotten_is_not_sent() -> None:
-    """Chunks of a call that was taken back stay here; those of others go."""
+    """Chunks of a withdrawn call are dropped; those of others are sent."""
     outbox, contents = ClientFrameQueue(), [sealed(bytes(CHUNK)), sealed(bytes(CHUNK))]
     for number, content in enumerate(contents):
         outbox.put_content(number, content)

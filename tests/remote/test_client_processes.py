@@ -1,4 +1,4 @@
-"""Remote runtimes and the process that holds them: its end, its forks, its garbage, its threads."""
+"""Remote runtimes and the process that holds them: its end, its forks, its garbage collection, its threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Connect = Callable[..., PythonRuntime]
 
 
 def run(code: str, platform: SmallPlatform, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A script of a user's, on the platform."""
+    """A user's script, on the platform."""
     settings = {"CENOTE_ADDRESS": platform.address, "CENOTE_TOKEN": TOKEN, **environment}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -37,7 +37,7 @@ def run(code: str, platform: SmallPlatform, **environment: str) -> subprocess.Co
 
 @pytest.mark.slow
 def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
-    """It ends at once and without noise; the platform has nothing left of it."""
+    """It ends at once and without output; the platform has nothing left of it."""
     code = """
         from cenote import PythonRuntime
         kept = PythonRuntime()
@@ -55,8 +55,8 @@ def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
 
 @pytest.mark.slow
 def test_the_thread_that_waits_reads(platform: SmallPlatform) -> None:
-    """No further threads of gRPC's are woken for a message: else three or four of them are, for each cell. By
-    themselves they wake some ten times a second.
+    """No further threads of gRPC are woken for a message: otherwise three or four of them are, for each cell. Without
+    messages they wake some ten times a second.
     """
     code = """
         import time
@@ -85,7 +85,7 @@ def test_the_thread_that_waits_reads(platform: SmallPlatform) -> None:
 
 @pytest.mark.slow
 def test_a_script_that_has_had_an_event_loop(platform: SmallPlatform) -> None:
-    """And has none any more: gRPC starts on a loop of ours, whatever became of the script's."""
+    """The script's own event loop is closed: gRPC starts on a loop of the client."""
     code = """
         import asyncio
         from cenote import PythonRuntime
@@ -99,7 +99,7 @@ def test_a_script_that_has_had_an_event_loop(platform: SmallPlatform) -> None:
 
 @pytest.mark.slow
 def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
-    """It ends without noise all the same."""
+    """It ends without output all the same."""
     code = """
         import sys
         from cenote import PythonRuntime
@@ -125,7 +125,7 @@ def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
 
 @pytest.mark.slow
 def test_a_forked_child(platform: SmallPlatform) -> None:
-    """It is told that connections survive no fork, at once; its parent and its own embedded runtimes go on."""
+    """It gets an error at once: connections do not survive a fork. Its parent and its embedded runtimes continue."""
     code = """
         import gc, os, warnings
         from cenote import CenoteError, PythonRuntime
@@ -157,7 +157,7 @@ def test_a_forked_child(platform: SmallPlatform) -> None:
 
 @pytest.mark.slow
 def test_a_script_that_is_interrupted_while_it_connects() -> None:
-    """KeyboardInterrupt gets through to whoever waits for a server that takes connections and says nothing."""
+    """KeyboardInterrupt reaches a caller that waits for a server which accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         code = "print('go', flush=True)\nfrom cenote import PythonRuntime\nPythonRuntime().execute('1')"
         environment = {**os.environ, "CENOTE_ADDRESS": f"127.0.0.1:{silent.getsockname()[1]}"}
@@ -177,7 +177,7 @@ def test_a_script_that_is_interrupted_while_it_connects() -> None:
 
 
 def test_a_forgotten_runtime_is_deleted(own_platform: SmallPlatform) -> None:
-    """Garbage collection ends it on the platform."""
+    """Garbage collection deletes it on the platform."""
     runtime = PythonRuntime(address=own_platform.address, token=TOKEN)
     runtime.execute("1")
     assert 1 == len(own_platform.hosted)
@@ -187,7 +187,7 @@ def test_a_forgotten_runtime_is_deleted(own_platform: SmallPlatform) -> None:
 
 
 def test_threads_that_start_one_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
-    """However many come first: it is made once, and all of them are answered."""
+    """However many threads: it is created once, and all of them get an answer."""
     runtime = connect(own_platform)
     values: list[str | None] = []
     threads = [
@@ -203,7 +203,7 @@ def test_threads_that_start_one_runtime(own_platform: SmallPlatform, connect: Co
 
 @pytest.mark.slow
 def test_importing_costs_no_grpc() -> None:
-    """What is not used is not loaded, and the environment stays as it is."""
+    """Unused modules are not loaded, and the environment is not changed."""
     code = """
         import os, sys
         before = dict(os.environ)
@@ -219,7 +219,7 @@ def test_importing_costs_no_grpc() -> None:
 
 
 def test_a_closed_port() -> None:
-    """Where nobody listens, the error says so at once, and how to start a platform."""
+    """Where no server listens, the error says so at once, and how to start a platform."""
     with (
         PythonRuntime(address="127.0.0.1:1", token="t") as runtime,
         pytest.raises(UnavailableError, match=r"no platform answers at 127\.0\.0\.1:1 .*`cenote up`"),
@@ -228,7 +228,7 @@ def test_a_closed_port() -> None:
 
 
 def test_a_server_of_something_else(platform: SmallPlatform) -> None:
-    """What speaks gRPC and is no gateway is called by its name."""
+    """A gRPC server that is no gateway is reported as such."""
     with (
         PythonRuntime(address=platform.runtimes_address, token=TOKEN) as runtime,
         pytest.raises(UsageError, match="is not a Cenote platform"),
@@ -237,7 +237,7 @@ def test_a_server_of_something_else(platform: SmallPlatform) -> None:
 
 
 def test_a_wrong_token(platform: SmallPlatform) -> None:
-    """Nothing is made, and nothing tried again."""
+    """Nothing is created, and nothing is retried."""
     with (
         PythonRuntime(address=platform.address, token="wrong") as runtime,
         pytest.raises(RejectedError, match="an unknown token"),

@@ -1,4 +1,4 @@
-"""`cenote.connect`: a platform in a script's hands."""
+"""`cenote.connect`: a platform as used by a script."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def connected(own_platform: SmallPlatform) -> Platform:
 
 
 def test_a_named_runtime_outlives_its_clients(connected: Platform) -> None:
-    """Whoever asks for the name later finds what was left."""
+    """A later client that connects by the name finds the namespace."""
     with connected.runtime("analysis", sandbox=SMALL) as runtime:
         runtime.execute("x = 1")
     assert "1" == connected.runtime("analysis").execute("x").value
 
 
 def test_a_name_that_is_taken(connected: Platform) -> None:
-    """Without `attach` nobody joins by mistake."""
+    """Without `attach` no client joins by mistake."""
     connected.runtime("mine", sandbox=SMALL)
     with pytest.raises(NameExistsError, match="mine"):
         connected.runtime("mine", attach=False)
@@ -51,7 +51,7 @@ async def test_the_async_twin(connected: Platform) -> None:
 
 
 def test_what_there_is(connected: Platform) -> None:
-    """Runtimes are described, with their policies, and deleted by name; what is gone is gone."""
+    """Runtimes are described, with their policies, and deleted by name; a deleted one does not exist."""
     assert [] == connected.runtimes()
     runtime = connected.runtime("one", sandbox=SMALL)
     runtime.execute("1")
@@ -70,13 +70,13 @@ def test_what_there_is(connected: Platform) -> None:
 
 
 def test_what_the_platform_says_of_itself(connected: Platform) -> None:
-    """Its software, and who the token stands for."""
+    """Its version, and the identity of the token."""
     about = connected.describe()
     assert ("tests", "tests", ()) == (about.software, about.tenant, about.nodes)
 
 
 def test_a_joined_runtime_keeps_its_policy(connected: Platform) -> None:
-    """What a client asks for is for runtimes that are made, or at least as much as the one that it joins has."""
+    """A client's policy is used for runtimes that it creates; one that it joins has to be at least as strict."""
     connected.runtime("small", sandbox=SMALL)
     joined = connected.runtime("small", sandbox=SandboxPolicy(processes=99))
     assert "1" == joined.execute("1").value
@@ -85,7 +85,7 @@ def test_a_joined_runtime_keeps_its_policy(connected: Platform) -> None:
 
 @pytest.mark.parametrize("asked", [SandboxPolicy(processes=9), SandboxPolicy(memory="64MiB")])
 def test_a_runtime_that_allows_more_is_not_joined(connected: Platform, asked: SandboxPolicy) -> None:
-    """A jail that is weaker than the one asked for is never taken silently."""
+    """A jail that is weaker than the requested one is never used silently."""
     connected.runtime("wide", sandbox=SMALL)
     with pytest.raises(WeakerRuntimeError, match="'wide' exists, and is weaker than `sandbox` in"):
         connected.runtime("wide", sandbox=asked)
@@ -93,7 +93,7 @@ def test_a_runtime_that_allows_more_is_not_joined(connected: Platform, asked: Sa
 
 
 def test_many_clients_of_one_runtime(own_platform: SmallPlatform, connected: Platform) -> None:
-    """Thirty-two at once: each cell runs once, and each client hears its own answer and output."""
+    """Thirty-two concurrently: each cell runs once, and each client gets its own answer and output."""
     connected.runtime("busy", sandbox=SMALL).execute("total = 0")
     heard: dict[int, tuple[str, str | None]] = {}
 
@@ -114,7 +114,8 @@ def test_many_clients_of_one_runtime(own_platform: SmallPlatform, connected: Pla
 
 
 def test_a_client_that_leaves_takes_its_cell_back(connected: Platform) -> None:
-    """The namespace stays, for others at once; who waited for the cell is told why no answer comes."""
+    """The namespace stays, for other clients at once; a caller that waited for the cell learns why there is no
+    answer."""
     leaving, staying = connected.runtime("kept", sandbox=SMALL), connected.runtime("kept")
     started = threading.Event()
     errors: list[Exception] = []
@@ -144,13 +145,13 @@ def test_what_is_no_platform(address: str) -> None:
 
 
 def test_names(connected: Platform) -> None:
-    """A runtime without a name is another thing."""
+    """A runtime without a name is created by another call."""
     with pytest.raises(UsageError, match="has a name"):
         connected.runtime("")
 
 
 def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an address: what the environment says, else this machine."""
+    """Without an address: the one in the environment, else this machine."""
     monkeypatch.delenv("CENOTE_ADDRESS", raising=False)
     assert "localhost:8470" == cenote.connect(token="t").address
     monkeypatch.setenv("CENOTE_ADDRESS", "127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Tests of `cenote.runtime.remote.history`, against a history that is told an event at a time."""
+"""Tests of `cenote.runtime.remote.history`, with a history that grows by one event at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cenote_worker.history.step import StepRecord
 
 
 class Teller:
-    """Answers as a platform does. asked: behind how many events."""
+    """Answers as a platform does. asked: the number of events that the client had at each request."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -38,7 +38,7 @@ def codes(history: History) -> list[str]:
 
 
 def test_each_event_is_asked_for_once() -> None:
-    """And the copy is the same object, with what has happened since."""
+    """The copy is the same object, with the new events appended."""
     teller, copy = Teller(history("a", "b")), HistoryCopy()
     first = copy.read(teller)
     teller.history.ended(StepRecord(number=3, code="c", started=0.0))
@@ -47,7 +47,7 @@ def test_each_event_is_asked_for_once() -> None:
 
 
 def test_a_history_that_began_anew_is_read_from_its_start() -> None:
-    """A runtime that is there again on another machine has another one, whose events have other places."""
+    """A runtime that was restored on another machine has another history, whose events have other positions."""
     teller, copy = Teller(history("a", "b")), HistoryCopy()
     copy.read(teller)
     teller.history = history("x", "y", "z")
@@ -56,7 +56,7 @@ def test_a_history_that_began_anew_is_read_from_its_start() -> None:
 
 
 def test_what_another_thread_has_read_meanwhile_is_not_read_twice() -> None:
-    """Both ask for the same events; whoever is answered later leaves it at that."""
+    """Both request the same events; the later answer is dropped."""
     teller, copy = Teller(history("a", "b")), HistoryCopy()
 
     def ask(frame: runtime_pb2.ClientFrame) -> runtime_pb2.ServerFrame:

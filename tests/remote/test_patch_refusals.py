@@ -1,4 +1,4 @@
-"""Why a patch was not applied is the same error for a client as it was where the runtime is."""
+"""A client gets the same error for a refused patch as a caller next to the runtime."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=str)
 def test_an_error_comes_back_as_it_was(error: CenoteError) -> None:
-    """With its class, what it is made of, and its text."""
+    """With its class, its fields, and its text."""
     history = History()
     history.ended(UPLOAD)
     back = error_of(refusal_of(error), history)
@@ -52,6 +52,6 @@ def test_an_error_comes_back_as_it_was(error: CenoteError) -> None:
     ],
 )
 def test_what_is_not_understood_keeps_its_text(refusal: PatchRefusal) -> None:
-    """A later version's kind, other facts, a step whose record is lost."""
+    """A later version's kind, other fields, a step whose record is lost."""
     back = error_of(refusal, History())
     assert (UsageError, "why") == (type(back), str(back))

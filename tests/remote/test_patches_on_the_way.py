@@ -1,4 +1,4 @@
-"""Patches of remote runtimes, when lines break and clients leave in the middle: done once, or not at all."""
+"""Patches of remote runtimes, when connections break and clients leave in the middle: done once, or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def filled(runtime: PythonRuntime, *cells: str) -> PythonRuntime:
 
 
 class Before:
-    """A progress that does something, once, when a step is about to run."""
+    """A progress callback that does something, once, when a step is about to run."""
 
     def __init__(self, number: int, do: Callable[[], object]) -> None:
         self._number = number
@@ -48,7 +48,7 @@ class Before:
 def test_a_patch_goes_on_when_its_line_breaks(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
-    """Each step that it has run again has run again once, and its client hears all of what became of it."""
+    """Each step is rerun once, and its client receives the whole result."""
     runs = "open('runs', 'a').write(str(n))"
     runtime = filled(connect(own_platform), "n = 1", runs, f"m = n; {runs}")
     state = runtime.state
@@ -64,7 +64,7 @@ def test_a_patch_goes_on_when_its_line_breaks(
 
 
 def test_a_client_that_leaves_in_the_middle(own_platform: SmallPlatform) -> None:
-    """Whoever is still there finds everything as it was."""
+    """Other clients find everything as it was."""
     platform = cenote.connect(own_platform.address, token=TOKEN)
     leaving = filled(platform.runtime("shared", sandbox=SMALL), "n = 1", ENDLESS)
     staying = platform.runtime("shared", attach=True)
@@ -91,14 +91,14 @@ def test_a_client_that_leaves_in_the_middle(own_platform: SmallPlatform) -> None
 
 
 def test_whoever_cannot_wait_has_it_undone(platform: SmallPlatform, connect: Connect) -> None:
-    """An error of the caller's own in the middle, or an interrupt of the step that runs."""
+    """An error of the caller's own in the middle, or an interrupt of the running step."""
     runtime = filled(connect(platform), "n = 1", ENDLESS)
     with pytest.raises(ZeroDivisionError):
         runtime.state.apply(runtime.state.plan(GROWN), ApplyOptions(progress=Before(2, lambda: 1 // 0)))
     assert "(1, 1)" == runtime.execute("n, m").value
     over = threading.Event()
 
-    def interrupt() -> None:  # as often as it takes: the step is about to run
+    def interrupt() -> None:  # as often as needed: the step is about to run
         while not over.wait(0.05):
             runtime.interrupt()
 

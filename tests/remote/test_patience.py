@@ -1,4 +1,4 @@
-"""How long a session goes on trying, told in seconds."""
+"""How long a session goes on trying, in seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote.runtime.remote.reconnection import (
 
 
 def test_a_first_line_is_given_up_soon() -> None:
-    """Whoever waits for it wants an answer."""
+    """The caller waits for it."""
     patience = RetrySchedule()
     assert FIRST_PAUSE == patience.broke(100)
     assert patience.broke(100 + AT_FIRST - 0.01) is not None
@@ -35,7 +35,7 @@ def test_a_broken_line_is_given_up_later() -> None:
 
 
 def test_a_line_that_stood_for_a_while_renews_it() -> None:
-    """One that breaks at once each time does not, and is given up."""
+    """One that breaks at once each time does not, and the session is given up."""
     patience = RetrySchedule()
     patience.stands(0)
     patience.broke(1)
@@ -54,7 +54,7 @@ def test_a_line_that_stood_for_a_while_renews_it() -> None:
 
 @given(st.lists(st.floats(min_value=0, max_value=STEADY - 0.1), min_size=1))
 def test_it_ends(standing: list[float]) -> None:
-    """However often a line comes back for less than a moment, trying ends after a bounded time."""
+    """However often a connection comes back for less than a moment, trying ends after a bounded time."""
     patience, now = RetrySchedule(), 0.0
     for seconds in standing * 100:
         patience.stands(now)

@@ -1,4 +1,4 @@
-"""Processes of a platform whose line breaks: they end, their client hears why, and the next one runs."""
+"""Processes of a platform whose connection breaks: they end, their client gets the reason, and the next one runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Connect = Callable[..., PythonRuntime]
 
 
 def test_a_cut_line_ends_the_process(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
-    """Nothing of it is left there; the client is told, and goes on with the namespace as it was."""
+    """Nothing of it is left there; the client gets an error, and continues with the namespace as it was."""
     runtime = connect(own_platform)
     runtime.execute("x = 1")
     process = runtime.spawn(["sh", "-c", "echo up; sleep 3600"])

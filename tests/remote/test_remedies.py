@@ -1,4 +1,4 @@
-"""What users are told who meet something else than a platform that knows them."""
+"""Errors for users who reach something other than a platform that knows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Listen = Callable[[Path | None], str]
 
 @pytest.fixture
 def listen() -> Iterator[Listen]:
-    """Something that answers no call, with a certificate of an authority that is made in a folder, or without TLS."""
+    """A server that answers no call, with a certificate of an authority in a folder, or without TLS."""
     servers = []
 
     def start(folder: Path | None) -> str:
@@ -68,7 +68,7 @@ def test_one_side_has_another_tls(
 
 
 def test_nobody_answers_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody may be there who has too much to do: nothing is said of starting a platform."""
+    """A server may exist that is overloaded: the error does not suggest to start a platform."""
     monkeypatch.setattr(platform_client, "DEADLINE", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -80,7 +80,7 @@ def test_nobody_answers_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_has_a_token(platform: SmallPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They hear that none was found, and not that theirs is wrong."""
+    """The error says that none was found, and not that the token is wrong."""
     monkeypatch.delenv("CENOTE_TOKEN", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(NotAuthenticatedError, match="no token is known here; set CENOTE_TOKEN"):

@@ -1,4 +1,4 @@
-"""Values that a platform keeps: held while somebody refers to them, moved only where they have to be."""
+"""Values that a platform stores: held while a reference exists, transferred only where they have to be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kept(platform: SmallPlatform) -> int:
 
 
 def test_between_runtimes_of_a_platform(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
-    """Only the name of the value travels; the consumer's copy is its own."""
+    """Only the id of the value travels; the consumer's copy is its own."""
     first, second = connect(own_platform), connect(own_platform)
     first.execute("data = bytearray(50_000_000)")
     reference = first.share("data")
@@ -57,7 +57,7 @@ def test_from_here_to_a_platform_and_back(platform: SmallPlatform, connect: Conn
 
 
 def test_a_reference_outlives_its_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
-    """And goes with its last holder."""
+    """It goes with its last holder."""
     first, second = connect(own_platform), connect(own_platform)
     first.execute("x = [1, 2]")
     reference = first.share("x")
@@ -72,7 +72,7 @@ def test_a_reference_outlives_its_runtime(own_platform: SmallPlatform, connect: 
 
 
 def test_a_forgotten_reference_is_released(own_platform: SmallPlatform, connect: Connect) -> None:
-    """Garbage collection gives it back."""
+    """Garbage collection releases it."""
     runtime = connect(own_platform)
     runtime.execute("x = 1")
     for _ in range(20):
@@ -85,7 +85,7 @@ def test_a_forgotten_reference_is_released(own_platform: SmallPlatform, connect:
 def test_leases_are_renewed(
     own_platform: SmallPlatform, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For as long as the reference is there, and however short they are."""
+    """For as long as the reference exists, and however short they are."""
     monkeypatch.setattr(references, "LEASE", 2.0)
     monkeypatch.setattr(references, "RENEW_EVERY", 0.1)
     runtime = connect(own_platform)
@@ -103,7 +103,7 @@ def test_leases_are_renewed(
 
 
 def test_a_value_that_is_gone(own_platform: SmallPlatform, connect: Connect) -> None:
-    """Whoever uses it is told to share it again."""
+    """The error says to share it again."""
     runtime = connect(own_platform)
     runtime.execute("x = 1")
     reference = runtime.share("x")
@@ -127,7 +127,7 @@ def agent_with(runtime: PythonRuntime) -> CaveAgent:
 @pytest.mark.slow
 @pytest.mark.parametrize("places", ["remote remote", "remote embedded", "embedded remote"])
 def test_sub_agents(platform: SmallPlatform, connect: Connect, places: str) -> None:
-    """An orchestrator's code hands a value to a sub-agent and takes one back, wherever their runtimes are."""
+    """An orchestrator's code passes a value to a sub-agent and gets one back, wherever their runtimes are."""
     orchestrators, subs = places.split()
 
     def make(place: str, **arguments: object) -> PythonRuntime:

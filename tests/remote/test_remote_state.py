@@ -11,7 +11,7 @@ from cenote_worker.history.messages import MAX_EXCERPT
 
 
 def test_a_client_reads_its_steps(platform: SmallPlatform, connect: Callable[..., PythonRuntime]) -> None:
-    """As the embedded runtime has them: what it was made with is no step, what it calls outside is noted."""
+    """As with embedded runtimes: the initial state is no step, external calls are recorded."""
     double = Function(_double, host=True, effect="pure")
     runtime = connect(platform, variables=[Variable("raw", [1])], functions=[double])
     runtime.execute("x = _double(21)\nx", cause="call-7")
@@ -32,7 +32,7 @@ def _double(x: int) -> int:
 
 
 def test_a_state_is_read_on(platform: SmallPlatform, connect: Callable[..., PythonRuntime]) -> None:
-    """When it is asked for again, or refreshed; not before."""
+    """When it is requested again, or refreshed; not before."""
     runtime = connect(platform)
     runtime.execute("x = 1")
     state = runtime.state
@@ -45,7 +45,7 @@ def test_a_state_is_read_on(platform: SmallPlatform, connect: Callable[..., Pyth
 def test_a_long_history_is_read_in_pieces(
     platform: SmallPlatform, connect: Callable[..., PythonRuntime]
 ) -> None:
-    """None of which is larger than a message should be."""
+    """No piece exceeds the message size limit."""
     runtime = connect(platform)
     comment = "#" + "x" * 2**20
     for number in range(6):
@@ -55,7 +55,7 @@ def test_a_long_history_is_read_in_pieces(
 
 
 async def test_the_asynchronous_face(platform: SmallPlatform, connect: Callable[..., PythonRuntime]) -> None:
-    """Reads the news too."""
+    """It reads new events too."""
     made = connect(platform)
     runtime = AsyncPythonRuntime.over(made.core)
     await runtime.execute("x = 1")

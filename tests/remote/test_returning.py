@@ -1,4 +1,4 @@
-"""A platform that comes back: who waits for it, for how long, and what is said meanwhile."""
+"""A platform that restarts: which calls wait for it, for how long, and what the user sees meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cenote_security.errors import UnavailableError, UsageError
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known but what a test says."""
+    """An empty home: only what a test records is known."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 class Gateway(PlatformServiceServicer):
-    """Describes itself, and breaks the line of a client that deletes."""
+    """Describes itself, and breaks the connection of a client that deletes."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
@@ -55,7 +55,7 @@ class Gateway(PlatformServiceServicer):
 
 
 class Return(logging.Handler):
-    """Has a gateway come back once a client says that it waits for it."""
+    """Restarts a gateway once a client reports that it waits for it."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def back(free_port: int) -> Iterator[Return]:
 
 @pytest.mark.slow
 def test_a_client_waits_for_a_platform_that_was_there(free_port: int, back: Return) -> None:
-    """It says so, once, and its call is answered as if nothing had been."""
+    """It says so, once, and its call is answered as if nothing had happened."""
     address = f"127.0.0.1:{free_port}"
     remember(address)
     assert "acme" == connect(address, "t", wait=60).describe().tenant
@@ -100,7 +100,7 @@ def test_a_client_waits_for_a_platform_that_was_there(free_port: int, back: Retu
 
 @pytest.mark.slow
 def test_many_calls_that_wait_say_it_once(free_port: int, back: Return) -> None:
-    """It is one platform."""
+    """All calls go to one platform."""
     platform = connect(f"127.0.0.1:{free_port}", "many", wait=60)
     with ThreadPoolExecutor(5) as pool:
         found = list(pool.map(lambda _: platform.describe().tenant, range(5)))
@@ -109,14 +109,14 @@ def test_many_calls_that_wait_say_it_once(free_port: int, back: Return) -> None:
 
 
 def test_where_nothing_was_ever_there_nothing_is_waited_for(free_port: int, back: Return) -> None:
-    """The way out is said at once."""
+    """The error with the remedy is raised at once."""
     with pytest.raises(UnavailableError, match="start one with `cenote up`"):
         connect(f"127.0.0.1:{free_port}", "t").describe()
     assert [] == back.said
 
 
 def test_one_that_does_not_come_back_is_given_up(free_port: int) -> None:
-    """Nothing is said of starting one."""
+    """The error does not suggest to start one."""
     address = f"127.0.0.1:{free_port}"
     remember(address)
     with pytest.raises(UnavailableError, match="see there whether it runs") as failed:
@@ -125,7 +125,7 @@ def test_one_that_does_not_come_back_is_given_up(free_port: int) -> None:
 
 
 def test_what_was_started_here_is_known_from_then_on(free_port: int) -> None:
-    """By whichever name of this machine; elsewhere, no client can say that nothing was there."""
+    """By any name of this machine; for other machines, a client cannot say that there was none."""
     assert not is_known(f"localhost:{free_port}")
     remember(f"127.0.0.1:{free_port}")
     assert is_known(f"localhost:{free_port}")
@@ -134,7 +134,7 @@ def test_what_was_started_here_is_known_from_then_on(free_port: int) -> None:
 
 @pytest.mark.slow
 def test_what_has_answered_this_process_is_waited_for(free_port: int, back: Return) -> None:
-    """As a platform in a container, whose port is one of this machine. Nothing of it is left on the disk."""
+    """For example a platform in a container, whose port is on this machine. Nothing is written to disk."""
     back.come()
     platform = connect(f"127.0.0.1:{free_port}", "other")
     platform.describe()
@@ -146,13 +146,13 @@ def test_what_has_answered_this_process_is_waited_for(free_port: int, back: Retu
 
 @pytest.mark.slow
 def test_who_says_how_long_is_waiting_for_whatever_comes(free_port: int, back: Return) -> None:
-    """The argument, or the environment, is a wish."""
+    """The argument, or the environment variable, applies to any platform."""
     assert "acme" == connect(f"127.0.0.1:{free_port}", "t", wait=60).describe().tenant
     assert 1 == len(back.said)
 
 
 def test_what_may_have_been_done_is_not_asked_for_again(free_port: int, back: Return) -> None:
-    """A line that broke under a deletion: it may have been carried out."""
+    """A connection that broke during a deletion: the deletion may have been carried out."""
     back.come()
     with pytest.raises(UnavailableError):
         connect(f"127.0.0.1:{free_port}", "t", wait=60).delete("etl")
@@ -172,13 +172,13 @@ def test_what_may_have_been_done_is_not_asked_for_again(free_port: int, back: Re
     ],
 )
 def test_what_is_asked_again(method: str, key: str, details: str, again: bool) -> None:
-    """What no server took, what changes nothing, and what has a key."""
+    """A call that no server received, that changes nothing, or that has a key."""
     request = platform_pb2.CreateRuntimeRequest(key=key)
     assert again == may_be_sent_again(method, request, details)
 
 
 def test_only_the_latest_are_remembered() -> None:
-    """In a file that does not grow."""
+    """In a file of bounded size."""
     for number in range(MOST_KNOWN + 1):
         remember(f"127.0.0.1:{number + 1}")
     assert not is_known("127.0.0.1:1")
@@ -187,7 +187,7 @@ def test_only_the_latest_are_remembered() -> None:
 
 
 def test_a_wait_is_said_once_and_ends() -> None:
-    """Not for what comes back at once; with pauses that grow, never beyond the end."""
+    """Not for a platform that comes back at once; with growing pauses, never beyond the end."""
     now, said = [0.0], list[str]()
     returning = Returning("it", 3.0, said.append, clock=lambda: now[0])
     while (pause := returning.pause("gone")) is not None:
@@ -213,7 +213,7 @@ def test_a_line_that_is_broken_for_longer_is_worth_a_word() -> None:
 
 
 def test_a_line_is_waited_for_as_long_as_a_move_takes() -> None:
-    """Whatever the wait: a runtime that moves breaks its lines."""
+    """Whatever the wait: moving a runtime breaks its connections."""
     patience = RetrySchedule(0.0)
     assert patience.broke(0) is not None
     assert patience.broke(AT_FIRST) is None
@@ -224,7 +224,7 @@ def test_a_line_is_waited_for_as_long_as_a_move_takes() -> None:
 
 @pytest.mark.parametrize("wrong", ["soon", "-1", "inf", "nan"])
 def test_a_wait_that_is_none_is_refused(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With how one is written."""
+    """The error shows a valid value."""
     monkeypatch.setenv("CENOTE_WAIT", wrong)
     with pytest.raises(UsageError, match="CENOTE_WAIT is a number of seconds"):
         connect("127.0.0.1:1", "t")

@@ -1,4 +1,4 @@
-"""Episodes in a real jail: what they begin with, when they end, what they leave behind."""
+"""Episodes in a real jail: their start, their end, what remains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def environment() -> Iterator[Environment]:
 
 
 def test_an_episode(environment: Environment) -> None:
-    """Blocks run until the final answer, which is rewarded by the final state; reasoning is none of it."""
+    """Blocks run until the final answer; the final state determines the reward; reasoning is not part of it."""
     assert TASK == environment.reset()
     first = environment.step(block("numbers.append(0)\nsum(numbers)"))
     assert ("6", 0.0, False) == first[:3]
@@ -52,7 +52,7 @@ def test_an_episode(environment: Environment) -> None:
 
 
 def test_what_is_no_text_is_no_action(environment: Environment) -> None:
-    """It is refused, and the episode goes on."""
+    """It is refused, and the episode continues."""
     environment.reset()
     with pytest.raises(UsageError, match="a text, not int"):
         environment.step(3)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def test_what_is_no_text_is_no_action(environment: Environment) -> None:
 
 
 def test_reset_brings_the_beginning_back(environment: Environment) -> None:
-    """Whatever an episode did to the variables, in the same runtime."""
+    """For any changes of variables in an episode, in the same runtime."""
     environment.reset()
     runtime = environment.runtime
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_reset_brings_the_beginning_back(environment: Environment) -> None:
 
 
 def test_replies_and_the_last_step_end_an_episode(environment: Environment) -> None:
-    """`reply` in a block that succeeds is the answer; steps that are used up are told from answers."""
+    """`reply` in a block that succeeds is the answer; running out of steps is distinguished from an answer."""
     environment.reset()
     replied = environment.step(block("x = 6\nreply('six')"))
     assert (1.0, True, "six") == (replied.reward, replied.done, replied.info["answer"])
@@ -84,7 +84,7 @@ def test_replies_and_the_last_step_end_an_episode(environment: Environment) -> N
 
 
 def test_failures_of_the_machine_are_flagged(environment: Environment) -> None:
-    """An episode whose runtime was ended from outside says nothing about its actions; the next is as usual."""
+    """An episode whose runtime was ended from outside says nothing about its actions; the next one is normal."""
     environment.reset()
     environment.runtime.close()
     lost = environment.step(block("x = 6"))
@@ -95,7 +95,7 @@ def test_failures_of_the_machine_are_flagged(environment: Environment) -> None:
 
 
 def test_code_that_ends_its_process_is_the_models_own_fault(environment: Environment) -> None:
-    """The episode goes on from the state before that block; nothing is flagged."""
+    """The episode continues from the state before that block; nothing is flagged."""
     environment.reset()
     crashed = environment.step(block("import os; os._exit(3)"))
     assert ("", False) == (crashed.info["infrastructure_failure"], crashed.done)
@@ -103,7 +103,7 @@ def test_code_that_ends_its_process_is_the_models_own_fault(environment: Environ
 
 
 def test_a_jail_that_is_ended_from_outside_is_flagged(environment: Environment) -> None:
-    """The block did not do it, so that the episode is to be left out."""
+    """The block did not cause it, so the episode must be left out."""
     environment.reset()
     environment.step(block("y = 1"))
     warden = environment.runtime.core.backend.supervisor._ends.pidfd  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def test_a_jail_that_is_ended_from_outside_is_flagged(environment: Environment) 
 
 
 def test_a_limit_that_code_meets_is_its_own(environment: Environment) -> None:
-    """It is said which one, and the episode counts."""
+    """The limit is named, and the episode counts."""
     environment.reset()
     step = environment.step(block("held = bytearray(10**10)"))
     assert Verdict("limit", "memory") == step.info["verdict"]
@@ -125,7 +125,7 @@ def test_a_limit_that_code_meets_is_its_own(environment: Environment) -> None:
 
 
 def test_a_state_that_takes_for_ever_to_read_is_worth_nothing() -> None:
-    """Else code would have its episodes left out by a value that cannot be read."""
+    """Otherwise code could have its episodes left out by an unreadable value."""
     policy = SandboxPolicy(preload=(), call_timeout=0.5)
     with Environment(TASK, lambda: PythonRuntime(sandbox=policy), score, max_steps=1) as environment:
         environment.reset()
@@ -135,14 +135,14 @@ def test_a_state_that_takes_for_ever_to_read_is_worth_nothing() -> None:
 
 
 def test_a_state_that_cannot_be_read_is_worth_nothing(environment: Environment) -> None:
-    """It is the model's doing, so that it is no failure of the machine; nor is a name that is not there."""
+    """The model caused it, so it is not a failure of the machine; nor is a missing name."""
     environment.reset()
     done = environment.step(block("class X: pass\nx = X()\nreply('?')"))
     assert (0.0, True, "") == (done.reward, done.done, done.info["infrastructure_failure"])
 
 
 def test_a_reward_is_a_number() -> None:
-    """NaN would spoil whatever it is averaged with; nothing at all is a mistake in the score."""
+    """NaN would spoil an average; a missing reward is an error in the score."""
     given = iter([float("nan"), None])
     with Environment(TASK, make_runtime, lambda state: next(given)) as environment:
         environment.reset()
@@ -166,7 +166,7 @@ def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
             until(
                 lambda: _held(environment)[0] <= processes
             )  # copies that are no longer kept take a moment to end
-            # Other tests' threads let go of theirs.
+            # Other tests' threads release theirs.
             until(lambda: _held(environment)[1] - memory < 40 * 2**20)
 
 
@@ -188,7 +188,7 @@ DRAW = block("import random, numpy\nprint(random.random(), numpy.random.rand())"
 
 
 def test_random_numbers_are_seeded_per_episode(environment: Environment) -> None:
-    """No two episodes draw the same; an environment of the same seed, or the seed itself, brings them back."""
+    """No two episodes have the same numbers; an environment with the same seed, or the seed, reproduces them."""
 
     def drawn(seed: int | None = None) -> str:
         environment.reset(seed=seed)
@@ -214,7 +214,7 @@ def test_a_seed_is_one_that_every_library_takes(environment: Environment, seed: 
 
 
 def test_code_in_another_form_is_an_action(environment: Environment) -> None:
-    """What an agent would run, an episode runs; it is no final answer."""
+    """Code that an agent would run, an episode runs; it is not a final answer."""
     environment.reset()
     step = environment.step("```\nx = sum(numbers)\nprint(x)\n```")
     assert ("6", False) == (step.observation, step.done)

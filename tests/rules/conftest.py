@@ -1,4 +1,4 @@
-"""What the tests of the rules share: the two sets of snippets."""
+"""Shared by the tests of the rules: the two sets of snippets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AttributeRule: attributes by every road, strings that spell them included."""
+"""AttributeRule: attributes in every form of access, including strings that contain their names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_mere_mentions_are_fine(code: str) -> None:
 
 
 def test_plain_names_are_only_attributes() -> None:
-    """A rule for `system` is about attributes: variables, keys and arguments of that name are others."""
+    """A rule for `system` applies to attributes, not to variables, keys and arguments of that name."""
     assert names("system = 1\nrecord['system']\nf(system=2)\nprint('system')", "system") == set()
     assert names("x.system", "system") == {"system"}
     assert names("from os import system", "system") == {"system"}
@@ -95,12 +95,12 @@ def test_keys_of_data_may_look_like_attributes() -> None:
     "code", ["type X = f.__globals__", "def f[T: x.__globals__](): pass", "class A[*T, **P]: x.__globals__"]
 )
 def test_lazily_evaluated_types(code: str) -> None:
-    """What a type alias or a bound holds is evaluated on demand, so it counts."""
+    """The content of a type alias or a bound is evaluated lazily, so it counts."""
     assert names(code, "__globals__") == {"__globals__"}
 
 
 def test_hidden_attributes() -> None:
-    """Dunders that are not listed and private members of modules, but not an object's own private ones."""
+    """Unlisted dunders and private members of modules, but not an object's own private ones."""
     checker = SecurityChecker([HiddenAttributeRule({"__init__"})])
     assert checker.check_code("x.__init__\nself._cache\nx.public") == []
     assert len(checker.check_code("x.__code__")) == 1
@@ -120,19 +120,19 @@ def test_hidden_attributes() -> None:
     ],
 )
 def test_what_is_private_to_a_library(code: str, private: bool) -> None:
-    """However deep in its modules and classes; objects that it made keep their own."""
+    """At any depth of its modules and classes; objects made from it keep their own."""
     assert private == bool(SecurityChecker([HiddenAttributeRule()]).check_code(code))
 
 
 def test_attributes_that_are_set_by_the_method_of_object() -> None:
-    """`object.__setattr__(x, name, value)` sets what `x.name = value` would."""
+    """`object.__setattr__(x, name, value)` has the effect of `x.name = value`."""
     for code in ("object.__setattr__(f, 'secret', 1)", "super().__setattr__('secret', 1)"):
         assert names(code, "secret") == {"secret"}
     assert names("super().__setattr__('public', secret)", "secret") == set()
 
 
 def test_dynamic_attributes() -> None:
-    """Names that are spelled out somewhere in sight can be told; others cannot."""
+    """Names that are written out nearby can be resolved; others cannot."""
     checker = SecurityChecker([DynamicAttributeRule()])
     assert checker.check_code("for n in ['a', 'b']:\n    getattr(x, n)") == []
     assert checker.check_code("n = 'a' if y else 'b'\ngetattr(x, n)") == []

@@ -1,4 +1,4 @@
-"""A session remembers what names mean from cell to cell."""
+"""A session remembers the meaning of names between cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_aliases_are_remembered() -> None:
 
 
 def test_fields_and_strings_are_remembered() -> None:
-    """What was put into an attribute or a constant, too."""
+    """Including values of an attribute or a constant."""
     cells = session("os.system")
     assert cells.check_code("import os\nbox.tool = os\nname = 'sys' + 'tem'") == []
     assert len(cells.check_code("box.tool.system('id')")) == 1
@@ -27,14 +27,14 @@ def test_fields_and_strings_are_remembered() -> None:
 
 
 def test_a_refused_cell_leaves_nothing() -> None:
-    """It did not run, so what it binds is not bound."""
+    """It did not run, so its bindings do not exist."""
     cells = session("eval")
     assert len(cells.check_code("def open(x): pass\nimport ctypes")) == 1
     assert len(session("open").check_code("open('x')")) == 1
 
 
 def test_what_a_cell_hides_is_sure_once_it_succeeded() -> None:
-    """`1 / 0` before `def eval` leaves the builtin in place; only the runtime knows whether it was reached."""
+    """`1 / 0` before `def eval` leaves the builtin in place; only the runtime knows whether the `def` was reached."""
     cells = session("eval")
     assert cells.check_code("risky()\ndef eval(x): return x") == []
     assert len(cells.check_code("eval('1')")) == 1
@@ -44,7 +44,7 @@ def test_what_a_cell_hides_is_sure_once_it_succeeded() -> None:
 
 
 def test_deleting_brings_the_builtin_back() -> None:
-    """Also when it is not sure that the deletion was reached."""
+    """Even if it is uncertain that the deletion was reached."""
     cells = session("eval")
     cells.check_code("def eval(x): return x")
     cells.succeeded()
@@ -67,7 +67,7 @@ def test_injected_functions_can_be_forbidden() -> None:
 
 
 def test_a_reset_forgets() -> None:
-    """After it, names mean what they do in a fresh namespace."""
+    """After it, names have their meaning in a new namespace."""
     cells = session("os.system")
     cells.check_code("import os as o")
     cells.forget()

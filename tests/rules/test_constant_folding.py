@@ -1,4 +1,4 @@
-"""What constant expressions spell is told as Python would compute it, or not at all."""
+"""The text of constant expressions is computed as Python does it, or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_security.rules.reading.syntax import Reading
 
 
 def told(expression: str) -> object:
-    """The constant that a reading tells for the expression; None when it does not."""
+    """The constant that the reader finds for the expression; None if it finds none."""
     tree = ast.parse(expression)
     reading = Reading(tree, WatchedNames(), Memory(), RecordingReader)
     assert isinstance(reading.reader, RecordingReader)
@@ -57,7 +57,7 @@ def told(expression: str) -> object:
     ],
 )
 def test_ways_to_spell_a_name(expression: str) -> None:
-    """Each of them says `os`."""
+    """Each of them gives `os`."""
     assert told(expression) == "os"
 
 
@@ -93,7 +93,7 @@ def test_names_and_modules_take_part(code: str, value: str) -> None:
     ],
 )
 def test_what_is_not_told(expression: str) -> None:
-    """Too large, unknown, or an error: nothing is claimed, and nothing raised."""
+    """Too large, unknown, or an error: no value is given, and no exception raised."""
     assert told(expression) is None
 
 

@@ -1,4 +1,4 @@
-"""FunctionRule: functions by name, under whatever alias, and never a method that happens to be called so."""
+"""FunctionRule: functions by name, under any alias, and never a method with the same name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reasons(code: str, *names: str) -> list[str]:
     ],
 )
 def test_a_builtin_is_seen_where_it_is_named(code: str) -> None:
-    """Handing a function on to be called is as good as calling it."""
+    """Passing a function on to be called counts as calling it."""
     assert set(reasons(code, "eval")) == {"function eval is not allowed here"}
 
 
@@ -81,7 +81,7 @@ def test_what_is_evaluated_on_demand_may_use_names_bound_behind_it(code: str) ->
     ],
 )
 def test_methods_and_own_functions_of_that_name_are_fine(code: str) -> None:
-    """The name of a builtin in a rule means that builtin and nothing else."""
+    """The name of a builtin in a rule means that builtin only."""
     assert reasons(code, "eval", "open", "compile") == []
 
 
@@ -103,12 +103,12 @@ def test_methods_and_own_functions_of_that_name_are_fine(code: str) -> None:
     ],
 )
 def test_a_shadow_that_may_not_be_there_hides_nothing(code: str) -> None:
-    """Only a binding that is sure to have happened hides a builtin."""
+    """Only a binding that certainly happened hides a builtin."""
     assert "function eval is not allowed here" in reasons(code, "eval")
 
 
 def test_classes_count_when_they_are_called() -> None:
-    """`type` is named in every other type check; calling it is what the rule means."""
+    """`type` is named in every other type check; the rule concerns calls."""
     assert reasons("isinstance(x, type)\ndf.astype(object)", "type", "object") == []
     assert reasons("type('A', (), {})", "type") == ["function type is not allowed here"]
 
@@ -139,24 +139,24 @@ def test_classes_count_when_they_are_called() -> None:
     ],
 )
 def test_dotted_functions_are_followed_through_the_module(code: str) -> None:
-    """A module may be renamed, put away, passed and handed back: its function stays the same."""
+    """A module may be renamed, stored, passed and returned: its function stays the same."""
     assert set(reasons(code, "os.system")) == {"function os.system is not allowed here"}
 
 
 def test_functions_exported_again_deeper_in_a_package() -> None:
-    """`pandas.read_pickle` lives in pandas.io.pickle; a method of that name is something else."""
+    """`pandas.read_pickle` is in pandas.io.pickle; a method of that name is something else."""
     assert reasons("import pandas\npandas.io.pickle.read_pickle('x')", "pandas.read_pickle") != []
     assert reasons("import pandas\npandas.DataFrame(x).eval('a')", "pandas.eval") == []
 
 
 def test_methods_of_a_named_class() -> None:
-    """A dotted name may end in a method: what a class's call returns is an instance of it."""
+    """A dotted name may end in a method: a class's call returns an instance of it."""
     code = "from pathlib import Path\nPath('x').unlink()"
     assert reasons(code, "pathlib.Path.unlink") == ["function pathlib.Path().unlink is not allowed here"]
 
 
 def test_other_bare_names_mean_any_function_or_method() -> None:
-    """A name that is no builtin is somebody's function: injected, imported, or a method."""
+    """A name that is not a builtin is any function of that name: injected, imported, or a method."""
     for code in (
         "transfer(1)",
         "bank.transfer(1)",
@@ -177,13 +177,13 @@ def test_a_member_of_a_module_that_cannot_be_told() -> None:
 
 
 def test_description_says_why() -> None:
-    """The second argument ends up in the message."""
+    """The second argument is in the message."""
     (violation,) = SecurityChecker([FunctionRule({"print"}, "output is paid for")]).check_code("print(1)")
     assert violation.reason == "function print is not allowed here (output is paid for)"
 
 
 def test_code_in_strings_is_read() -> None:
-    """exec, eval, timeit and pandas expressions are read as code, three strings deep."""
+    """exec, eval, timeit and pandas expressions are read as code, up to three strings deep."""
     for code in (
         "exec('import os; os.system(1)')",
         "exec(b'import os; os.system(1)')",
@@ -210,7 +210,7 @@ def test_code_in_strings_is_read() -> None:
     ],
 )
 def test_a_keyword_that_is_given(code: str, refused: bool) -> None:
-    """With a keyword in the name, the function is refused only where it is given that one."""
+    """With a keyword in the name, the function is refused only when that keyword is given."""
     assert refused == bool(reasons(code, "logging.basicConfig(filename)"))
 
 
@@ -245,7 +245,7 @@ def test_a_keyword_of_a_method(code: str, refused: bool) -> None:
     ],
 )
 def test_a_text_that_is_timed(code: str, refused: bool) -> None:
-    """What is spelled out is read as code, what is not may be any code."""
+    """A literal text is read as code; any other text may be any code."""
     assert refused == bool(SecurityChecker(strict_rules()).check_code(f"import timeit\n{code}"))
 
 

@@ -1,4 +1,4 @@
-"""ImportRule: a module is forbidden by whatever road the code gets hold of it."""
+"""ImportRule: a module is forbidden in every form of access."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_submodules_that_packages_name_after_the_standard_library() -> None:
 
 
 def test_a_rule_for_a_submodule_leaves_its_package_alone() -> None:
-    """`http.server` is not `http.client`; reaching it through the package counts."""
+    """`http.server` is not `http.client`; access through the package counts."""
     rule = ImportRule({"http.server"})
     assert reasons("import http.client", rule) == []
     assert reasons("import http\nhttp.server", rule) == ["module http.server is not allowed here"]
@@ -77,7 +77,7 @@ def test_a_rule_for_a_submodule_leaves_its_package_alone() -> None:
 
 
 def test_a_module_that_cannot_be_told_is_refused_unless_allowed() -> None:
-    """A computed name could be any module; `dynamic=True` takes the risk."""
+    """A computed name could be any module; `dynamic=True` allows it."""
     code = "def load(name):\n    return __import__(name)"
     assert reasons(code, ImportRule({"os"})) == ["which module is imported cannot be told from the code"]
     assert reasons(code, ImportRule({"os"}, dynamic=True)) == []
@@ -96,7 +96,7 @@ def test_a_single_name_is_one_module() -> None:
 
 
 def test_allowed_imports_refuse_all_others() -> None:
-    """A list of what is allowed needs no list of what is not."""
+    """A list of allowed modules needs no list of forbidden ones."""
     rule = AllowedImportsRule({"numpy", "concurrent.futures"})
     assert reasons("import numpy.linalg\nfrom concurrent.futures import wait", rule) == []
     assert reasons("import antigravity", rule) == [

@@ -1,4 +1,4 @@
-"""Every kind of syntax is read on purpose; what this version does not know is refused, not passed over."""
+"""Every kind of syntax is handled explicitly; unknown syntax is refused, not skipped."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def _is_abstract(kind: type[ast.AST]) -> bool:
 
 
 def test_all_syntax_of_this_python_is_classified() -> None:
-    """A new kind of node fails here first, and must be put where it belongs."""
+    """A new kind of node fails here first, and must be added to its place."""
     known = set(HANDLERS) | READ_BY_MATCH | READ_BY_THEIR_PARENTS | ROOTS
     unknown = {kind.__name__ for kind in concrete_nodes() - known if not issubclass(kind, WITHOUT_CONTENT)}
     assert unknown == set()
 
 
 def test_the_walk_over_node_classes_finds_them() -> None:
-    """The test above is worth something: it sees the classes that matter."""
+    """This verifies the test above: it finds the important classes."""
     assert {ast.Call, ast.MatchClass, ast.TryStar, ast.NamedExpr} <= concrete_nodes()
 
 
 @pytest.mark.parametrize("base", [ast.expr, ast.stmt])
 def test_unknown_syntax_is_refused(base: type[ast.AST]) -> None:
-    """What cannot be read is not let through."""
+    """Unreadable code is refused."""
     future = type("Future", (base,), {"_fields": ()})()
     body = future if isinstance(future, ast.stmt) else ast.Expr(future)
     with pytest.raises(UnreadableSyntaxError, match="Future"):
@@ -91,7 +91,7 @@ def test_unknown_syntax_is_refused(base: type[ast.AST]) -> None:
 
 
 def test_unknown_patterns_are_refused() -> None:
-    """Patterns are read apart, and refused alike."""
+    """Patterns are read separately, and refused in the same way."""
     future = type("FuturePattern", (ast.pattern,), {"_fields": ()})()
     match = ast.Match(ast.Name("x", ast.Load()), [ast.match_case(future, None, [ast.Pass()])])
     with pytest.raises(UnreadableSyntaxError, match="FuturePattern"):

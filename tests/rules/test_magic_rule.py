@@ -1,4 +1,4 @@
-"""Magics and shell commands: seen as written and as calls, refused but for those that compute."""
+"""Magics and shell commands: found as written and as calls, refused except those that compute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reasons(code: str, *rules: MagicRule) -> list[str]:
     ],
 )
 def test_by_its_name_in_either_form(cell: str, named: str) -> None:
-    """A cell as it was written, which is not Python, and the calls that it becomes."""
+    """A cell as written, which is not Python, and the calls that it becomes."""
     assert [f"{named} is not allowed here"] == reasons(cell)
     assert [f"{named} is not allowed here"] == reasons(to_python(cell))
 
@@ -42,7 +42,7 @@ def test_by_its_name_in_either_form(cell: str, named: str) -> None:
     ],
 )
 def test_the_object_that_runs_magics(cell: str) -> None:
-    """Notebooks that were exported as programs call it; it takes any magic by its name."""
+    """Notebooks exported as programs call it; it accepts any magic by its name."""
     assert {"get_ipython() is not allowed here"} == set(reasons(cell))
     assert [] != SecurityChecker(strict_rules()).check_code("get_ipython().system('id')")
 
@@ -63,12 +63,12 @@ def test_the_object_that_runs_magics(cell: str) -> None:
     ],
 )
 def test_what_computes_is_let_through(cell: str) -> None:
-    """By default, and in a string or an expression there is no magic."""
+    """By default; in a string or an expression there is no magic."""
     assert [] == reasons(cell) == reasons(to_python(cell))
 
 
 def test_a_list_of_ones_own() -> None:
-    """As they are written; the rest is refused."""
+    """The listed ones pass as written; the rest is refused."""
     rule = MagicRule(["%cd", "%%writefile"])
     assert [] == reasons("%cd x", rule) == reasons(to_python("%cd x"), rule)
     assert [] == reasons(to_python("%%writefile a\nx"), rule)
@@ -83,13 +83,13 @@ def test_a_place_in_the_cell_as_it_was_written() -> None:
 
 
 def test_other_rules_leave_magics_alone() -> None:
-    """The default rules are for jails in which a shell is part of the work."""
+    """The default rules are for jails in which shell commands are normal."""
     assert [] == SecurityChecker(default_rules()).check_code(to_python("!ls\n%cd x"))
     assert [] == SecurityChecker(default_rules()).check_code("!ls\n%cd x")
 
 
 def test_a_long_cell_that_is_not_python_takes_no_time() -> None:
-    """It is read outside the jail: a line of blanks must not be gone through again from each blank."""
+    """It is read outside the jail: a line of blanks must not be scanned again from each blank."""
     checker = SecurityChecker([MagicRule()])
     for line in (" " * 400_000, "a = " * 100_000, "?" * 400_000, "a." * 200_000 + "?"):
         checker.check_code(f"(\n{line}")

@@ -1,4 +1,4 @@
-"""Rules of users' own: the seed's signature, names resolved, failures that are told and do no harm."""
+"""Rules by users: the seed's signature, resolved names, and failures that are reported and do no harm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote.security import (
 
 
 class NoPrinting(SecurityRule):
-    """As it was written for other checkers: one node in, a list of violations out."""
+    """As written for other checkers: one node in, a list of violations out."""
 
     def check(self, node: ast.AST) -> list[SecurityViolation]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
@@ -28,7 +28,7 @@ class NoPrinting(SecurityRule):
 
 
 class NoSelling(SecurityRule):
-    """Asks what names mean."""
+    """Uses resolved names."""
 
     nodes = (ast.Call,)
     remedy = "ask the user first"
@@ -48,14 +48,14 @@ class Careless(SecurityRule):
 
 
 def test_a_rule_with_the_plain_signature() -> None:
-    """`check(node)` gives violations; the checker places them."""
+    """`check(node)` returns violations; the checker adds their places."""
     (violation,) = SecurityChecker([NoPrinting()]).check_code("x = 1\nprint(x)")
     assert violation.message == "line 2, columns 0-8: `print(x)` is blocked: no printing here"
     assert (violation.rule, violation.reason, violation.line) == ("NoPrinting", "no printing here", 2)
 
 
 def test_a_rule_that_sees_names_resolved() -> None:
-    """Aliases and computed strings are no disguise for own rules either."""
+    """Aliases and computed strings do not hide code from user rules either."""
     code = "from shop import sell as s\nf = s\nf('hou' + 'se')\nf('chair')"
     (violation,) = SecurityChecker([NoSelling()]).check_code(code)
     assert (
@@ -65,7 +65,7 @@ def test_a_rule_that_sees_names_resolved() -> None:
 
 
 def test_a_rule_that_raises_is_skipped_and_told() -> None:
-    """One warning names the rule; what it does find still counts."""
+    """One warning names the rule; its violations still count."""
     with pytest.warns(RuntimeWarning, match="the rule Careless raised AttributeError") as warned:
         violations = SecurityChecker([Careless()]).check_code("df.head()\nfoo()")
     assert [violation.reason for violation in violations] == ["no foo"]
@@ -73,7 +73,7 @@ def test_a_rule_that_raises_is_skipped_and_told() -> None:
 
 
 def test_a_rule_may_use_another() -> None:
-    """`check` of the ready rules judges one node by itself."""
+    """`check` of the built-in rules judges one node by itself."""
 
     class Both(SecurityRule):
         inner = (
@@ -91,7 +91,7 @@ def test_a_rule_may_use_another() -> None:
 
 
 def test_a_script_of_the_seed_runs_unchanged() -> None:
-    """Rules by position, sets or lists, keyword names as they were, rules added later."""
+    """Rules by position, sets or lists, unchanged keyword names, rules added later."""
     checker = SecurityChecker(
         [
             ImportRule({"os", "subprocess", "sys"}),

@@ -1,4 +1,4 @@
-"""RegexRule: the text of the code, comments apart."""
+"""RegexRule: the text of the code, without comments."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ def found(code: str, pattern: str, description: str | None = None) -> list[tuple
 
 
 def test_a_match_is_placed_exactly() -> None:
-    """The span is what matched, in characters."""
+    """The span is the match, in characters."""
     assert found("é = 1\nx = drop_table(é)", r"drop_\w+", "no dropping") == [(2, 4, 2, 14, "no dropping")]
 
 
 def test_comments_do_not_match() -> None:
-    """A remark about deleting deletes nothing; a string may."""
+    """A comment about deleting deletes nothing; a string may."""
     assert found("# delete\nx = 1  # delete", "delete") == []
     assert found("x = 'delete'  # delete", "delete")[0][:4] == (1, 5, 1, 11)
 
 
 def test_spacing_and_quotes_make_no_difference() -> None:
-    """Where the source does not match, the statement as Python would format it is searched."""
+    """If the source does not match, the statement as formatted by Python is searched."""
     assert found('x = 1\nos . system(\n  "id")', r"os\.system\('id'\)") == [
         (2, 0, 2, 12, r"matches the pattern os\.system\('id'\)")
     ]
 
 
 def test_many_matches_are_bounded() -> None:
-    """Twenty are enough to see the point."""
+    """Twenty are enough."""
     assert len(found("x\n" * 100, "x")) == 20
 
 
 def test_a_wrong_pattern_is_a_usage_error() -> None:
-    """It is found when the rule is made, and is a ValueError too."""
+    """The error occurs when the rule is made, and is a ValueError too."""
     with pytest.raises(UsageError, match="not a regular expression"):
         RegexRule("(")
     assert issubclass(UsageError, ValueError)

@@ -1,4 +1,4 @@
-"""How many bypasses the rules see, and how much ordinary code they stop: measured, with every exception named."""
+"""How many bypasses the rules find, and how much ordinary code they stop: measured, with every exception named."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_sets_are_large_and_parse(corpus: Load) -> None:
 
 
 def test_strict_rules_stop_all_but_named_bypasses(corpus: Load) -> None:
-    """The block rate is 99 % or more, and what passes is known by name."""
+    """The block rate is 99 % or more, and the exceptions are listed by name."""
     snippets = corpus("bypasses")
     passed = snippets.keys() - stopped(strict_rules(), snippets)
     assert passed == PASSES_STRICT
@@ -83,12 +83,12 @@ def test_strict_rules_stop_all_but_named_bypasses(corpus: Load) -> None:
 
 
 def test_default_rules_stop_no_ordinary_code(corpus: Load) -> None:
-    """Not one false positive."""
+    """No false positive."""
     assert stopped(default_rules(), corpus("ordinary")) == set()
 
 
 def test_strict_rules_stop_only_named_ordinary_code(corpus: Load) -> None:
-    """What strict rules cost is files, processes and reflection, and nothing besides."""
+    """Strict rules stop only files, processes and reflection."""
     assert stopped(strict_rules(), corpus("ordinary")) == STOPPED_BY_STRICT
 
 
@@ -109,7 +109,7 @@ def test_builtin_names_stop_no_methods(corpus: Load) -> None:
     ],
 )
 def test_few_rules_see_through_every_disguise(corpus: Load, prefix: str, rules: list[object]) -> None:
-    """One or two plain rules are enough to stop each disguise of what they name."""
+    """One or two plain rules stop each disguise of the names they list."""
     mine = {name: code for name, code in corpus("bypasses").items() if name.startswith(prefix + " ")}
     assert len(mine) >= 15
     assert mine.keys() - stopped(rules, mine) <= {"import via reduce", "import the fork helper"}

@@ -1,4 +1,4 @@
-"""Checking never raises, never takes long, and lets nothing by that it could not read."""
+"""Checking never raises, never takes long, and passes nothing that it could not read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AsksEverything(SecurityRule):
     "code", ["", "  \n", "x = (", "eval('1'", "x = '\0'", "x = '\ud800'", "import os\n\x00", "%time x"]
 )
 def test_what_does_not_parse_violates_nothing(code: str) -> None:
-    """Running it will say what is wrong with it."""
+    """Running it will report the error."""
     assert STRICT.check_code(code) == []
 
 
@@ -46,7 +46,7 @@ def test_what_does_not_parse_violates_nothing(code: str) -> None:
     "code", ["not " * 2000 + "eval('1')", "x" + ".a" * 5000 + "\neval('1')", "-" * 90000 + "1"]
 )
 def test_what_is_too_deep_to_read_is_refused(code: str) -> None:
-    """How deep is too deep depends on the caller's stack: what cannot be read here may well run there."""
+    """The limit of depth depends on the caller's stack: code that cannot be read here may run there."""
     (violation,) = STRICT.check_code(code)
     assert violation.message == "the code is nested too deeply to be checked; split the expression"
 
@@ -69,7 +69,7 @@ def test_what_is_too_long_to_read_is_refused() -> None:
     ],
 )
 def test_long_chains_are_read(code: str) -> None:
-    """Sums, elif and method chains are long in honest code; they are read to the end."""
+    """Sums, elif and method chains are long in honest code; they are read completely."""
     assert [violation.reason for violation in SecurityChecker([FunctionRule({"eval"})]).check_code(code)] == [
         "function eval is not allowed here"
     ]
@@ -98,14 +98,14 @@ NESTED_LOOPS = "x = " + "[" * 6 + "chr(1)" + "".join(f" for {v} in {list(range(6
     ],
 )
 def test_nothing_grows_without_bound(code: str) -> None:
-    """Literals that explode, loops in loops, functions that call each other: each takes a moment at most."""
+    """Exploding literals, nested loops, mutually recursive functions: each takes a moment at most."""
     started = time.process_time()
     STRICT.check_code(code)
     assert time.process_time() - started < 5
 
 
 def test_folded_text_is_limited() -> None:
-    """At the limit a string is told; one past it is not."""
+    """At the limit a string is resolved; one past it is not."""
     assert (
         constant_folding.binary(_plus(), Const("a" * (constant_folding.LONGEST - 1)), Const("b")) is not None
     )
@@ -125,14 +125,14 @@ def _plus() -> object:
 
 
 def test_warnings_of_the_parser_are_neither_shown_nor_fatal() -> None:
-    """Model code is full of wrong escapes: with warnings as errors it would look as if it did not parse."""
+    """Model code often has invalid escapes: with warnings as errors it would seem not to parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(SecurityChecker([ImportRule({"os"})]).check_code("x = '\\d'\nimport os")) == 1
 
 
 def test_an_ordinary_cell_takes_about_a_millisecond(corpus: Load) -> None:
-    """Fifty lines, no violation: under 1 ms on a quiet machine; ten here, for the machine may be busy."""
+    """Fifty lines, no violation: under 1 ms on a quiet machine; the limit is ten, for a busy machine."""
     lines = [line for code in corpus("ordinary").values() for line in code.splitlines(keepends=True)]
     code = "".join(_standing_alone(lines))
     assert code.count("\n") >= 50

@@ -1,4 +1,4 @@
-"""What rules may be made of, and how they show it."""
+"""Valid arguments of rules, and their reprs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cenote_security.rules import (
 @pytest.mark.parametrize("rule", [ImportRule, FunctionRule, AttributeRule])
 @pytest.mark.parametrize("given", [None, 5, [None], ["os", 5], [b"os"]], ids=str)
 def test_what_is_no_name_is_refused(rule: type[SecurityRule], given: object) -> None:
-    """Such a rule would let everything through, and nobody would notice."""
+    """Such a rule would pass everything without notice."""
     with pytest.raises(UsageError, match="a rule takes names, such as"):
         rule(given)
 
@@ -32,7 +32,7 @@ def test_other_wrong_arguments() -> None:
 
 
 def test_a_rule_shows_what_it_was_made_of() -> None:
-    """In a list of rules one sees which they are."""
+    """A list of rules shows which they are."""
     rules = [ImportRule({"sys", "os"}), FunctionRule("eval"), AttributeRule(["secret"]), RegexRule(r"\d+")]
     assert [
         "ImportRule(['os', 'sys'])",

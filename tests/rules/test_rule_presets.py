@@ -1,4 +1,4 @@
-"""What the ready sets of rules say, and to whom."""
+"""The messages of the built-in sets of rules, and who reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cenote_security.rules import InstallRule, SecurityChecker, default_rules, s
     ],
 )
 def test_default_rules_advise(code: str, advice: str) -> None:
-    """Better words than the kernel's, before anything runs."""
+    """A better message than the kernel's, before anything runs."""
     (violation,) = SecurityChecker(default_rules()).check_code(code)
     assert advice in violation.message
 
@@ -35,7 +35,7 @@ def test_default_rules_advise(code: str, advice: str) -> None:
     ],
 )
 def test_installing_is_seen_in_any_dress(code: str) -> None:
-    """The command line is read as far as it is spelled out."""
+    """The command line is read as far as it is literal."""
     expected = [] if code.startswith("import pip\n") else ["packages cannot be installed here"]
     found = [violation.reason for violation in SecurityChecker([InstallRule()]).check_code(code)]
     assert found == expected
@@ -50,13 +50,13 @@ def test_other_programs_are_nobody_s_business() -> None:
 
 
 def test_strict_contains_default() -> None:
-    """Strict is default and more."""
+    """Strict contains all default rules."""
     names = [rule.name for rule in strict_rules()]
     assert names[: len(default_rules())] == [rule.name for rule in default_rules()]
 
 
 def test_packages_may_be_installed_where_an_index_is_reached() -> None:
-    """Only that rule goes."""
+    """Only that rule is left out."""
     code = "import subprocess\nsubprocess.run(['pip', 'install', 'x'])"
     assert [] == SecurityChecker(default_rules(installs=True)).check_code(code)
     assert len(default_rules()) - 1 == len(default_rules(installs=True))

@@ -1,4 +1,4 @@
-"""`cenote.security` is a list of names, and this is it."""
+"""`cenote.security` is a list of names; this test holds it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXPECTED = [
 
 
 def test_the_names_are_these() -> None:
-    """Adding one is a decision; losing one breaks somebody."""
+    """Adding a name is a decision; removing one breaks users."""
     assert EXPECTED == cenote.security.__all__
     assert sorted(EXPECTED, key=str.lower) == EXPECTED
     assert all(hasattr(cenote.security, name) for name in EXPECTED)
@@ -47,7 +47,7 @@ def test_they_are_the_classes_of_the_rules() -> None:
 
 
 def test_asttokens_is_loaded_only_for_a_violation() -> None:
-    """Checking clean code does not pay for it."""
+    """Checking clean code does not load it."""
     code = (
         "import sys; from cenote_security.rules import *\n"
         "checker = SecurityChecker(strict_rules())\n"

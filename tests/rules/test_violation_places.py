@@ -1,4 +1,4 @@
-"""Violations name the exact place, quote it, say why and what to do instead, on one line."""
+"""Violations name the exact place, quote it, give the reason and the alternative, on one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spans(code: str) -> list[tuple[int, int, int, int]]:
 
 
 def test_the_line_that_a_model_reads() -> None:
-    """Where, what, why, what instead."""
+    """The place, the code, the reason, the alternative."""
     checker = SecurityChecker([ImportRule({"os"}, remedy="use the injected functions instead")])
     (violation,) = checker.check_code("x = 1\n\nimport os")
     assert violation.message == (
@@ -57,23 +57,23 @@ def test_spans_are_exact(code: str, span: tuple[int, int, int, int]) -> None:
 
 
 def test_inside_an_fstring() -> None:
-    """Exact since 3.12; before, Python itself does not know, and the whole f-string is shown."""
+    """Exact since 3.12; earlier Pythons do not know the place, and the whole f-string is shown."""
     expected = (1, 7, 1, 11) if sys.version_info >= (3, 12) else (1, 0, 1, 16)
     assert spans("f'{1} {eval(1)}'") == [expected]
 
 
 def test_code_in_a_string_is_placed_at_the_call() -> None:
-    """A model cannot see into the string by columns; the call is what it wrote."""
+    """A model cannot see columns inside the string; it wrote the call."""
     assert spans("x = exec('\\n\\nimport os')") == [(1, 4, 1, 25)]
 
 
 def test_violations_come_in_the_order_of_the_code() -> None:
-    """Although bodies of functions are read last."""
+    """Although function bodies are read last."""
     assert [span[0] for span in spans("def f():\n    eval(1)\neval(2)\nimport os")] == [2, 3, 4]
 
 
 def test_snippets_are_bounded_and_on_one_line() -> None:
-    """Long code is shortened in the middle; control characters are not passed on."""
+    """Long code is shortened in the middle; control characters are removed."""
     (violation,) = CHECKER.check_code("getattr(f, '__globals__', [" + "1,\n" * 500 + "'\x1b'])")
     assert len(violation.message) < 300
     assert "\n" not in violation.message
@@ -81,7 +81,7 @@ def test_snippets_are_bounded_and_on_one_line() -> None:
 
 
 def test_the_error_lists_the_first_few() -> None:
-    """Five lines, and how many more there are."""
+    """Five lines, and the number of the others."""
     error = SecurityError(CHECKER.check_code("eval(1)\n" * 9))
     lines = str(error).splitlines()
     assert len(error.violations) == 9

@@ -1,4 +1,4 @@
-"""What a cell leaves in the process runs in cells: between them it meets no kernel code, and no state is lost."""
+"""Code that a cell leaves in the process runs in cells: between them it meets no kernel code; no state is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if os.path.exists('sent'): os.remove('sent'); os.remove('go')
 wait = 'until [ -e go ]; do sleep 0.01; done; '
 sender = subprocess.Popen(['sh', '-c', f'{wait} kill -%s {os.getpid()}; touch sent'])
 """
-"""A signal that comes after the cell, when the test says so."""
+"""A signal that arrives after the cell, when the test requests it."""
 
 COLLECTED_LATER = """
 import gc
@@ -24,7 +24,7 @@ gc.collect()
 gc.set_threshold(60, 1, 1)
 gc.disable()
 """
-"""By whatever makes some objects after the cell, once that has turned the collector on."""
+"""Called when objects are made after the cell, once that has turned the collector on."""
 
 
 def add(one: int, other: int) -> int:
@@ -39,7 +39,7 @@ def shared() -> Iterator[PythonRuntime]:
 
 @pytest.fixture
 def runtime(shared: PythonRuntime) -> PythonRuntime:
-    """Without what another test has left."""
+    """Without leftovers of another test."""
     shared.reset()
     return shared
 
@@ -52,13 +52,13 @@ def good(runtime: PythonRuntime, code: str) -> ExecutionResult:
 
 
 def send(runtime: PythonRuntime) -> None:
-    """Has the child of `SENT_LATER` send its signal, and returns when it has."""
+    """Makes the child of `SENT_LATER` send its signal, and returns when it has."""
     runtime.files.write("go", b"")
     until(lambda: any(each.name == "sent" for each in runtime.files.list()))
 
 
 def is_kept(runtime: PythonRuntime, value: str = "7") -> None:
-    """A crash costs the cell that it is in, and no other."""
+    """A crash costs its own cell only."""
     crashed = runtime.execute("kept = 0; import os; os._exit(1)")
     assert "the namespace is as it was before the cell" in str(crashed.error)
     assert value == good(runtime, "kept").value
@@ -70,7 +70,7 @@ def is_kept(runtime: PythonRuntime, value: str = "7") -> None:
 def test_a_handler_that_raises_is_told_with_the_next_cell(
     runtime: PythonRuntime, signal: str, threads: str
 ) -> None:
-    """The cell runs all the same. A thread of a library takes the signal where the main one does not."""
+    """The cell still runs. A thread of a library takes the signal where the main thread does not."""
     handled = f"def handle(*_): raise ValueError('boom')\nsignal.signal(signal.SIG{signal}, handle)\n"
     pool = "from concurrent.futures import ThreadPoolExecutor\nimport numpy\npool = ThreadPoolExecutor(2)\n"
     idle = "def idle(): list(pool.map(str, range(4)))\n"
@@ -97,7 +97,7 @@ def test_a_signal_that_nothing_handles_ends_nothing(runtime: PythonRuntime, sign
 
 
 def test_a_handler_runs_once_in_the_next_cell(runtime: PythonRuntime) -> None:
-    """It is the user's, and works on the namespace: a request between two cells does not set it off."""
+    """It is the user's, and works on the namespace: a request between two cells does not trigger it."""
     good(runtime, SENT_LATER % "USR1" + "seen = []\nsignal.signal(signal.SIGUSR1, lambda *_: seen.append(1))")
     send(runtime)
     assert [] == runtime.retrieve("seen")
@@ -106,7 +106,7 @@ def test_a_handler_runs_once_in_the_next_cell(runtime: PythonRuntime) -> None:
 
 
 def test_a_handler_that_never_ends_costs_one_cell(runtime: PythonRuntime) -> None:
-    """That one's time limit ends it."""
+    """That cell's time limit ends it."""
     code = "def handle(*_):\n    while True: pass\nsignal.signal(signal.SIGUSR1, handle)\nkept = 7"
     good(runtime, SENT_LATER % "USR1" + code)
     send(runtime)
@@ -117,7 +117,7 @@ def test_a_handler_that_never_ends_costs_one_cell(runtime: PythonRuntime) -> Non
 
 
 def test_a_signal_that_the_user_blocks_stays_blocked(runtime: PythonRuntime) -> None:
-    """The mask is the user's in cells, but for the one that interrupts them."""
+    """The mask is the user's in cells, except for the signal that interrupts them."""
     blocked = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGINT})"
     good(runtime, f"import signal\n{blocked}")
     assert (
@@ -140,7 +140,7 @@ def test_a_signal_that_the_user_blocks_stays_blocked(runtime: PythonRuntime) -> 
 )
 @pytest.mark.parametrize("what", ["os._exit(3)", "ctypes.string_at(0)", "exec('while True: pass')"])
 def test_what_the_collector_calls_costs_no_state(runtime: PythonRuntime, dropped: str, what: str) -> None:
-    """It ends the process, or never ends: the state of the cell that left it is copied first."""
+    """It ends the process, or never ends: the state after the cell that left it is copied first."""
     made = "d = D()\nd.self = d\n"
     finalized = "weakref.finalize(d, call)\n" if "weakref" in dropped else ""
     good(runtime, "import ctypes, os\nkept = 1")
@@ -154,7 +154,7 @@ def test_what_the_collector_calls_costs_no_state(runtime: PythonRuntime, dropped
 
 
 def test_what_the_collector_calls_is_told_in_the_users_terms(runtime: PythonRuntime) -> None:
-    """Where and what, with the line of the cell."""
+    """The place and the error, with the line of the cell."""
     code = "import gc\nclass D:\n    def __del__(self): raise ValueError('boom')\nd = D(); d.self = d"
     good(runtime, code)
     told = good(runtime, "del d; gc.collect()").stderr
@@ -163,7 +163,7 @@ def test_what_the_collector_calls_is_told_in_the_users_terms(runtime: PythonRunt
 
 
 def test_many_exceptions_of_callbacks_are_counted(runtime: PythonRuntime) -> None:
-    """The collector may call one for each object that is made; and the streams are not mixed up."""
+    """The collector may call one for each new object; the streams stay in order."""
     good(runtime, "import gc\ndef call(*_): raise ValueError('boom')\ngc.callbacks.append(call)\nkept = 7")
     result = good(runtime, "for _ in range(100): print('line', flush=True); gc.collect()")
     assert "line\n" * 100 == result.stdout
@@ -174,7 +174,7 @@ def test_many_exceptions_of_callbacks_are_counted(runtime: PythonRuntime) -> Non
 
 
 def test_an_audit_hook_is_asked_of_the_users_program_only(runtime: PythonRuntime) -> None:
-    """It cannot be removed, and one that raises would have all that the kernel does raise."""
+    """It cannot be removed, and one that raises would make every kernel operation raise."""
     hook = """
 import sys
 seen = []
@@ -197,7 +197,7 @@ def hook(event, _):
 
 @pytest.mark.parametrize("name", ["sys.setprofile", "sys.settrace"])
 def test_a_profile_function_ends_with_its_cell(runtime: PythonRuntime, name: str) -> None:
-    """And is told of; what one raises is the cell's error."""
+    """Its exceptions are errors of the cell."""
     result = good(runtime, f"import sys\ndef note(*_): pass\n{name}(note)\nkept = 7")
     assert f"[{name} ends with the cell]" in result.stderr
     failed = runtime.execute(f"def fail(*_): raise ValueError('boom')\n{name}(fail)\nlen('')\nint('1')")
@@ -207,7 +207,7 @@ def test_a_profile_function_ends_with_its_cell(runtime: PythonRuntime, name: str
 
 
 def test_threads_of_the_kernels_have_no_profile_function(runtime: PythonRuntime) -> None:
-    """One that raises would end the thread that brings the answers of host functions."""
+    """One that raises would end the thread that delivers the answers of host functions."""
     code = "import threading\ndef fail(*_): raise ValueError('boom')\n"
     good(runtime, code + "threading.setprofile(fail); threading.settrace(fail)\nkept = 7")
     result = good(runtime, "print('line\\n' * 3, end='')\nfor _ in range(600): print(_)\nadd(3, 4)")
@@ -217,7 +217,7 @@ def test_threads_of_the_kernels_have_no_profile_function(runtime: PythonRuntime)
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no sys.monitoring")
 def test_a_tool_that_monitors_meets_the_users_program_only(runtime: PythonRuntime) -> None:
-    """It goes on in the next cell."""
+    """It continues in the next cell."""
     code = (
         "import sys\nmonitoring, seen = sys.monitoring, []\ndef call(code, *_):\n    seen.append(code.co_filename)\n"
         "monitoring.use_tool_id(3, 'mine')\nmonitoring.register_callback(3, monitoring.events.PY_START, call)\n"
@@ -231,7 +231,7 @@ def test_a_tool_that_monitors_meets_the_users_program_only(runtime: PythonRuntim
 
 
 def test_a_recursion_limit_does_not_outlast_the_cell(runtime: PythonRuntime) -> None:
-    """Nor does it keep the kernel from saying what went wrong."""
+    """It does not prevent the kernel from reporting an error either."""
     failed = runtime.execute("import sys\ndef f(): f()\nkept = 7\nsys.setrecursionlimit(60)\nf()")
     assert failed.error is not None
     assert ", line 2, in f" in failed.error.traceback
@@ -240,7 +240,7 @@ def test_a_recursion_limit_does_not_outlast_the_cell(runtime: PythonRuntime) -> 
 
 
 def test_a_watchdog_ends_with_its_cell(runtime: PythonRuntime) -> None:
-    """It would end the process, and its thread keeps all states since from being kept."""
+    """It would end the process, and its thread prevents copies of all later states."""
     code = "import faulthandler\nfile = open('log', 'w')\nfaulthandler.dump_traceback_later(60, exit=True, file=file)"
     assert (
         "[faulthandler.dump_traceback_later ends with the cell]" in good(runtime, code + "\nkept = 7").stderr
@@ -250,7 +250,7 @@ def test_a_watchdog_ends_with_its_cell(runtime: PythonRuntime) -> None:
 
 
 def test_an_exception_for_the_main_thread_reaches_no_kernel(runtime: PythonRuntime) -> None:
-    """As libraries that limit time by threads have it raised, when they are late."""
+    """As libraries that limit time with threads raise it, when they are late."""
     raised = "PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(ValueError))"
     code = f"""
 import ctypes, os, sys, threading, time

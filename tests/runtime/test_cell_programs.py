@@ -1,4 +1,4 @@
-"""What cells are told of the program that they are in, and which programs they start."""
+"""What cells see of the program that they run in, and which programs they start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def test_a_program_with_a_parser_of_arguments_gets_none(runtime: PythonRuntime) -> None:
-    """It would take what the jail's process was started with for its own, and refuse it."""
+    """It would parse the arguments of the jail's process, and reject them."""
     code = "import argparse, sys\nargparse.ArgumentParser().parse_args(), sys.argv"
     assert "(Namespace(), [''])" == runtime.execute(code).value
 
@@ -31,7 +31,7 @@ def test_a_program_with_a_parser_of_arguments_gets_none(runtime: PythonRuntime) 
     ],
 )
 def test_python_is_the_one_that_the_cell_is_in(runtime: PythonRuntime, code: str) -> None:
-    """The system's may have none of its packages, or not be there."""
+    """The system's Python may have none of its packages, or be missing."""
     assert f"{sys.prefix}\n" == runtime.execute(code).stdout
 
 
@@ -46,7 +46,7 @@ def test_python_is_the_one_that_the_cell_is_in(runtime: PythonRuntime, code: str
     ],
 )
 def test_a_program_that_listens_is_told_what_to_do_instead(runtime: PythonRuntime, code: str) -> None:
-    """No port is open in a jail, its own loopback included; at `landlock` not even the socket."""
+    """No port is open in a jail, including its own loopback; at `landlock` not even the socket."""
     said = str(runtime.execute(code).error)
     if runtime.isolation == "landlock":
         assert "this runtime has no network" in said
@@ -63,11 +63,11 @@ def test_a_program_that_listens_is_told_what_to_do_instead(runtime: PythonRuntim
     ],
 )
 def test_a_program_that_connects_is_told_why_not(runtime: PythonRuntime, code: str) -> None:
-    """Permission denied says nothing of networks."""
+    """Permission denied does not mention networks."""
     assert "this runtime has no network" in str(runtime.execute(code).error)
 
 
 def test_a_file_that_ends_too_soon_has_nothing_to_do_with_a_terminal(runtime: PythonRuntime) -> None:
-    """`EOFError` has other reasons than `input`."""
+    """`EOFError` has causes other than `input`."""
     said = str(runtime.execute("import io, pickle; pickle.load(io.BytesIO(b''))").error)
     assert said.endswith("EOFError: Ran out of input")

@@ -67,7 +67,7 @@ def test_a_refused_cell_calls_nothing_and_is_on_record(make_runtime):
 
 
 def test_calls_that_may_fit_are_made(make_runtime):
-    """A coroutine that is not awaited never raises; what a decorator wraps may take something else than it says."""
+    """A coroutine that is not awaited never raises; a decorated function may have another signature than it shows."""
     outbox = Outbox()
     runtime = make_runtime(
         functions=[Function(outbox.post, name="post", host=True), Function(given, host=True)],

@@ -1,4 +1,4 @@
-"""A client may run another version of Python than its runtime does."""
+"""A client may run a different version of Python than its runtime."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Box:
 def test_bytecode_of_another_version_is_refused(
     make: Callable[[], Function | Type | Variable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was run, and gave errors of the interpreter's, or something else. Data goes as before."""
+    """Otherwise it would run and cause errors of the interpreter's, or wrong results. Data passes as before."""
     monkeypatch.setattr(code_objects, "_HERE", (3, 99))
     with PythonRuntime() as runtime:
         with pytest.raises(NotTransferableError, match=r"of Python 3\.99, which Python 3\.\d+ cannot run"):
@@ -46,7 +46,7 @@ def test_bytecode_of_this_version_is_run() -> None:
     "code", [double.__code__, Box.size.__code__, compile("a = [b for b in c]", "here", "exec")]
 )
 def test_code_is_written_whole(code: CodeType) -> None:
-    """With the file that it is of, which nobody compares."""
+    """With the name of its file, which is not compared."""
     make, arguments = code_objects.reduced_code(code)
     made = make(*arguments)
     assert code == made
@@ -55,7 +55,7 @@ def test_code_is_written_whole(code: CodeType) -> None:
 
 @pytest.mark.slow
 def test_functions_keep_their_file_wherever_they_go(tmp_path: Path) -> None:
-    """Into a jail, from there to another one, and there behind a sleep: by it a traceback says where something is."""
+    """Into a jail, from there to another one, and there after hibernation: tracebacks use the file name."""
     asked = "double.__code__.co_filename"
     with (
         PythonRuntime(functions=[Function(double)]) as runtime,

@@ -1,4 +1,4 @@
-"""Names that were injected and that cells have deleted since: they can be injected again, and withdrawn."""
+"""Injected names that cells have deleted since: they can be injected again, and withdrawn."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_rollback_takes_names_away_and_brings_them_back(make: Make) -> None:
 
 @pytest.mark.parametrize("name", ["f", "_f"])
 def test_a_function_that_is_there_stays_what_it_is(make: Make, name: str) -> None:
-    """A refusal changes neither what is called nor what later jails begin with."""
+    """A refusal changes neither the function nor the start of later jails."""
     runtime = make(functions=[Function(one, name=name, host=True)])
     value(runtime, "1")
     with pytest.raises(NameExistsError):

@@ -1,4 +1,4 @@
-"""The two faces of a runtime: the same methods, the same answers."""
+"""The two APIs of a runtime: the same methods, the same answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def methods(face: type) -> dict[str, str]:
 
 
 def test_both_faces_have_the_same_methods() -> None:
-    """What one can do the other can do, with the same arguments."""
+    """Both APIs have the same methods, with the same arguments."""
     assert methods(PythonRuntime) == methods(AsyncPythonRuntime)
 
 
@@ -42,7 +42,7 @@ def test_both_faces_take_the_same_arguments() -> None:
 
 @pytest.mark.parametrize("face", [PythonRuntime, AsyncPythonRuntime])
 def test_a_type_checker_knows_what_a_fork_gives(face: type[Any]) -> None:
-    """One runtime, or the list that can be unpacked, by the count that is written there."""
+    """One runtime, or a list that can be unpacked, depending on the literal count."""
     kinds = [
         (form.__annotations__["count"], form.__annotations__["return"]) for form in get_overloads(face.fork)
     ]
@@ -73,7 +73,7 @@ async def test_the_async_face() -> None:
 
 
 async def test_cancelling_an_execute_interrupts_the_cell() -> None:
-    """The cell does not go on for nobody; the runtime can be used at once."""
+    """The cell does not continue without its caller; the runtime can be used at once."""
     async with AsyncPythonRuntime() as runtime:
         started = asyncio.Event()
         task = asyncio.create_task(
@@ -99,7 +99,7 @@ async def test_many_runtimes_at_once() -> None:
 
 
 async def test_death_between_cells_is_a_result_here_too() -> None:
-    """Both faces report a jail that died while nobody looked in the next result, and raise nothing."""
+    """Both APIs report a jail that died between cells in the next result, and raise nothing."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
         await runtime.execute("1")
         kill(worker_of(runtime))
@@ -113,7 +113,7 @@ async def _nobody_awaits(stream: str, text: str) -> None: ...
 
 @pytest.mark.parametrize("on_output", [5, _nobody_awaits])
 def test_an_on_output_that_is_no_plain_function(on_output: Any) -> None:
-    """It is refused before anything runs, by both faces: output would be lost without a word."""
+    """It is refused before anything runs, by both APIs: otherwise output would be lost silently."""
     with PythonRuntime() as runtime, pytest.raises(UsageError, match="plain function"):
         runtime.execute("print(1)", on_output=on_output)
 
@@ -126,7 +126,7 @@ def test_an_on_output_that_is_no_plain_function(on_output: Any) -> None:
 
 
 def test_results_are_handed_on() -> None:
-    """A result, with what its cell read and wrote, passes to another process or into a copy."""
+    """A result, with its cell's reads and writes, can be sent to another process or copied."""
     with PythonRuntime(variables=[Variable("a", 1)]) as runtime:
         result = runtime.execute("b = [a]\nb")
     assert result == pickle.loads(pickle.dumps(result)) == copy.deepcopy(result)
@@ -137,7 +137,7 @@ def test_results_are_handed_on() -> None:
 
 
 def test_what_has_its_place_is_not_copied() -> None:
-    """Pickling or copying a handle is refused in words, by a TypeError as is usual; answers can be handed on."""
+    """Pickling or copying a handle is refused by a TypeError, as is usual; answers can be pickled."""
     with PythonRuntime() as runtime:
         runtime.execute("a = 1")
         step, reference = runtime.state.steps[0], runtime.share("a")
@@ -155,14 +155,14 @@ def test_what_has_its_place_is_not_copied() -> None:
 
 
 def test_a_runtime_tells_its_name() -> None:
-    """As it was given, or the empty one."""
+    """The given name, or the empty one."""
     named = PythonRuntime(name="analysis")
     assert ("analysis", "") == (named.name, PythonRuntime().name)
 
 
 @pytest.mark.parametrize("checker", [None, SecurityChecker([FunctionRule(["eval"])])])
 def test_a_byte_order_mark(checker: SecurityChecker | None) -> None:
-    """Code as an editor on Windows saves it runs, as it does with `python`; spans are those of the step's text."""
+    """Code saved by an editor on Windows runs, as it does with `python`; spans refer to the step's text."""
     with PythonRuntime(security_checker=checker) as runtime:
         failed = runtime.execute("\ufeffa = 1; b = a / 0")
         assert ("ZeroDivisionError", 11) == (failed.error.type, failed.error.span.column)

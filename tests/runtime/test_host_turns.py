@@ -1,4 +1,4 @@
-"""Calls that a jail makes faster than they are carried out, and takes back: what is left of them is bounded."""
+"""Calls that a jail makes faster than they are carried out, and cancels: their remains are bounded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LIMIT = 20
 
 
 class Call(HostCall):
-    """One that can be watched."""
+    """A call that can be observed."""
 
     __slots__ = ("__weakref__",)
 
 
 class Caller:
-    """A jail, as a desk sees it."""
+    """A jail, as the host call desk sees it."""
 
     def __init__(self, desk: HostFunctionServer) -> None:
         self.desk = desk
@@ -56,7 +56,7 @@ class Caller:
 def busy(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Caller, Callable[[], None]]]:
-    """A caller whose functions find no thread, or no loop that has time for them; and what makes room."""
+    """A caller whose functions get no thread, or no loop with time for them; and the function that makes room."""
     monkeypatch.setattr(host_turns, "MAX_WAITING", LIMIT)
     free, loop = threading.Event(), asyncio.new_event_loop()
 
@@ -88,7 +88,7 @@ def busy(
 def test_calls_that_are_taken_back_leave_little_and_not_for_ever(
     busy: tuple[Caller, Callable[[], None]],
 ) -> None:
-    """At the limit a call is taken, one past it refused, however many were cancelled; room comes with the turns."""
+    """At the limit a call is accepted, one past it refused, however many were cancelled; turns make room."""
     caller, release = busy
     for _ in range(LIMIT):
         caller.call_and_cancel()
@@ -102,7 +102,7 @@ def test_calls_that_are_taken_back_leave_little_and_not_for_ever(
 
 
 def test_what_a_cancelled_call_carried_is_given_back_at_once() -> None:
-    """Its turn may come in an hour: until then the arguments would be held."""
+    """Its turn may come in an hour: until then the arguments would stay in memory."""
     free = threading.Event()
     desk = HostFunctionServer({("f", ""): free.wait}, {})
     caller = Caller(desk)
@@ -115,7 +115,7 @@ def test_what_a_cancelled_call_carried_is_given_back_at_once() -> None:
 
 
 def test_an_answer_that_cannot_be_sent_is_an_answer_still(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is wrong with it: a cell that hears nothing waits for ever."""
+    """For any fault: a cell without an answer waits forever."""
     heard: list[HostResult] = []
 
     def answer(result: HostResult) -> None:
@@ -128,15 +128,15 @@ def test_an_answer_that_cannot_be_sent_is_an_answer_still(caplog: pytest.LogCapt
     desk.call(call, None, answer)
     until(lambda: heard)
     assert [HostFailure("RuntimeError", "the answer of f could not be sent")] == heard
-    until(lambda: "no message can hold this" in caplog.text)  # it is a fault of ours, and is in the log
+    until(lambda: "no message can hold this" in caplog.text)  # it is our fault, and is in the log
 
 
 DEAR = ARGUMENTS.header_bytes // 2 - 2**16
-"""Bytes of the arguments of a call: half of what may be rebuilt at once."""
+"""Bytes of the arguments of a call: half of what may be rebuilt concurrently."""
 
 
 class DearCaller(Caller):
-    """size: of the arguments' encoding."""
+    """size: of the encoded arguments."""
 
     def __init__(self, desk: HostFunctionServer, size: int) -> None:
         super().__init__(desk)
@@ -152,7 +152,7 @@ class DearCaller(Caller):
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_dear_arguments_are_bounded_together(kind: str) -> None:
-    """So many are rebuilt at once; others wait in their order, and small ones pass. What is taken back is let go."""
+    """A limited amount is rebuilt at once; others wait in order, small ones pass. Cancelled calls release theirs."""
     free, running, most, lock = threading.Event(), [0], [0], threading.Lock()
 
     def enter() -> None:

@@ -1,4 +1,4 @@
-"""A cell that takes over its worker's descriptors harms its own runtime and nothing else."""
+"""A cell that takes over its worker's descriptors harms only its own runtime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sock = frames()
 
 @pytest.fixture
 def witness() -> Iterator[PythonRuntime]:
-    """A second runtime of the same client, which must notice nothing."""
+    """A second runtime of the same client, which must not be affected."""
     with PythonRuntime() as runtime:
         runtime.execute("kept = 1")
         yield runtime
@@ -77,7 +77,7 @@ ATTACKS = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_a_violation_ends_that_jail_only(runtime: PythonRuntime, witness: PythonRuntime, attack: str) -> None:
-    """The result names the protocol, no descriptor stays behind, the next cell has a fresh jail."""
+    """The result names the protocol, no descriptor remains, the next cell has a new jail."""
     runtime.execute("1")
     with all_closed(spare=1):
         result = runtime.execute(f"{FRAMES}\n{attack}\nimport time\ntime.sleep(600)", timeout=PATIENCE)
@@ -86,7 +86,7 @@ def test_a_violation_ends_that_jail_only(runtime: PythonRuntime, witness: Python
 
 
 def test_a_forged_result_is_believed_once(runtime: PythonRuntime, witness: PythonRuntime) -> None:
-    """A jail may lie about its own cell; the worker's true answer then comes unasked and ends it."""
+    """A jail may lie about its own cell; the worker's true answer then arrives unexpectedly and ends it."""
     forgery = (
         "from cenote_proto.v1 import jail_pb2\nframe = jail_pb2.WorkerFrame()\n"
         "frame.reply.id = 1\nframe.reply.executed.success = True\nframe.reply.executed.value = 'forged'\n"
@@ -99,7 +99,7 @@ def test_a_forged_result_is_believed_once(runtime: PythonRuntime, witness: Pytho
 
 
 def test_a_forged_result_that_guesses_wrong(runtime: PythonRuntime, witness: PythonRuntime) -> None:
-    """The true answer, which is on its way already, does not save a jail that broke the protocol."""
+    """The true answer, which has been sent already, does not save a jail that broke the protocol."""
     forgery = (
         "from cenote_proto.v1 import jail_pb2\nframe = jail_pb2.WorkerFrame()\n"
         "frame.reply.id = 7\nframe.reply.executed.success = True\nsock.send(frame.SerializeToString())"
@@ -110,7 +110,7 @@ def test_a_forged_result_that_guesses_wrong(runtime: PythonRuntime, witness: Pyt
 
 @pytest.mark.slow
 def test_a_flood_of_frames(runtime: PythonRuntime, witness: PythonRuntime) -> None:
-    """A hundred thousand frames are read, bounded, and do not keep others waiting."""
+    """A hundred thousand frames are read, bounded, and do not delay others."""
     flood = (
         "from cenote_proto.v1 import jail_pb2\nframe = jail_pb2.WorkerFrame()\nframe.output.text = 'x' * 1000\n"
         "data = frame.SerializeToString()\nfor _ in range(100_000): sock.send(data)"
@@ -122,7 +122,7 @@ def test_a_flood_of_frames(runtime: PythonRuntime, witness: PythonRuntime) -> No
 
 
 def test_a_closed_socket(runtime: PythonRuntime) -> None:
-    """A cell that closes the worker's socket loses its process at once and without a hang."""
+    """A cell that closes the worker's socket loses its process at once, and nothing hangs."""
     close = "for name in os.listdir('/proc/self/fd'):\n    if int(name) > 2:\n        os.close(int(name))"
     result = runtime.execute(f"import os\n{close}", timeout=PATIENCE)
     assert "rolled_back" == result.state
@@ -150,7 +150,7 @@ time.sleep(600)
 
 
 def test_calls_to_what_was_never_offered(make_runtime) -> None:
-    """A jail can only call what it was given, by exactly that name."""
+    """A jail can only call the functions it was given, by their exact names."""
     called: list[str] = []
 
     class Account:

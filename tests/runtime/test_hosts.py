@@ -19,7 +19,7 @@ def host(function: Any, **more: Any) -> Function:
 
 
 def test_it_runs_in_the_client(make_runtime) -> None:
-    """A host function sees the client's process; values go both ways."""
+    """A host function runs in the client's process; values go both ways."""
 
     def pid_and(values: list[int], *, plus: int = 0) -> tuple[int, list[int]]:
         return os.getpid(), [value + plus for value in values]
@@ -65,7 +65,7 @@ with ThreadPoolExecutor(4) as pool:
 
 
 def test_errors_are_data(make_runtime) -> None:
-    """A builtin exception arrives as itself, any other as a HostError; no traceback of the client."""
+    """A builtin exception arrives unchanged, any other as a HostError; no traceback of the client."""
 
     class Custom(Exception):
         pass
@@ -84,7 +84,7 @@ def test_errors_are_data(make_runtime) -> None:
 
 
 def test_errors_of_any_text(make_runtime) -> None:
-    """Half an emoji, or a file name that cannot be decoded: written out, and the cell hears of it at once."""
+    """Half an emoji, or an undecodable file name: it is escaped, and the cell gets the error at once."""
 
     def find(kind: str) -> None:
         if kind == "own":
@@ -100,7 +100,7 @@ def test_errors_of_any_text(make_runtime) -> None:
 
 
 def test_exception_groups(make_runtime) -> None:
-    """What a TaskGroup of the client raises arrives with what is in it, and `except*` finds that."""
+    """A TaskGroup's exception in the client arrives with its parts, and `except*` matches them."""
 
     async def fetch() -> None:
         async def page(error: Exception) -> None:
@@ -130,7 +130,7 @@ except* LookupError:
 
 
 def test_causes_and_notes(make_runtime) -> None:
-    """Of a group, of what is in it, and of any other exception. What it merely came of is the client's own affair."""
+    """Of a group, of its parts, and of any other exception. Implicit context stays in the client."""
 
     def fail(grouped: bool) -> None:
         try:
@@ -166,7 +166,7 @@ except ExceptionGroup as e:
 
 
 def test_causes_without_end(make_runtime) -> None:
-    """A ring, and a long line of large ones: what arrives is bounded."""
+    """A ring, and a long chain of large ones: the received part is bounded."""
 
     def fail(ring: bool) -> None:
         error = ValueError("last")
@@ -184,7 +184,7 @@ def test_causes_without_end(make_runtime) -> None:
 
 
 def test_large_exception_groups(make_runtime) -> None:
-    """Bounded in depth, number and text, whatever a function raises; a group of groups stays a group."""
+    """Bounded in depth, number and text, for any exception; a group of groups stays a group."""
 
     def fail() -> None:
         group: BaseException = ExceptionGroup("e" * 20_000, [KeyError("\ud83d" * 5_000)] * 1_000)
@@ -210,7 +210,7 @@ except BaseException as error:
 
 
 def test_results_that_cannot_travel(make_runtime) -> None:
-    """The error names the call and what to do."""
+    """The error names the call and the remedy."""
     runtime = make_runtime(functions=[host(lambda: threading.Lock(), name="lock")])
     result = runtime.execute("lock()")
     assert "result of lock()" in str(result.error)
@@ -218,7 +218,7 @@ def test_results_that_cannot_travel(make_runtime) -> None:
 
 
 def test_arguments_are_loaded_safely(make_runtime) -> None:
-    """An object of a class that the client never named does not reach a host function."""
+    """An object of a class that the client did not name does not reach a host function."""
     called: list[object] = []
     runtime = make_runtime(functions=[host(called.append, name="take")])
     result = runtime.execute("class Mine: pass\ntake(Mine())")
@@ -262,7 +262,7 @@ def test_host_objects(make_runtime) -> None:
 
 
 def test_host_objects_with_hundreds_of_methods(make_runtime) -> None:
-    """What is said of them may be larger than a packet."""
+    """Their descriptions may be larger than a packet."""
     methods = {f"method_{n}": lambda self, n=n: n for n in range(1_000)}
     for method in methods.values():
         method.__doc__ = "word " * 1_000
@@ -290,7 +290,7 @@ def test_host_calls_end_with_their_cell(make_runtime) -> None:
     """Interrupting the cell cancels the async host function that it waits for."""
     slow = Slow()
     runtime = make_runtime(functions=[host(slow.wait, name="slow")])
-    for limit in LIMITS:  # where the call has not begun by then, with more time
+    for limit in LIMITS:  # with more time if the call has not begun by then
         result = runtime.execute("await slow()", timeout=limit)
         if slow.started.is_set():
             break
@@ -300,7 +300,7 @@ def test_host_calls_end_with_their_cell(make_runtime) -> None:
 
 
 def test_host_calls_end_with_their_jail(make_runtime) -> None:
-    """The death of the process cancels what it was waiting for, and its successor can call again."""
+    """The death of the process cancels its pending calls, and its successor can call again."""
     slow = Slow()
     begun = host(lambda: slow.started.wait(PATIENCE), name="begun")
     runtime = make_runtime(functions=[host(slow.wait, name="slow"), begun])
@@ -324,7 +324,7 @@ async def test_async_functions_run_on_the_awaiting_loop() -> None:
 
 
 def test_a_fork_in_the_jail_cannot_call(make_runtime) -> None:
-    """A forked child of the cell would mix up the answers; it is told so."""
+    """A forked child of the cell would mix up the answers; it gets an error."""
     runtime = make_runtime(functions=[host(lambda: 1, name="one")])
     code = """
 import os
@@ -359,7 +359,7 @@ def test_many_calls_at_once(make_runtime, count: int) -> None:
 
 @pytest.mark.slow
 def test_arguments_that_are_too_much(make_runtime) -> None:
-    """A call may carry a large array, but not very many small objects; the error says what is too large."""
+    """A call may carry a large array, but not very many small objects; the error names what is too large."""
     runtime = make_runtime(functions=[host(len, name="size")])
     assert "4000000" == runtime.execute("import numpy\nsize(numpy.zeros(4_000_000))").value
     result = runtime.execute("size([[n] for n in range(200_000)])")
@@ -368,7 +368,7 @@ def test_arguments_that_are_too_much(make_runtime) -> None:
 
 
 def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
-    """The cell waits for the answer already: the call is refused at once, by author and by owner, not waited out."""
+    """The cell already waits for the answer: the call is refused at once, by author and by owner."""
     runtime: PythonRuntime
 
     def again() -> str | None:
@@ -384,7 +384,7 @@ def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
 
 
 async def test_an_async_host_function_may_leave_work_for_later() -> None:
-    """Waiting for its own runtime is refused; a task that it starts is served when the cell is over."""
+    """Waiting for its own runtime is refused; a task that it starts is served after the cell."""
     left: list[asyncio.Task[Any]] = []
 
     async def again() -> str | None:
@@ -401,7 +401,7 @@ async def test_an_async_host_function_may_leave_work_for_later() -> None:
 
 
 def test_what_is_set_on_a_stand_in_is_refused(make_runtime) -> None:
-    """It would stay in the jail, where a later cell would read it as if the client's object had it."""
+    """It would stay in the jail, where a later cell would read it as the client's object's."""
 
     class Light:
         def __init__(self) -> None:

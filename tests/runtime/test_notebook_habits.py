@@ -1,4 +1,4 @@
-"""What notebooks do beside computing, in a jail: displays that change, processes that start afresh."""
+"""Uses of notebooks besides computing, in a jail: updated displays, processes that start afresh."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_cleared_is_not_in_the_result(runtime: PythonRuntime) -> None:
 
 
 def test_what_displays_comes_along_to_a_branch() -> None:
-    """As it is: the classes are found there by their names."""
+    """Unchanged: the classes are found there by their names."""
     with PythonRuntime() as runtime:
         runtime.execute(
             "from IPython.display import HTML, Image\nh = HTML('x')\nd = display(h, display_id=True)"
@@ -94,7 +94,7 @@ def test_processes_that_start_afresh_have_what_cells_define(
     "call", ["map(os._exit, [3, 3])", "apply(os._exit, (3,))", "imap(os._exit, [3]).next()"]
 )
 def test_a_pool_whose_worker_dies_gives_an_error(runtime: PythonRuntime, method: str, call: str) -> None:
-    """In plain Python the call waits for ever."""
+    """In plain Python the call waits forever."""
     result = runtime.execute(
         f"import os\nwith mp.get_context('{method}').Pool(1) as pool: pool.{call}", timeout=60
     )
@@ -103,7 +103,7 @@ def test_a_pool_whose_worker_dies_gives_an_error(runtime: PythonRuntime, method:
 
 
 def test_a_worker_that_cannot_read_its_task_gives_an_error(runtime: PythonRuntime) -> None:
-    """A module that is only in this process, for one."""
+    """For example, a module that exists in this process only."""
     code = (
         "import sys, types\nmodule = types.ModuleType('only_here')\nsys.modules['only_here'] = module\n"
         "def f(x): return x\nf.__module__ = 'only_here'; module.f = f\n"

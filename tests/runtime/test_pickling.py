@@ -1,4 +1,4 @@
-"""What goes into a jail: by value where the jail could not import it, large buffers beside the stream."""
+"""Values sent into a jail: by value where the jail could not import them, large buffers beside the stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load(content: Content) -> object:
 
 
 def test_large_buffers_travel_beside_the_stream() -> None:
-    """An array of 1 MB is a part of its own; a small one stays in the stream."""
+    """An array of 1 MB is a separate part; a small one stays in the stream."""
     large = dump("large", np.ones(131_072)).content
     assert [131_072 * 8] == [len(part) for part in large.unpack()[1:]]
     assert 1 == len(dump("small", np.ones(10)).content.unpack())
@@ -49,7 +49,7 @@ def test_two_names_for_one_array_stay_one(tmp_path: Path) -> None:
 
 
 def test_modules_that_a_jail_cannot_import_go_by_value(tmp_path: Path) -> None:
-    """A function of the user's own module runs where that module does not exist; globals and classes with it."""
+    """A function of the user's module runs where that module does not exist, with its globals and classes."""
     (tmp_path / "my_tools.py").write_text(
         textwrap.dedent(
             """
@@ -115,7 +115,7 @@ def test_models_that_share_parts_of_their_schemas() -> None:
 
 
 def test_by_value_classes_are_noted() -> None:
-    """The client knows afterwards which classes a jail may send instances of."""
+    """Afterwards the client knows the classes whose instances a jail may send."""
 
     class Local:
         pass
@@ -140,7 +140,7 @@ def test_foreign_and_installed_classes() -> None:
 def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
     """One on PYTHONPATH that pip has installed; and numpy without a record there.
 
-    The jail imports both from where they lie, and sees no file of the project there.
+    The jail imports both from their locations, and sees no file of the project there.
     """
     records = tmp_path / "tool-1.0.dist-info"
     records.mkdir()
@@ -180,7 +180,7 @@ def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
     ids=["generator", "file", "frame"],
 )
 def test_refusals_name_variable_and_reason(value: object, reason: str) -> None:
-    """The message names the variable, why, and what to do."""
+    """The message names the variable, the reason and the remedy."""
     with pytest.raises(NotTransferableError, match=reason) as caught:
         dump("it", {"nested": [value]})
     assert "'it'" in str(caught.value)
@@ -210,7 +210,7 @@ def _pretended_modules(count: int) -> Iterator[None]:
 
 
 def test_the_global_list_of_modules_is_left_as_it_was() -> None:
-    """cloudpickle's registry belongs to the user; it is the same before and after, errors included."""
+    """cloudpickle's registry belongs to the user; it is unchanged afterwards, also after errors."""
     import cloudpickle
 
     before = set(cloudpickle.list_registry_pickle_by_value())

@@ -29,7 +29,7 @@ def script(code: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_a_forked_child_makes_its_own() -> None:
-    """A fork of the client cannot use its parent's runtimes, is told so, and can make new ones."""
+    """A fork of the client cannot use its parent's runtimes, gets an error, and can make new ones."""
     code = """
         import os
         from cenote.runtime import PythonRuntime
@@ -56,7 +56,7 @@ def test_a_forked_child_makes_its_own() -> None:
 
 @pytest.mark.slow
 def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
-    """Both outlive fork and exec; Ray, for one, blocks SIGINT in all that it starts, and daemons ignore SIGCHLD."""
+    """Both survive fork and exec; Ray, for example, blocks SIGINT in its processes, and daemons ignore SIGCHLD."""
     code = """
         import signal
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -151,7 +151,7 @@ def test_many_runtimes_leave_nothing_behind() -> None:
 
 @pytest.mark.slow
 def test_questions_from_many_threads() -> None:
-    """Every status question is answered, however the answers race with the questions."""
+    """Every status question is answered, for any order of answers and questions."""
     with PythonRuntime() as runtime:
         runtime.execute("x = 1")
         answers = []
@@ -196,7 +196,7 @@ with PythonRuntime(sandbox=policy) as first:
 
 @pytest.mark.slow
 def test_a_process_without_a_free_descriptor() -> None:
-    """Another runtime is refused with the reason, what runs goes on, and nothing is left behind."""
+    """Another runtime is refused with the reason, running ones continue, and nothing remains."""
     lines = subprocess.run(
         [sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=True
     ).stdout.splitlines()

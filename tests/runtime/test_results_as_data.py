@@ -1,4 +1,4 @@
-"""What a host function gives is in the jail as data: its fields, and nothing of the code of its class."""
+"""The result of a host function is in the jail as data: its fields, and no code of its class."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Slotted:
 
 
 class Locked:
-    """Its own `__getstate__` says what is to be kept."""
+    """Its own `__getstate__` decides what is kept."""
 
     def __init__(self) -> None:
         self.lock, self.x = threading.Lock(), 1
@@ -146,7 +146,7 @@ class Frozen:
 
 @dataclass
 class Counted(Line):
-    """What is set beside the fields comes along, but not what a property remembers."""
+    """Attributes besides the fields are sent, but not a property's cache."""
 
     def __post_init__(self) -> None:
         self.total = 2 * self.count
@@ -158,7 +158,7 @@ class Counted(Line):
 
 
 class Made(Line):
-    """A subclass that is no dataclass itself."""
+    """A subclass that is not a dataclass itself."""
 
     def __init__(self) -> None:
         super().__init__("s")
@@ -314,7 +314,7 @@ def giving() -> Iterator[PythonRuntime]:
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", GIVEN)
 def test_fields_are_there(giving: PythonRuntime, name: str) -> None:
-    """By their names, whatever the class is, and of the same class each time."""
+    """By their names, for any class, and of the same class each time."""
     _, code, shown = GIVEN[name]
     result = giving.execute(f"v = give_{name}()\n{code}")
     assert (shown, None) == (result.value, result.error)
@@ -323,7 +323,7 @@ def test_fields_are_there(giving: PythonRuntime, name: str) -> None:
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_no_code_and_nothing_that_it_names_goes(name: str) -> None:
-    """The key is not in what is sent: as a global, a closure's, a default, a class attribute, a private one."""
+    """The key is not in the sent data: as a global, a closure's, a default, a class attribute, a private one."""
     value = GIVEN[name][0]()
     sent = text_of(dump(name, value, data=DataOnly()).content)
     assert API_KEY.encode() not in sent
@@ -373,7 +373,7 @@ def test_a_class_is_sent_whole_only_where_it_is_said(make_runtime: Any) -> None:
     ],
 )
 def test_code_is_refused(make: Any, reason: str) -> None:
-    """With what to do instead."""
+    """The error names the alternative."""
     with pytest.raises(NotTransferableError, match=reason) as caught:
         dump("x", make(), data=DataOnly())
     assert "by_value=True" in str(caught.value)
@@ -412,7 +412,7 @@ def describe(model: Model) -> str:
 
 
 def test_classes_of_annotations_go_as_data() -> None:
-    """Those that arguments are made of: what their methods name does not go along with the function."""
+    """Classes of arguments: the code that their methods use is not sent with the function."""
     (parcel,) = pack([host(place), host(describe), host(make_order)], "")
     assert API_KEY.encode() not in text_of(parcel.injection.values)
     assert {"Order", "Line", "Colour", "Model", "Part"} <= {name.split(":")[1] for name in parcel.classes}
@@ -421,7 +421,7 @@ def test_classes_of_annotations_go_as_data() -> None:
 
 @pytest.mark.slow
 def test_arguments_of_such_classes(make_runtime: Any) -> None:
-    """Made in the jail or given by a host function: the function gets its own class."""
+    """Made in the jail or returned by a host function: the function gets its own class."""
     with make_runtime(functions=[host(place), host(describe), host(make_order)]) as runtime:
         for code, value in {
             "place(make_order(3))": "'3 sk sk'",
@@ -443,7 +443,7 @@ def test_arguments_of_such_classes(make_runtime: Any) -> None:
 
 @pytest.mark.slow
 def test_a_class_that_was_injected_is_that_class(make_runtime: Any) -> None:
-    """On purpose, with its methods: results are its instances, and in branches too."""
+    """On purpose, with its methods: results are its instances, also in branches."""
     with make_runtime(functions=[host(make_order)], types=[Type(Order)]) as runtime:
         assert "(True, 'sk-SECRET')" == runtime.execute("o = make_order(1)\ntype(o) is Order, o.key()").value
         branch = runtime.fork()
@@ -472,7 +472,7 @@ def test_a_record_keeps_its_class_in_branches_and_other_jails(make_runtime: Any)
 
 
 def test_a_host_object_itself_stays(giving: PythonRuntime) -> None:
-    """A method that gives its own object would send what is in it, as data."""
+    """A method that returns its own object would send its content as data."""
 
     class Client:
         def __init__(self) -> None:
@@ -510,7 +510,7 @@ def test_the_text_of_an_error_reaches_the_jail(giving: PythonRuntime) -> None:
 
 
 def test_defaults_are_shown_where_the_function_spells_them_out(giving: PythonRuntime) -> None:
-    """The signature that the jail gets: the value of a name may be a key."""
+    """The signature in the jail: the value of a name may be a key."""
 
     def find(
         text: str,

@@ -31,14 +31,14 @@ def test_state_persists_between_cells(runtime: PythonRuntime) -> None:
 
 
 def test_runtimes_do_not_share_a_namespace(make_runtime) -> None:
-    """Two runtimes of one process are two worlds."""
+    """Two runtimes of one process are independent."""
     first, second = make_runtime(), make_runtime()
     ok(first.execute("x = 1"))
     assert second.execute("x").error.type == "NameError"
 
 
 def test_output_in_order(runtime: PythonRuntime) -> None:
-    """stdout and stderr of Python, of child processes and of C code arrive in the order of the program."""
+    """stdout and stderr of Python, of child processes and of C code arrive in program order."""
     heard: list[tuple[str, str]] = []
     code = """
 import os, subprocess, sys
@@ -61,7 +61,7 @@ print("seven", flush=True)
 
 
 def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
-    """The first line is heard before the cell has ended."""
+    """The first line arrives before the cell has ended."""
     heard = threading.Event()
 
     def listen(stream: str, text: str) -> None:
@@ -118,14 +118,14 @@ def test_top_level_await_and_asyncio_run(runtime: PythonRuntime) -> None:
 
 
 def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
-    """A cell that can be interrupted loses nothing but its own rest."""
+    """A cell that can be interrupted loses only the code that has not run."""
     result = overdue(runtime, "x = 1\nprint('begun')\nimport time\nwhile True: time.sleep(0.01)")
     assert ("time", "kept", "TimeoutError") == (result.error.reason, result.state, result.error.type)
     assert ok(runtime.execute("x")).value == "1"
 
 
 def test_a_cell_that_ignores_the_interrupt_is_killed(hasty: None, make_runtime) -> None:
-    """Without snapshots the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
+    """Without snapshots the namespace is lost, the result says so, and the runtime continues with a new one."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     result = overdue(
         runtime,
@@ -146,9 +146,9 @@ def test_a_cell_that_ignores_the_interrupt_is_killed(hasty: None, make_runtime) 
     ],
 )
 def test_a_dying_process(make_runtime, code: str, reason: str) -> None:
-    """The result names the reason; without snapshots, the next cell runs in a fresh jail."""
+    """The result names the reason; without snapshots, the next cell runs in a new jail."""
     runtime, before = make_runtime(sandbox=SandboxPolicy(snapshots="none")), -1
-    while before != kernel_kills():  # without control groups, one of those may have been this
+    while before != kernel_kills():  # without control groups, this may have been one of those
         before = kernel_kills()
         result = runtime.execute(code)
     assert (reason, "lost") == (result.error.reason, result.state)
@@ -165,7 +165,7 @@ def test_memory_limit(make_runtime) -> None:
 
 @pytest.mark.slow
 def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
-    """A cell with a large literal is told what to do instead; one that is nested too deeply, that it may be."""
+    """A cell with a large literal gets an alternative; one nested too deeply, a possible cause."""
     runtime = make_runtime(sandbox=SandboxPolicy(memory="256MiB"))
     result = runtime.execute("x = [" + "1," * 400_000 + "]")
     assert ("MemoryError", "memory", "kept") == (result.error.type, result.error.reason, result.state)
@@ -175,7 +175,7 @@ def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
 
 
 def test_death_between_cells_is_reported_once(make_runtime) -> None:
-    """A cell that relies on what is gone does not run; the one after it does."""
+    """A cell that relies on lost state does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     ok(runtime.execute("x = 1"))
     kill(worker_of(runtime))
@@ -187,7 +187,7 @@ def test_death_between_cells_is_reported_once(make_runtime) -> None:
 
 
 def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
-    """The warden answers even when nothing in the namespace process can."""
+    """The supervisor answers even when nothing in the namespace process can."""
     ok(runtime.execute("x = 1"))
     started = threading.Event()
     code = "print('go')\nimport re\nre.match(r'(a+)+b', 'a' * 60)"
@@ -237,7 +237,7 @@ def test_callers_queue(runtime: PythonRuntime) -> None:
 
 
 def test_reset_forgets_cells(runtime: PythonRuntime) -> None:
-    """reset() is a fresh namespace; steps go on counting."""
+    """reset() makes a new namespace; steps continue to count."""
     ok(runtime.execute("x = 1"))
     runtime.reset()
     assert runtime.execute("x").error.type == "NameError"
@@ -260,7 +260,7 @@ def test_bad_arguments(runtime: PythonRuntime, code: object, timeout: float | No
 
 
 def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
-    """A lone surrogate, as models write it in JSON, is an error of that cell and of nothing else."""
+    """A lone surrogate, as models write it in JSON, is an error of that cell only."""
     ok(runtime.execute("x = 1"))
     result = runtime.execute("y = '\ud800'")
     assert (False, "kept") == (result.success, result.state)
@@ -269,7 +269,7 @@ def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
 
 
 def test_builtins_that_a_cell_has_replaced(runtime: PythonRuntime) -> None:
-    """They stay so for its own code; answers are written with those of before."""
+    """They stay replaced for its own code; answers are written with the original ones."""
     ok(runtime.execute("import builtins\nx = -3**500"))
     for name in (
         "isinstance",
@@ -293,7 +293,7 @@ def test_builtins_that_a_cell_has_replaced(runtime: PythonRuntime) -> None:
 
 @pytest.mark.parametrize("place", ["-1, 1, 't'", "2**70, 1, 't'", "1, 2**33, 't'", "1, 1, 't', 5, 2**35"])
 def test_an_error_with_a_place_that_cannot_be(runtime: PythonRuntime, place: str) -> None:
-    """A parser of the user's own raises a SyntaxError with any numbers in it: that cell's error, without a span."""
+    """A user's parser raises a SyntaxError with arbitrary numbers: that cell's error, without a span."""
     ok(runtime.execute("x = 1"))
     code = f"import sys\nraise SyntaxError('x', (sys._getframe().f_code.co_filename, {place}))"
     result = runtime.execute(code)
@@ -307,7 +307,7 @@ def test_an_error_with_a_place_that_cannot_be(runtime: PythonRuntime, place: str
     "name", [5, None, "", "a b", "\ud800", "x" * 1_001, "class", "\N{LATIN SMALL LIGATURE FI}x"]
 )
 def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
-    """They are refused as such, whatever is done with them."""
+    """They are refused by every operation."""
     for call in (
         runtime.retrieve,
         runtime.share,
@@ -319,7 +319,7 @@ def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
 
 
 def test_a_name_that_python_spells_otherwise(runtime: PythonRuntime) -> None:
-    """As keyboards of some systems give it, letter and dots apart: it looks right, so both spellings are shown."""
+    """As some systems' keyboards produce it, letter and dots apart: it looks right, so both spellings are shown."""
     apart = "gro\N{COMBINING DIAERESIS}sse"
     runtime.execute(f"{apart} = 3")
     with pytest.raises(UsageError, match=r"'gro\\u0308sse' as 'gr\\xf6sse'"):
@@ -334,7 +334,7 @@ def test_large_code(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
-    """Also by pip itself, run as a program: it does not try for long, and what it prints names the reason."""
+    """Also by pip itself, run as a program: it does not retry for long, and its output names the reason."""
     code = "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'nosuchthing'])"
     result = ok(runtime.execute(code, timeout=60))
     assert "this-runtime-has-no-network" in result.stdout
@@ -342,7 +342,7 @@ def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
 
 
 async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on() -> None:
-    """Nobody waits for it: the next cell has the runtime."""
+    """Its caller has left: the next cell has the runtime."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(600)"))
         await asyncio.sleep(0)
@@ -354,7 +354,7 @@ async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on(
 
 @pytest.mark.slow
 async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
-    """The interrupt may overtake the cell: it is heard all the same, and nothing has to be killed."""
+    """The interrupt may overtake the cell: it still takes effect, and nothing has to be killed."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         await runtime.execute("x = 1")
         for turns in range(40):

@@ -1,4 +1,4 @@
-"""Signatures from text: shown like the original, evaluated never."""
+"""Signatures from text: shown like the original, never evaluated."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_it_prints_as_it_was(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "(", "(a): pass\nimport os\ndef g()", "(a=1, b)", "(" * 500])
 def test_anything_else_is_none(text: str) -> None:
-    """Text that is no signature gives none, and no error."""
+    """Text that is not a signature gives none, and no error."""
     assert parse_signature(text) is None
 
 
 def test_binding_works() -> None:
-    """The rebuilt signature can be bound, which is what error hints do."""
+    """The rebuilt signature can be bound, as error hints do."""
     signature = parse_signature(signature_text(lambda a, b=2: None))
     assert signature is not None
     assert {"a": 1} == signature.bind(1).arguments

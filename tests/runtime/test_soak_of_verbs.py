@@ -1,4 +1,4 @@
-"""All verbs of a runtime, again and again: descriptors, threads and memory of the client stay as they are.
+"""All methods of a runtime, repeatedly: descriptors, threads and memory of the client do not grow.
 
 A few rounds in the suite, an hour of them with --long; CENOTE_SOAK_SECONDS sets another time.
 """
@@ -32,13 +32,13 @@ POLICY = SandboxPolicy(preload=("numpy",), memory="300MiB", cell_timeout=30)
 
 WARM_ROUNDS = 2
 ROUNDS = 1
-"""After the first. Descriptors that a verb leaves each time are seen after one."""
+"""After the first. A method that leaks descriptors each time shows it after one."""
 
 SPARE = 300
-"""Objects more that are no leak: caches of libraries. The record of one cell alone has fifty."""
+"""More objects than that are a leak; fewer may be caches of libraries. The record of one cell alone has fifty."""
 
 LARGE = 200_000
-"""Bytes: travel in memory of their own, with a descriptor."""
+"""Bytes: values of this size travel in separate memory, with a descriptor."""
 
 
 class Point:
@@ -49,7 +49,7 @@ class Point:
 
 
 class Ledger:
-    """An object that stays with the client."""
+    """An object that stays in the client."""
 
     def __init__(self) -> None:
         self.paid = 0
@@ -216,32 +216,32 @@ def runtimes(make: Make, verbs: tuple[Verb, ...]) -> None:
 
 
 def objects() -> Counter[str]:
-    """Those that the collector knows, by type."""
+    """Objects that the collector knows, by type."""
     gc.collect()
     return Counter(map(name_of, map(type, gc.get_objects())))
 
 
 def name_of(kind: type) -> str:
-    """Asked of `type` itself: a class of another test may answer with an error."""
+    """Asked of `type` itself: a class of another test may raise an error."""
     return ".".join(str(vars(type)[each].__get__(kind)) for each in ("__module__", "__qualname__"))
 
 
 def resident() -> int:
-    """Bytes of this process."""
+    """Resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def threads() -> int:
-    """Without those that host functions run in: each call may begin one, up to a number that is set."""
+    """Threads except those of host functions: each call may start one, up to a set number."""
     return sum(not each.name.startswith("cenote-host_") for each in threading.enumerate())
 
 
 CANCELLED = f"{Timer.__module__}.{Timer.__qualname__}"
-"""Up to FEW_TIMERS of those that will not come wait until their time has come."""
+"""Up to FEW_TIMERS of the cancelled ones wait until their time has come."""
 
 
 class Levels:
-    """Of this process, as they were when this was made."""
+    """Levels of this process when this was made."""
 
     def __init__(self) -> None:
         self.objects = objects()
@@ -250,7 +250,7 @@ class Levels:
         self.threads = threads()
 
     def check(self, *, memory: bool = True) -> None:
-        """They are no higher now, or soon. memory: of a runtime that goes on a record grows with its steps."""
+        """Fails unless they are no higher now, or soon. memory: a recorded runtime's grows with its steps."""
         until(lambda: len(opened()) <= self.descriptors.total() and threads() <= self.threads)
         if memory:
             try:
@@ -259,7 +259,7 @@ class Levels:
                 raise AssertionError(f"objects more than there were: {self.more().most_common(20)}") from None
 
     def more(self) -> Counter[str]:
-        """Objects that there are now and were not, or fewer, then; negative for those that are fewer."""
+        """Objects that were added since; negative for removed ones."""
         now = objects()
         now.subtract(self.objects)
         del now[CANCELLED]
@@ -280,7 +280,7 @@ FACES = pytest.mark.parametrize(
 def test_nothing_rises(
     face: Callable[[Path], AbstractContextManager[Make]], verbs: tuple[Verb, ...], tmp_path: Path
 ) -> None:
-    """Neither in a runtime that goes on, nor with each that is made and closed."""
+    """Neither in a long-lived runtime, nor with each that is made and closed."""
     with face(tmp_path) as make:
         with make() as runtime:
             all_verbs(runtime, verbs)
@@ -300,7 +300,7 @@ def test_nothing_rises(
 def test_nothing_rises_in_a_long_time(
     face: Callable[[Path], AbstractContextManager[Make]], verbs: tuple[Verb, ...], tmp_path: Path
 ) -> None:
-    """Half of the time each. What is told is of the first and the last rounds."""
+    """Half of the time each. The first and the last rounds are reported."""
     ends = time.monotonic() + LONG_SECONDS / 2
     with face(tmp_path) as make, make() as stays:
         for _ in range(WARM_ROUNDS):

@@ -1,4 +1,4 @@
-"""Classes that go into a jail because something there needs their names."""
+"""Classes that are sent into a jail because code there needs their names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Point(NamedTuple):
 
 
 class Shop:
-    """Its machinery stays in the client when a live one is injected."""
+    """Its internals stay in the client when a live one is injected."""
 
     lock = threading.Lock()
 
@@ -71,12 +71,12 @@ def test_annotations_are_followed_to_the_end() -> None:
 
 
 def test_one_annotation_that_names_nothing_hides_no_other() -> None:
-    """Each is evaluated on its own."""
+    """Each is evaluated separately."""
     assert {"Order", "Whole", "Part", "Colour"} == set(types_along([Function(partly_unknown)]))
 
 
 def test_host_functions_and_objects_take_records_only() -> None:
-    """What may be an argument or a result; a service's own class is there by name, without what it is made of."""
+    """Possible arguments or results; a service's own class is there by name, without its fields."""
     records = {"Order", "Whole", "Part", "Colour"}
     assert records | {"Shop"} == set(types_along([Function(served, host=True)]))
     assert records == set(types_along([Function(served, host=True, by_value=True)]))
@@ -99,7 +99,7 @@ def test_chains_of_classes_end() -> None:
 
 @pytest.mark.slow
 def test_a_class_goes_along_twice(make_runtime: Any) -> None:
-    """Two values of one class in two injections; then the class itself, which is there already."""
+    """Two values of one class in two injections; then the class itself, which exists already."""
     with make_runtime() as runtime:
         runtime.inject(Variable("a", Part(colour=Colour.RED)))
         runtime.inject(Variable("b", [Part(colour=Colour.RED)]))
@@ -110,7 +110,7 @@ def test_a_class_goes_along_twice(make_runtime: Any) -> None:
 
 
 def test_a_name_of_the_cells_own_stays(make_runtime: Any) -> None:
-    """A class never replaces what a cell has made, nor stands in the way of an injection."""
+    """A class never replaces what a cell has made, nor prevents an injection."""
     with make_runtime() as runtime:
         runtime.execute("Part = 'mine'")
         runtime.inject(Variable("a", Part(colour=Colour.RED)))
@@ -118,7 +118,7 @@ def test_a_name_of_the_cells_own_stays(make_runtime: Any) -> None:
 
 
 def test_a_class_that_cannot_go_stops_nothing(make_runtime: Any) -> None:
-    """Nobody asked for it by name; the function itself is served."""
+    """It was not requested by name; the function itself still works."""
 
     @dataclass
     class Held:
@@ -146,14 +146,14 @@ def boxed(box: Box[Part], boxes: list[Box[int]]) -> Shop: ...
 
 @pytest.mark.parametrize("host", [False, True])
 def test_generic_and_plain_classes_of_a_signature_are_there(host: bool) -> None:
-    """By the names that the signature has; `list` and its like are there anyway."""
+    """By the names in the signature; `list` and the like exist anyway."""
     found = types_along([Function(boxed, host=host)])
     assert {"Box", "Part", "Shop"} <= set(found)
     assert "list" not in found
 
 
 def test_code_in_a_jail_can_name_what_a_host_function_gives() -> None:
-    """A plain class comes without its code, which stays in the client."""
+    """A plain class arrives without its code, which stays in the client."""
 
     def make() -> Box[Part]:
         return Box()

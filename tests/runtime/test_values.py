@@ -97,7 +97,7 @@ def reads_a_global() -> str:
     ids=repr,
 )
 def test_round_trip(make_runtime, value: Any) -> None:
-    """What goes in by value comes out equal, of the caller's own classes."""
+    """A value injected by value comes back equal, with the caller's own classes."""
     runtime = make_runtime(variables=[Variable("value", value)])
     assert value == runtime.retrieve("value")
 
@@ -112,14 +112,14 @@ def test_plain_objects_come_back(make_runtime) -> None:
 
 
 def test_classes_come_with_their_values(make_runtime) -> None:
-    """Model-written code can make further instances of what it was given."""
+    """Model-written code can make further instances of an injected class."""
     runtime = make_runtime(variables=[Variable("points", [Point(1, 2)])])
     assert runtime.execute("points.append(Point(3, 4).moved(1))").success
     assert [Point(1, 2), Point(4, 4)] == runtime.retrieve("points")
 
 
 def test_frames_and_arrays(make_runtime) -> None:
-    """Frames and arrays keep dtypes, indexes and names; what comes back is writable."""
+    """Frames and arrays keep dtypes, indexes and names; returned ones are writable."""
     frame = pd.DataFrame({"a": [1, 2], "s": ["x", None], "t": pd.to_datetime(["2020-01-01", None])})
     array = np.arange(6, dtype="int16").reshape(2, 3)
     runtime = make_runtime(variables=[Variable("frame", frame), Variable("array", array)])
@@ -178,14 +178,14 @@ def test_estimators(make_runtime) -> None:
     ids=["generator", "file"],
 )
 def test_what_cannot_go_is_refused_with_a_reason(value: object, reason: str) -> None:
-    """Generators and open files stay; the error names the variable and says what to do."""
+    """Generators and open files stay; the error names the variable and the remedy."""
     with pytest.raises(NotTransferableError, match=reason) as caught:
         PythonRuntime(variables=[Variable("fine", 1), Variable("stuck", value)])
     assert "'stuck'" in str(caught.value)
 
 
 def test_sizes_that_cannot_be(runtime) -> None:
-    """CPython 3.11 says a negative size of a negative number of 181 bits and more. Nothing is lost by asking."""
+    """CPython 3.11 reports a negative size for a negative number of 181 bits and more. Asking loses nothing."""
     code = """
 keep = [1, 2]
 det = -3**500
@@ -207,7 +207,7 @@ globals()["half \\ud83d"] = 1
 
 
 def test_what_is_said_of_variables_is_printable(runtime) -> None:
-    """Names, types and descriptions come from the jail; whoever prints them has a terminal."""
+    """Names, types and descriptions come from the jail; code that prints them has a terminal."""
     code = """
 act = "\\x1b]0;title\\x07\\u202e"
 globals()[act] = 1
@@ -232,7 +232,7 @@ keys = {act: 1}
 
 
 def test_names(make_runtime) -> None:
-    """inject refuses a taken name, update a missing one; delete and describe do what they say."""
+    """inject refuses a taken name, update a missing one; delete and describe do what their names say."""
     runtime = make_runtime(variables=[Variable("a", 1)])
     with pytest.raises(NameExistsError):
         runtime.inject(Variable("a", 2))
@@ -257,7 +257,7 @@ def test_names(make_runtime) -> None:
 
 
 def test_injected_values_survive_the_loss_of_a_jail(make_runtime) -> None:
-    """A fresh jail has what was injected, updates included, and not what cells made."""
+    """A new jail has the injected values, including updates, and not those made by cells."""
     kit = Toolkit()
     policy = SandboxPolicy(snapshots="none")
     runtime = make_runtime(variables=[Variable("a", 1), Variable("kit", kit)], sandbox=policy)
@@ -295,7 +295,7 @@ def test_retrieve_never_unpickles(runtime: PythonRuntime, capsys: pytest.Capture
 
 
 def test_sharing_by_reference(make_runtime) -> None:
-    """A value goes on to another runtime, is writable there, and nobody else sees the change."""
+    """A value goes to another runtime, is writable there, and no other runtime sees the change."""
     producer, consumer, third = make_runtime(), make_runtime(), make_runtime()
     producer.execute("import numpy as np\ndata = np.zeros(1_000_000)")
     with producer.share("data") as reference:
@@ -309,7 +309,7 @@ def test_sharing_by_reference(make_runtime) -> None:
 
 
 def test_a_reference_outlives_its_maker(make_runtime) -> None:
-    """The value is there when the runtime that made it is gone."""
+    """The value exists after the runtime that made it has ended."""
     producer, consumer = make_runtime(), make_runtime()
     producer.execute("data = list(range(100_000))")
     reference = producer.share("data")
@@ -329,7 +329,7 @@ def test_a_released_reference(make_runtime) -> None:
 
 
 def test_references_do_not_leak_descriptors(make_runtime) -> None:
-    """A hundred references made and dropped leave as many as are held to be put in again, and those until the end."""
+    """A hundred references made and dropped leave only those needed for later injection, and these until the end."""
     runtime = make_runtime()
     runtime.execute("data = bytes(200_000)")
     runtime.share("data").release()
@@ -344,14 +344,14 @@ def test_references_do_not_leak_descriptors(make_runtime) -> None:
 
 
 class OnlyHere:
-    """It can be sent, and not be made again in a jail."""
+    """It can be sent, but not made again in a jail."""
 
     def __reduce__(self) -> tuple[type[int], tuple[str]]:
         return int, ("no number" * 30_000,)
 
 
 def test_what_a_jail_refuses_leaves_no_descriptor(make_runtime) -> None:
-    """The error names it, and what was to travel is closed."""
+    """The error names it, and the descriptors of the value are closed."""
     runtime = make_runtime()
     with all_closed(MEMORY):
         for _ in range(3):
@@ -370,7 +370,7 @@ globals()[Name("z")] = 1
 
 
 def test_a_name_that_never_ends(make_runtime) -> None:
-    """An object of the user's may be the key of a variable; it is asked whether it equals another."""
+    """A user's object may be the key of a variable; it is compared with another."""
     runtime = make_runtime(sandbox=IMPATIENT)
     runtime.execute("y = 5")
     runtime.execute(NAMED)
@@ -380,7 +380,7 @@ def test_a_name_that_never_ends(make_runtime) -> None:
 
 
 def test_columns_that_never_end(make_runtime) -> None:
-    """What is said of one variable takes too long; of the others it is said."""
+    """The description of one variable takes too long; the others are described."""
     runtime = make_runtime(sandbox=IMPATIENT)
     slow = "    def __repr__(self): __import__('time').sleep(600)\n    __str__ = __repr__"
     runtime.execute(f"import pandas as pd\nclass C:\n{slow}\nx, y = pd.DataFrame([[1]], columns=[C()]), 5")
@@ -403,7 +403,7 @@ ENDLESS = [
 @pytest.mark.usefixtures("by_value")
 @pytest.mark.parametrize(("method", "call"), ENDLESS)
 def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[PythonRuntime], object]) -> None:
-    """Each call that runs code of a jail has the policy's limit, and leaves the rest as it was."""
+    """Each call that runs code of a jail has the policy's limit, and leaves the rest unchanged."""
     runtime = make_runtime(sandbox=IMPATIENT)
     body = f"    def {method}(self, *_): __import__('time').sleep(600)"
     runtime.execute(f"class E(Exception):\n{body}\nclass X:\n    a = 1\n{body}\nx, y, error = X(), 5, E()")
@@ -416,20 +416,20 @@ def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[Pyth
 
 @pytest.mark.slow
 def test_a_value_that_ignores_its_interrupt(make_runtime) -> None:
-    """Its process is killed, as a cell's is, and the newest state that was copied goes on."""
+    """Its process is killed, as a cell's is, and the newest copied state continues."""
     runtime = make_runtime(sandbox=IMPATIENT)
     runtime.execute(
         "import time\ny = 5\nclass X:\n    def __reduce__(self):\n        while True:\n"
         "            try: time.sleep(600)\n            except BaseException: pass\nx = X()"
     )
-    runtime.execute("0")  # before which the state is copied
+    runtime.execute("0")  # the state is copied before it
     with pytest.raises(RolledBackError, match=r"call ran out of time.* of 0\.5 s"):
         runtime.share("x")
     assert "5" == runtime.execute("y").value
 
 
 class Ranged:
-    """With a property that keeps what it has found, beside a lock in Python 3.11."""
+    """With a cached property, next to a lock in Python 3.11."""
 
     @cached_property
     def top(self) -> int:
@@ -437,7 +437,7 @@ class Ranged:
 
 
 def test_classes_with_cached_properties(make_runtime) -> None:
-    """They go into a jail, on to another one, and into a branch."""
+    """They are sent into a jail, to another one, and into a branch."""
     runtime = make_runtime(variables=[Variable("ranged", Ranged())])
     assert "(9, {'top': 9})" == runtime.execute("(ranged.top, vars(ranged))").value
     with PythonRuntime() as other, runtime.fork() as branch:
@@ -447,7 +447,7 @@ def test_classes_with_cached_properties(make_runtime) -> None:
 
 
 def test_a_function_with_a_cache_is_refused_with_a_way_out(make_runtime) -> None:
-    """It pickles itself as a name that a jail has not; the error says what can be sent instead."""
+    """It pickles itself as a name that a jail does not have; the error names the alternative."""
 
     @cache
     def slow(n: int) -> int:
@@ -462,7 +462,7 @@ def test_a_function_with_a_cache_is_refused_with_a_way_out(make_runtime) -> None
 
 
 def test_what_is_not_wrapped_is_told_how(make_runtime) -> None:
-    """A function or class by itself has all that its wrapper needs."""
+    """A function or class by itself has everything that its wrapper needs."""
 
     def double(n: int) -> int:
         return 2 * n

@@ -1,4 +1,4 @@
-"""What each kind of failure is down to, from the real thing: the task, a limit, or what it ran on."""
+"""The cause of each kind of failure, from real cases: the task, a limit, or the machine."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_success_has_none(runtime: PythonRuntime) -> None:
 
 
 def ended_by(runtime: PythonRuntime, act: Callable[[], object]) -> ExecutionResult:
-    """The result of an endless cell, while which something is done to its runtime."""
+    """The result of an endless cell, during which the function is applied to its runtime."""
     running = threading.Event()
     results: list[ExecutionResult] = []
     code = "print(1, flush=True)\nwhile True: pass"
@@ -120,7 +120,7 @@ def ended_by(runtime: PythonRuntime, act: Callable[[], object]) -> ExecutionResu
 
 @pytest.mark.parametrize("snapshots", ["auto", "none"])
 def test_a_jail_that_is_ended_from_outside(snapshots: Literal["auto", "none"]) -> None:
-    """No code in it can reach its first process: this is the machine's, whatever code was running."""
+    """No code inside can reach its first process: the machine is at fault, whatever code was running."""
     with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots=snapshots)) as runtime:
         runtime.execute("x = 1")
         warden = runtime.core.backend.supervisor._ends.pidfd  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ def test_a_runtime_that_is_closed_under_a_cell() -> None:
 
 
 def test_it_is_the_same_on_the_wire() -> None:
-    """Clients in other languages are given it as it is."""
+    """Clients in other languages get it unchanged."""
     for error in (
         ErrorInfo(type="X", message="", reason="memory"),
         ErrorInfo(type="X", message="", outside=True),
@@ -184,7 +184,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", StopReason)
 def test_ends_of_an_agent(end: StopReason) -> None:
-    """What is not listed is the model's own doing."""
+    """Unlisted ends are the model's own fault."""
     assert ENDS.get(end, TASK) == AgentResponse(content="", stop_reason=end).verdict
 
 

@@ -1,4 +1,4 @@
-"""What a user may give by mistake is refused in words, where it is given."""
+"""Wrong arguments of a user are refused with a message, where they are given."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_argument(case: str) -> None:
-    """The message tells what is wanted, and what was given."""
+    """The message has the expected and the given value."""
     make, message = WRONG[case]
     with pytest.raises(UsageError, match=message):
         make()
@@ -81,7 +81,7 @@ LIVE: dict[str, tuple[Callable[[PythonRuntime], object], str]] = {
 
 
 def test_wrong_arguments_to_a_runtime(runtime: PythonRuntime) -> None:
-    """As above, of one that lives."""
+    """As above, for a running one."""
     runtime.execute("x = 1")
     for call, message in LIVE.values():
         with pytest.raises(UsageError, match=message):
@@ -99,7 +99,7 @@ def test_a_wrong_question_to_a_history(
 
 
 async def test_agents_and_teams_tell_what_they_are() -> None:
-    """In a debugger one sees which is which."""
+    """In a debugger the objects can be distinguished."""
     agent = CaveAgent(ScriptedModel(["a", "b"]))
     assert "<CaveAgent with ScriptedModel(2 turns, 0 used), 0 messages>" == repr(agent)
     async with Team("pipeline") as team:
@@ -109,12 +109,12 @@ async def test_agents_and_teams_tell_what_they_are() -> None:
 
 
 def test_the_package_shows_its_public_names_only() -> None:
-    """What completion offers is what is promised."""
+    """Completion offers exactly the public names."""
     assert sorted([*cenote.__all__, "__version__"]) == dir(cenote)
 
 
 def test_more_memory_than_there_is() -> None:
-    """A limit that cannot be reached is none."""
+    """A limit that cannot be reached is refused."""
     with pytest.raises(
         UsageError, match=r"a jail of 900 TiB was asked for, and this machine has [\d.]+ [GT]iB"
     ):

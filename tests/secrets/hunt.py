@@ -1,4 +1,4 @@
-"""Looks for canaries wherever code in a jail can look. Its text runs as a cell; it is also read as a list of places.
+"""Searches for canaries in every place that code in a jail can read. It runs as a cell; it is also a list of places.
 
 The pattern that finds them never contains one, or the search of this process's own
 memory would find itself.
@@ -22,15 +22,15 @@ BLOCK = 4 << 20
 OVERLAP = 100  # a canary across two blocks is found in the second
 RECENT = (
     time.time() - 3600
-)  # only contents of files written since then: the machine's own hold nothing of ours
-SKIPPED = {"/proc", "/sys"}  # looked at one by one
+)  # only contents of files written since then: the machine's own files hold no canary
+SKIPPED = {"/proc", "/sys"}  # inspected one by one
 INSTALLED = {"/usr", sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith("-packages"))}
 KEYCTL = 250 if os.uname().machine == "x86_64" else 219
 SEARCH_KEY, READ_KEY = 10, 11
 
 
 class Hunt:
-    """found: for each canary's place, where it was seen."""
+    """found: for each canary's place, where it was found."""
 
     def __init__(self) -> None:
         self.found: dict[str, list[str]] = {}
@@ -48,7 +48,7 @@ class Hunt:
     # -- one thing --
 
     def file(self, path: str, where: str = "") -> None:
-        """The content of anything that can be opened without waiting."""
+        """The content of anything that can be opened without blocking."""
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
@@ -69,7 +69,7 @@ class Hunt:
         self.look_at_text([sys.argv, sys.orig_argv, sys.path, sys.flags, sys.prefix], "sys")
 
     def processes(self, known: Iterable[int]) -> None:
-        """The known ones and, among walls, all that show. (Without walls these would be other people's.)"""
+        """The known ones and, inside a jail, all visible ones. (Without isolation these would be other users'.)"""
         listed = (
             {int(name) for name in _names("/proc") if name.isdecimal()} | {1, os.getppid()}
             if WALLED
@@ -91,7 +91,7 @@ class Hunt:
             self.look_at_text(os.readlink(path), path)
 
     def descriptors(self, pid: int) -> None:
-        """What each open descriptor is called and, where it can be opened anew or duplicated, holds."""
+        """The name of each open descriptor and, if it can be reopened or duplicated, its content."""
         for name in _names(f"/proc/{pid}/fd"):
             path = f"/proc/{pid}/fd/{name}"
             self.link(path)
@@ -102,7 +102,7 @@ class Hunt:
                     self.file(path)
 
     def memory(self, pid: int) -> None:
-        """Every readable page: what a fork inherited is there, whether or not a name leads to it."""
+        """Every readable page: inherited memory of a fork is there, with or without a name."""
         with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as maps:
             regions = [line.split(None, 5) for line in maps]
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
@@ -117,7 +117,7 @@ class Hunt:
                 self.look(os.pread(memory, min(BLOCK + OVERLAP, end - position), position), where)
 
     def files(self, known: Iterable[str]) -> None:
-        """Every name that can be listed, every recent file that can be read, every path that is known."""
+        """Every name that can be listed, every recent file that can be read, every known path."""
         for path in known:
             self.file(path)
             self.tree(path)
@@ -141,7 +141,7 @@ class Hunt:
                 self.file(path)
 
     def system(self) -> None:
-        """What the kernel tells everybody: sockets, keys, shared memory."""
+        """Information that the kernel gives to every process: sockets, keys, shared memory."""
         for path in ("/proc/net/unix", "/proc/self/net/unix", "/proc/keys", "/proc/key-users", "/proc/mounts",
                      "/proc/sysvipc/shm", "/proc/cmdline", "/proc/sys/kernel/hostname"):  # fmt: skip
             self.file(path)
@@ -156,7 +156,7 @@ class Hunt:
                 self.look(payload.value, "keyctl")
 
     def error(self, raised: BaseException) -> None:
-        """All that hangs on an exception: causes, notes, frames with their locals, file names."""
+        """Everything reachable from an exception: causes, notes, frames with their locals, file names."""
         import traceback
 
         self.look_at_text("".join(traceback.format_exception(raised)), "traceback")

@@ -1,4 +1,4 @@
-"""A client full of secrets starts a jail; code in the jail hunts for them everywhere and finds none."""
+"""A client full of secrets starts a jail; code in the jail searches for them everywhere and finds none."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ INSIDE = {
     "inside_temporary_file",
     "inside_working_file",
 }
-"""What a jail hides in itself: the hunt must find all of it."""
+"""Secrets that a jail hides in itself: the hunt must find all of them."""
 
 HIDDEN_INSIDE = "inside_"
-"""What all of their names begin with."""
+"""The common prefix of all their names."""
 
 OUT_OF_SIGHT = {"inside_child_environment"}
-"""At `landlock` a worker sees no process but itself, not even its own children."""
+"""At `landlock` a worker sees only its own process, not even its children."""
 
 OUTSIDE = {
     "abstract_socket",
@@ -50,11 +50,11 @@ OUTSIDE = {
     "unreferenced_global",
     "working_file",
 }
-"""What the client and its machine hide from jails."""
+"""Secrets that the client and its machine hide from jails."""
 
 
 def hunted(level: str, folder: Path) -> dict[str, Any]:
-    """What the hunt found, by place, in the jail of a client with secrets."""
+    """The results of the hunt, by place, in the jail of a client with secrets."""
     token = secrets.token_hex(8)
     (folder / "home").mkdir()
     (folder / "tmp").mkdir()
@@ -66,7 +66,7 @@ def hunted(level: str, folder: Path) -> dict[str, Any]:
         "API_KEY": f"canary-{token}-environment",
         "PARENTS_KEY": f"canary-{token}-parent_environment",
     }
-    # The shell stays, as a parent whose environment has one secret more; its command line holds none.
+    # The shell stays as a parent with one secret more in its environment; its command line holds none.
     script = 'PASSWORD="$1"; shift; env -u PARENTS_KEY "$@" "--password=$PASSWORD"; exit $?'
     command = ["sh", "-c", script, "sh", f"canary-{token}-argument", sys.executable, str(VICTIM), level]
     done = subprocess.run(
@@ -88,17 +88,17 @@ def hunted(level: str, folder: Path) -> dict[str, Any]:
 
 
 def is_inside(place: str) -> bool:
-    """Whether that is what is left of the name of a secret that a jail has hidden in itself."""
+    """Whether it is the remaining part of the name of a secret that a jail has hidden in itself."""
     return place.startswith(HIDDEN_INSIDE[:1])
 
 
 @pytest.mark.sweep(cases=1)
 @pytest.mark.parametrize("level", ["strict", "landlock"])
 def test_no_secret_is_found_in_a_jail(level: str, tmp_path: Path) -> None:
-    """Nothing of the client's, its parent's or the machine's; what the jail itself hid is all found.
+    """Nothing of the client's, its parent's or the machine's; everything that the jail itself hid is found.
 
-    Memory that was given back and used again holds parts of names that were hidden inside, with something else after
-    them. Of those outside none begins as these do.
+    Reused memory holds parts of names that were hidden inside, followed by other bytes. No name of an outside
+    secret begins like these.
     """
     found = hunted(level, tmp_path)["found"]
     assert not [place for place in OUTSIDE if place[:1] == HIDDEN_INSIDE[:1]]
@@ -108,7 +108,7 @@ def test_no_secret_is_found_in_a_jail(level: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_hunt_without_walls_finds_them(tmp_path: Path) -> None:
-    """The control: at level `none` each secret outside is found, so that finding none means something."""
+    """The control: at level `none` each secret outside is found, so that finding none is meaningful."""
     answer = hunted("none", tmp_path)
     missing = OUTSIDE - set(answer["found"])
     assert set() == missing

@@ -1,4 +1,4 @@
-"""A client with secrets in every place that a process has. Started by the tests, with a parent that has one too.
+"""A client with secrets in every place of a process. The tests start it, with a parent that has one too.
 
 victim.py LEVEL --password=CANARY    with the token on standard input; prints what the hunt in its jail found
 """
@@ -24,7 +24,7 @@ ADD_KEY, KEYCTL = (248, 250) if os.uname().machine == "x86_64" else (217, 219)
 USER_KEYRING, UNLINK_KEY = -4, 9
 SYSCALL = ctypes.CDLL(None).syscall
 HELD: list[Any] = []
-"""Secrets in this process's memory, and what must stay open."""
+"""Secrets in this process's memory, and objects that must stay open."""
 
 
 def canary(place: str) -> str:
@@ -32,7 +32,7 @@ def canary(place: str) -> str:
 
 
 def plant() -> dict[str, Any]:
-    """Plants a canary in each place; returns what an attacker might know of where they are."""
+    """Plants a canary in each place; returns what an attacker might know about the places."""
     folders = [Path.home(), Path.cwd(), Path(tempfile.gettempdir())]
     for folder, place in zip(folders, ("home_file", "working_file", "temporary_file"), strict=True):
         (folder / "secret.txt").write_text(canary(place))
@@ -46,7 +46,7 @@ def plant() -> dict[str, Any]:
 
 
 def plant_descriptors() -> None:
-    """A memory file, a file and a full pipe that a careless start would hand on, and a socket with a telling name."""
+    """A memory file, a file and a full pipe that a careless start would pass on, and a socket with a telling name."""
     memory = os.memfd_create("notes")
     os.write(memory, canary("memory_file").encode())
     os.lseek(memory, 0, os.SEEK_SET)
@@ -63,7 +63,7 @@ def plant_descriptors() -> None:
 
 
 def plant_key(description: str) -> int:
-    """A key in the user's keyring; negative where the machine lets none be made."""
+    """A key in the user's keyring; negative if the machine does not permit one."""
     payload = canary("key").encode()
     return int(SYSCALL(ADD_KEY, b"user", description.encode(), payload, len(payload), USER_KEYRING))
 
@@ -73,9 +73,9 @@ def by_value(number: int) -> int:
 
 
 def failing() -> None:
-    """A host function whose failure has secrets all over: what came before it, locals, attributes.
+    """A host function whose failure contains secrets: its context, locals, attributes.
 
-    Its text, its notes and what it was raised from are for the jail.
+    Its text, its notes and its explicit cause are for the jail.
     """
     local = canary("host_locals")
     try:

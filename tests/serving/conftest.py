@@ -1,4 +1,4 @@
-"""A server over real jails, and lines to it."""
+"""A server over real jails, and connections to it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.server import RuntimeServer
 
 PLAIN: dict[str, Any] = {"snapshots": "none", "tracking": False}
-"""What a test that is about neither leaves out: it would be half the time of a cell."""
+"""Disabled in tests that do not need it: it would be half the time of a cell."""
 
 TENANTS = {"good": "us", "other": "them", "reader": "us"}
 
 
 def authorise(token: str, runtime: str | None) -> Rights:
-    """Runtimes that begin with the tenant's name are the tenant's."""
+    """Runtimes whose id begins with the tenant's name belong to that tenant."""
     if token not in TENANTS:
         raise RejectedError("this token is not known")
     if runtime is not None and not runtime.startswith(TENANTS[token]):
@@ -36,7 +36,7 @@ def authorise(token: str, runtime: str | None) -> Rights:
 
 
 class World:
-    """A server, its runtimes, and the lines of a test."""
+    """A server, its runtimes, and the connections of a test."""
 
     def __init__(self, patience: ServerTimeouts, references: SharedValueStore | None = None) -> None:
         self._own_references = LocalReferences(room=2 << 30)
@@ -48,7 +48,7 @@ class World:
         self._numbers = itertools.count(1)
 
     def runtime(self, tenant: str = "us", **policy: Any) -> str:
-        """A fresh runtime; its id."""
+        """Creates a runtime; returns its id."""
         name = f"{tenant}-{next(self._numbers)}"
         relay = HostRelay()
         self.hosted[name] = HostedRuntime(SandboxPolicy(**PLAIN | policy), relay, name=name)
@@ -56,7 +56,7 @@ class World:
         return name
 
     def line(self, runtime: str, client: str = "one", **hello: Any) -> Line:
-        """A line that was welcomed."""
+        """A connection after the server's welcome."""
         line = Line(self.address, runtime, client, **hello)
         self.lines.append(line)
         line.welcome()
@@ -73,7 +73,7 @@ class World:
 
 @pytest.fixture
 def make_world() -> Iterator[Callable[..., World]]:
-    """Servers with a patience of their own."""
+    """Servers with their own timeouts."""
     made: list[World] = []
 
     def make(**patience: float) -> World:

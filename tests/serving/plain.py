@@ -1,4 +1,4 @@
-"""A second, independent client: generated stubs and gRPC, nothing of ours. What it can do, any language can."""
+"""A second, independent client: generated stubs and gRPC only. What it can do, any language can."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Frame = runtime_pb2.ServerFrame
 
 
 class LineEnded(Exception):
-    """The server ended the stream. code, failure: what it said."""
+    """The server ended the stream. code, failure: as the server sent them."""
 
     def __init__(self, error: grpc.RpcError | None) -> None:
         super().__init__(str(error))
@@ -30,12 +30,12 @@ class LineEnded(Exception):
 
 
 def plain(data: bytes) -> jail_pb2.Payload:
-    """Bytes that go with their frame."""
+    """Bytes that travel with their frame."""
     return jail_pb2.Payload(inline=data, size=len(data))
 
 
 def packed(*parts: bytes) -> bytes:
-    """Parts behind the table of their lengths, each at a multiple of 64 bytes."""
+    """Parts after the table of their lengths, each at a multiple of 64 bytes."""
     data = struct.pack(f"<{len(parts)}Q", *map(len, parts))
     for part in parts:
         data += bytes(-len(data) % 64) + part
@@ -54,7 +54,7 @@ def unpacked(payload: jail_pb2.Payload, data: bytes) -> list[bytes]:
 
 
 class Line:
-    """One stream to one runtime. Sends at once; what arrives is kept until it is asked for."""
+    """One stream to one runtime. Sends at once; received frames are stored until they are requested."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Line:
         room: int = 0,
         **hello: Any,
     ) -> None:
-        """room: frames kept in each direction; 0 for any number."""
+        """room: frames stored in each direction; 0 for any number."""
         self._channel = grpc.insecure_channel(address)
         self._out: Queue[runtime_pb2.ClientFrame | None] = Queue(room)
         self._in: Queue[Frame | LineEnded] = Queue(room)
@@ -88,7 +88,7 @@ class Line:
         self._out.put(frame)
 
     def send(self, key: str = "", **body: Any) -> int:
-        """Sends a call; gives its number."""
+        """Sends a call; returns its number."""
         number = next(self._numbers)
         self.put(runtime_pb2.ClientFrame(call=number, key=key, **body))
         return number
@@ -109,14 +109,14 @@ class Line:
     # -- receiving --
 
     def pause(self) -> None:
-        """Takes nothing more from gRPC until `go_on`."""
+        """Receives nothing more from gRPC until `go_on`."""
         self._reading.clear()
 
     def go_on(self) -> None:
         self._reading.set()
 
     def frames(self) -> Iterator[Frame]:
-        """What has arrived, then what arrives. Raises LineEnded."""
+        """Received frames, then new ones. Raises LineEnded."""
         while True:
             if self._kept:
                 yield self._kept.pop(0)
@@ -124,7 +124,7 @@ class Line:
                 yield self._next()
 
     def until(self, wanted: Callable[[Frame], bool]) -> Frame:
-        """The first frame that is wanted; others are kept for later."""
+        """The first matching frame; others are stored for later."""
         for index, frame in enumerate(self._kept):
             if wanted(frame):
                 return self._kept.pop(index)
@@ -135,7 +135,7 @@ class Line:
             self._kept.append(frame)
 
     def answer(self, call: int) -> Frame:
-        """The answer to a call; parts are joined, output is kept."""
+        """The answer to a call; parts are joined, output is stored."""
         data = b""
         while True:
             frame = self.until(lambda frame: frame.call == call and not frame.HasField("output"))
@@ -146,7 +146,7 @@ class Line:
                 return Frame.FromString(data)
 
     def content(self, call: int) -> bytes:
-        """What follows an answer in chunks."""
+        """The content that follows an answer in chunks."""
         data = bytearray()
         while True:
             chunk = self.until(lambda frame: frame.call == call and frame.HasField("chunk")).chunk
@@ -155,7 +155,7 @@ class Line:
                 return bytes(data)
 
     def output(self, call: int) -> list[runtime_pb2.CellOutput]:
-        """The output of a call that has arrived by now."""
+        """The output of a call that has arrived so far."""
         mine = [frame for frame in self._kept if frame.call == call and frame.HasField("output")]
         self._kept = [frame for frame in self._kept if frame not in mine]
         return [frame.output for frame in mine]
@@ -164,7 +164,7 @@ class Line:
         return self.answer(self.cell(code, key)).result
 
     def ended(self) -> LineEnded:
-        """Waits for the end of the stream; everything before it is dropped."""
+        """Waits for the end of the stream; drops everything before it."""
         while True:
             try:
                 self._next()
@@ -174,15 +174,15 @@ class Line:
     # -- the end --
 
     def finish(self) -> None:
-        """Leaves for good, once it is answered."""
+        """Sends a goodbye."""
         self.put(runtime_pb2.ClientFrame(goodbye=runtime_pb2.Goodbye()))
 
     def fall_silent(self) -> None:
-        """Asks nothing more, and does not say why."""
+        """Closes its sending side without a goodbye."""
         self._out.put(None)
 
     def cut(self) -> None:
-        """The line breaks."""
+        """Cuts the connection."""
         self.stream.cancel()
         self._out.put(None)
         self._channel.close()

@@ -1,4 +1,4 @@
-"""Broken lines: a client that comes back goes on where it was; what belongs to one that does not is taken back."""
+"""Broken connections: a client that returns continues where it was; the state of one that does not is released."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Outcome:
 
 
 def gone(line: Line) -> None:
-    """The line breaks, and the server has noticed."""
+    """The connection breaks, and the server has noticed."""
     line.cut()
     line.ended()
 
 
 def status(line: Line) -> runtime_pb2.ServerFrame:
-    """Behind which all is heard that was sent before."""
+    """After its answer the server has processed everything that was sent before."""
     return line.answer(line.send(status=runtime_pb2.StatusQuestion()))
 
 
 def test_a_cell_goes_on_while_its_line_is_broken(world: World) -> None:
-    """Repeated with its key it is not run again; each character of its output comes exactly once."""
+    """If repeated with its key it is not run again; each character of its output arrives exactly once."""
     name = world.runtime()
     line = world.line(name)
     offer(line)
@@ -80,7 +80,7 @@ def test_a_cell_goes_on_while_its_line_is_broken(world: World) -> None:
 
 
 def test_a_cell_that_ended_while_its_line_was_broken(world: World) -> None:
-    """Its output and its result are kept for the client's return."""
+    """Its output and its result are stored for the client's return."""
     name = world.runtime()
     line = world.line(name)
     line.run("count = 0")
@@ -95,7 +95,7 @@ def test_a_cell_that_ended_while_its_line_was_broken(world: World) -> None:
 
 
 def test_an_injection_is_carried_out_once(world: World) -> None:
-    """The repetition gets the outcome of the first one, not its own refusal."""
+    """The repetition gets the outcome of the first one, not an error of its own."""
     name = world.runtime()
     line = world.line(name)
     injection = runtime_pb2.Injection(values=values(x=[1]), names=["x"])
@@ -107,14 +107,14 @@ def test_an_injection_is_carried_out_once(world: World) -> None:
 
 
 def returning(world: World, name: str) -> bool:
-    """Whether the client that comes now is one that the server still knows."""
+    """Whether the server still knows the client that connects now."""
     line = Line(world.address, name)
     world.lines.append(line)
     return line.welcome().returning
 
 
 def test_a_returning_client_is_known(make_world: Callable[..., World]) -> None:
-    """Within the grace; after it, it is a new one."""
+    """Within the grace period; after it, it is a new one."""
     patient, hasty = make_world(grace=600), make_world(grace=0.01)
     name = patient.runtime()
     gone(patient.line(name))
@@ -138,7 +138,8 @@ def test_a_client_that_leaves_is_not_waited_for(make_world: Callable[..., World]
 
 
 def test_a_client_that_falls_silent_may_come_back(make_world: Callable[..., World]) -> None:
-    """Where a line breaks, its end may be all that is heard of it. Answers are sent for as long as it takes them."""
+    """When a connection breaks, the server may only see the end of the stream. Answers are sent for as long as
+    needed."""
     world = make_world(grace=600)
     name = world.runtime()
     line = world.line(name)
@@ -153,7 +154,7 @@ def test_a_client_that_falls_silent_may_come_back(make_world: Callable[..., Worl
 
 
 def test_nothing_is_begun_behind_a_goodbye(make_world: Callable[..., World]) -> None:
-    """It breaks the protocol; what the client has under way goes on for it to come back to."""
+    """It breaks the protocol; the client's running calls go on, and it can return to them."""
     world = make_world(grace=600)
     line = world.line(world.runtime())
     line.cell("print('on')\n__import__('time').sleep(600)")
@@ -165,7 +166,7 @@ def test_nothing_is_begun_behind_a_goodbye(make_world: Callable[..., World]) -> 
 
 
 def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., World]) -> None:
-    """After the grace it is interrupted, what waited behind it never runs, and the runtime goes on."""
+    """After the grace period it is interrupted, cells waiting after it never run, and the runtime continues."""
     world = make_world(grace=0.3)
     name = world.runtime()
     line = world.line(name)
@@ -182,8 +183,8 @@ def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., Wor
 
 @pytest.mark.slow
 def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..., World]) -> None:
-    """The grace of the broken line takes back only what the client left behind for good."""
-    for grace in (1.5, 6.0, 24.0):  # a busy machine may keep the client away for longer than that
+    """The end of the broken connection's grace releases only what the client did not request again."""
+    for grace in (1.5, 6.0, 24.0):  # a busy machine may delay the client for longer than that
         world = make_world(grace=grace)
         name = world.runtime()
         line = world.line(name)
@@ -209,7 +210,7 @@ def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..
 
 
 def test_two_lines_of_one_client(world: World) -> None:
-    """The newer one is taken for a return: the older one ends, and what runs passes over."""
+    """The newer one counts as a return: the older one ends, and running calls move over."""
     name = world.runtime()
     line = world.line(name)
     line.cell("import time\nprint('on')\ntime.sleep(0.5)\n'mine'", key="k")
@@ -221,7 +222,7 @@ def test_two_lines_of_one_client(world: World) -> None:
 
 
 def test_a_host_call_waits_for_its_client(world: World) -> None:
-    """It is sent again to the client that returns, by the same number, with its arguments."""
+    """It is sent again to the client that returns, with the same number and its arguments."""
     name = world.runtime()
     line = world.line(name)
     offer(line)
@@ -238,7 +239,7 @@ def test_a_host_call_waits_for_its_client(world: World) -> None:
 
 
 def test_an_answer_that_comes_twice(world: World) -> None:
-    """Both are acknowledged, one is taken."""
+    """Both are acknowledged, one is used."""
     line = world.line(world.runtime())
     offer(line)
     cell = line.cell("double(1)")
@@ -251,7 +252,7 @@ def test_an_answer_that_comes_twice(world: World) -> None:
 
 
 def test_a_host_call_whose_client_is_gone(make_world: Callable[..., World]) -> None:
-    """The jail gets a clear error after the grace; calls that come later get it at once."""
+    """The jail gets a clear error after the grace period; later calls get it at once."""
     world = make_world(grace=0.3)
     name = world.runtime()
     line = world.line(name)
@@ -266,7 +267,7 @@ def test_a_host_call_whose_client_is_gone(make_world: Callable[..., World]) -> N
 
 
 def test_a_host_call_goes_to_whoever_offered_it(world: World) -> None:
-    """Two clients of one runtime, each with a function of its own."""
+    """Two clients of one runtime, each with its own function."""
     name = world.runtime()
     one, two = world.line(name, "one"), world.line(name, "two")
     offer(one)
@@ -278,7 +279,7 @@ def test_a_host_call_goes_to_whoever_offered_it(world: World) -> None:
 
 
 def test_a_host_call_that_its_jail_gives_up(world: World) -> None:
-    """Its client is told that nobody waits any more."""
+    """Its client learns that the call is no longer waited for."""
     line = world.line(world.runtime())
     function = jail_pb2.HostTarget(name="slow", kind=jail_pb2.HostTarget.FUNCTION, is_async=True)
     injection = runtime_pb2.Injection(values=values(), names=["slow"], hosts=[function])
@@ -290,7 +291,7 @@ def test_a_host_call_that_its_jail_gives_up(world: World) -> None:
 
 
 def test_an_interrupt_hits_only_ones_own_cell(world: World) -> None:
-    """Neither the running cell of another client, nor a cell of one's own that waits behind it."""
+    """Neither another client's running cell, nor an own cell that waits for it."""
     name = world.runtime()
     one, two = world.line(name, "one"), world.line(name, "two")
     offer(one)
@@ -306,14 +307,14 @@ def test_an_interrupt_hits_only_ones_own_cell(world: World) -> None:
 
 @pytest.mark.parametrize("sent", [True, False], ids=["running", "waiting"])
 def test_a_withdrawn_cell(world: World, sent: bool) -> None:
-    """It is interrupted when it runs, dropped when it waits, and not answered either way."""
+    """It is interrupted if it runs, dropped if it waits, and not answered either way."""
     name = world.runtime()
     line = world.line(name)
     first = line.cell("import time\nprint('on')\nfirst = 1\ntime.sleep(600)")
     line.until(lambda frame: frame.HasField("output"))
     second = line.cell("second = 1")
     if not sent:
-        # One that is still on its way to the jail would be interrupted, behind whatever ends before.
+        # One that is still on its way to the jail would be interrupted after those that end first.
         until(lambda: 1 == len(world.hosted[name].supervisor._work.waiting))
         line.put(runtime_pb2.ClientFrame(call=second, withdraw=runtime_pb2.Withdraw()))
     line.put(runtime_pb2.ClientFrame(call=first, withdraw=runtime_pb2.Withdraw()))
@@ -324,7 +325,7 @@ def test_a_withdrawn_cell(world: World, sent: bool) -> None:
 
 
 def test_withdrawn_cells_give_their_turns_back(world: World) -> None:
-    """However many a client gives up, as a service does whose users leave, its next cell is carried out."""
+    """However many a client withdraws, like a service whose users leave, its next cell runs."""
     line = world.line(world.runtime())
     for _ in range(MAX_IN_FLIGHT):
         running = line.cell("print('on')\nimport time\ntime.sleep(600)")
@@ -334,7 +335,7 @@ def test_withdrawn_cells_give_their_turns_back(world: World) -> None:
 
 
 def test_a_runtime_that_is_removed(world: World) -> None:
-    """Its clients are told to look elsewhere; the runtime itself goes on."""
+    """Its clients are told to look elsewhere; the runtime itself continues."""
     name = world.runtime()
     line = world.line(name)
     line.run("x = 1")
@@ -345,7 +346,7 @@ def test_a_runtime_that_is_removed(world: World) -> None:
 
 
 def test_a_closed_stream_never_ends_the_runtime(world: World) -> None:
-    """The namespace is there for the next client."""
+    """The namespace is available to the next client."""
     name = world.runtime()
     line = world.line(name)
     line.run("x = 1")
@@ -354,7 +355,7 @@ def test_a_closed_stream_never_ends_the_runtime(world: World) -> None:
 
 
 def test_a_cell_that_nobody_remembers(world: World) -> None:
-    """Its client has heard output of it, so it ran: it is not run again by whoever knows nothing of it."""
+    """Its client has received output of it, so it ran: a server that does not know it does not run it again."""
     line = world.line(world.runtime())
     failure = line.answer(line.cell("ran = True", key="lost", heard=3)).failure
     assert failure_pb2.Failure.OUTCOME_UNKNOWN == failure.kind
@@ -362,7 +363,7 @@ def test_a_cell_that_nobody_remembers(world: World) -> None:
 
 
 def test_a_host_call_of_a_runtime_that_is_not_served(world: World) -> None:
-    """What waits when the server lets go of it fails, and so does what comes after; the jail never hangs."""
+    """Calls that wait when the server releases it fail, and so do later ones; the jail never hangs."""
     name = world.runtime()
     line = world.line(name)
     offer(line)

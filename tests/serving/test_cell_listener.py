@@ -1,4 +1,4 @@
-"""The listener of a cell: positions, the window, and what is left of them when the line breaks."""
+"""The listener of a cell: positions, the window, and what remains of them when the connection breaks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def listening(loop: asyncio.AbstractEventLoop, heard: int = 0) -> CellListener:
 
 
 def test_positions(loop: asyncio.AbstractEventLoop) -> None:
-    """Count on from what the client has, over both streams."""
+    """They continue from the client's position, over both streams."""
     listener = listening(loop, heard=10)
     listener.output("stdout", "abc")
     listener.output("stderr", "d")
@@ -38,7 +38,7 @@ def test_positions(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_a_gap(loop: asyncio.AbstractEventLoop) -> None:
-    """Output that is not kept any more shows as a jump of the position."""
+    """Output that is no longer stored shows as a jump of the position."""
     listener = listening(loop, heard=10)
     listener.missed(5)
     listener.output("stdout", "abc")
@@ -46,7 +46,7 @@ def test_a_gap(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_the_window(loop: asyncio.AbstractEventLoop) -> None:
-    """At its end the jail goes on; one character past it, it waits until half of it was heard."""
+    """At its limit the jail continues; one character past it, it waits until half of it was acknowledged."""
     listener = listening(loop)
     assert listener.output("stdout", "x" * WINDOW)
     assert not listener.output("stdout", "x")
@@ -58,14 +58,14 @@ def test_the_window(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_hearing_what_was_not_sent(loop: asyncio.AbstractEventLoop) -> None:
-    """Opens no window."""
+    """It opens no window."""
     listener = listening(loop)
     listener.output("stdout", "x" * (WINDOW + 1))
     assert not listener.hear(10 * WINDOW)
 
 
 def test_a_muted_listener(loop: asyncio.AbstractEventLoop) -> None:
-    """Keeps nothing, makes no jail wait, and says whether one did."""
+    """It stores nothing, makes no jail wait, and reports whether one did."""
     listener = listening(loop)
     listener.output("stdout", "x" * (WINDOW + 1))
     assert listener.mute()
@@ -74,7 +74,7 @@ def test_a_muted_listener(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_a_loop_that_has_ended(loop: asyncio.AbstractEventLoop) -> None:
-    """The reactor's thread hears no exception of somebody else's."""
+    """The reactor's thread gets no exception of another component."""
     listener = listening(loop)
     loop.close()
     listener.output("stdout", "x")
@@ -83,7 +83,7 @@ def test_a_loop_that_has_ended(loop: asyncio.AbstractEventLoop) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text(max_size=20)), max_size=30))
 def test_what_is_merged(printed: list[tuple[StreamName, str]]) -> None:
-    """Neighbours on one stream go together; nothing is lost, nothing changes places."""
+    """Adjacent output of one stream is merged; nothing is lost or reordered."""
     loop = asyncio.new_event_loop()
     listener = listening(loop)
     for stream, text in printed:

@@ -1,4 +1,4 @@
-"""Strangers at the door: what they bring is not looked at, and they do not stay."""
+"""Unauthenticated clients: their messages are not parsed, and their connections are limited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 GET = "/cenote_proto.v1.ReferenceService/GetReference"
 GOOD = (("authorization", "Bearer good"),)
 NONSENSE = b"\xff" * (3 << 20)
-"""No message of any kind."""
+"""Not a message of any kind."""
 
 
 @contextmanager
@@ -30,14 +30,14 @@ def channel(world: World) -> Iterator[grpc.Channel]:
 
 
 def code(call: grpc.Call) -> grpc.StatusCode:
-    """How it ended, or will."""
+    """The stream's status code, once it has ended."""
     with pytest.raises(grpc.RpcError) as refused:
         call.result(timeout=PATIENCE)
     return refused.value.code()
 
 
 def test_what_a_stranger_sends_is_not_parsed(world: World) -> None:
-    """Whoever has a token hears that it is no message; who has none, that they have none."""
+    """A client with a token gets a parse error; one without gets an authentication error."""
     with channel(world) as opened:
         get = opened.unary_unary(GET)
         assert grpc.StatusCode.FAILED_PRECONDITION == code(get.future(NONSENSE))
@@ -47,7 +47,7 @@ def test_what_a_stranger_sends_is_not_parsed(world: World) -> None:
 
 
 def test_a_stranger_who_sends_nothing_is_not_waited_for(world: World) -> None:
-    """The call of one message, of which none comes, ends all the same."""
+    """A unary call whose request never arrives ends all the same."""
     words = SimpleQueue[None]()
     with channel(world) as opened:
         get = opened.stream_unary(GET)
@@ -58,8 +58,9 @@ def test_a_stranger_who_sends_nothing_is_not_waited_for(world: World) -> None:
 
 
 def test_strangers_have_bounded_room(world: World) -> None:
-    """Who watches whether the server serves needs no token, and may stay; at the limit others do not get in until one
-    leaves. Who asks once, and those who have a token, notice nothing."""
+    """A client that watches the server's health needs no token, and may stay; at the limit others are refused until
+    one leaves. Single health checks, and clients with a token, are not affected.
+    """
     with channel(world) as opened:
         health = health_pb2_grpc.HealthStub(opened)
         watching = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(MAX_STRANGERS)]
@@ -85,7 +86,7 @@ def watches(health: health_pb2_grpc.HealthStub) -> bool:
 
 
 async def test_a_stranger_is_to_come_to_the_point() -> None:
-    """Who begins to ask, and does not, is not waited for."""
+    """A client that opens a call, and does not send it, is disconnected."""
 
     async def nobody(_metadata: Metadata) -> None:
         raise AssertionError("no token is needed")

@@ -39,7 +39,7 @@ def memory() -> int:
 
 
 class Peak:
-    """The most private memory that this process has while the block runs, over what it had before."""
+    """The peak of this process's private memory while the block runs, above the starting value."""
 
     def __enter__(self) -> Peak:
         self._before, self.growth, self._over = memory(), 0, threading.Event()
@@ -57,7 +57,7 @@ class Peak:
 
 
 def raw(world: World, messages: Iterator[bytes], token: str = "good") -> grpc.StatusCode:
-    """What the stream ends with that gets these bytes as its messages."""
+    """The stream's final error when it gets these bytes as its messages."""
     stream = grpc.insecure_channel(world.address).stream_stream(ATTACH)(
         messages, metadata=(("authorization", f"Bearer {token}"),), timeout=PATIENCE
     )
@@ -115,7 +115,7 @@ CELL = runtime_pb2.Cell(code=plain(b"1"))
     ],
 )
 def test_what_breaks_the_protocol_ends_the_stream(world: World, messages: list[bytes | str]) -> None:
-    """And nothing else: other clients of the runtime go on."""
+    """Nothing else ends: other clients of the runtime continue."""
     name = world.runtime()
     other = world.line(name, "two")
     sent = [hello(name) if message == "hello" else message for message in messages]
@@ -131,7 +131,7 @@ def test_a_message_over_the_limit(world: World) -> None:
 
 
 def test_a_client_that_says_nothing(make_world: Callable[..., World]) -> None:
-    """It has a while to introduce itself."""
+    """It has some time to introduce itself."""
     silent: SimpleQueue[None] = SimpleQueue()
     assert grpc.StatusCode.ABORTED == raw(make_world(handshake=0.2), iter(silent.get, None))
     silent.put(None)
@@ -157,14 +157,14 @@ def test_a_client_that_says_nothing(make_world: Callable[..., World]) -> None:
     ],
 )
 def test_what_is_wrong_with_a_call_fails_that_call(world: World, body: dict[str, object]) -> None:
-    """Nothing ran, and the stream goes on."""
+    """Nothing ran, and the stream continues."""
     line = world.line(world.runtime())
     assert failure_pb2.Failure.USAGE == line.answer(line.send(**body)).failure.kind  # type: ignore[arg-type]
     assert "2" == line.run("1 + 1").value
 
 
 def test_chunks_of_a_refused_call_are_dropped(world: World) -> None:
-    """A client sends them behind the frame, before it hears of the refusal."""
+    """A client sends them after the frame, before it receives the refusal."""
     line = world.line(world.runtime(disk="1MiB", memory="512MiB"))
     payload = jail_pb2.Payload(size=2 << 20, attached=True)
     call = line.send(
@@ -176,7 +176,7 @@ def test_chunks_of_a_refused_call_are_dropped(world: World) -> None:
 
 
 def test_content_that_is_announced_and_never_sent(world: World) -> None:
-    """Costs nothing, and at most one value's worth may be under way."""
+    """It costs nothing, and at most one value's worth may be in transit."""
     line = world.line(world.runtime(memory="512MiB"))
     with Peak() as peak:
         payload = jail_pb2.Payload(size=1 << 30, attached=True)
@@ -202,7 +202,7 @@ def test_a_client_that_sends_more_calls_than_it_may(world: World) -> None:
 
 
 def test_a_client_that_does_not_say_that_it_heard(world: World) -> None:
-    """Its cell is made to wait, and goes on when it does; nothing is lost."""
+    """Its cell has to wait, and continues after the acknowledgement; nothing is lost."""
     line = world.line(world.runtime())
     call = line.cell("for _ in range(64):\n    print('x' * 65_535)\n'printed'")
     taken, position = 0, 0
@@ -211,7 +211,7 @@ def test_a_client_that_does_not_say_that_it_heard(world: World) -> None:
         taken, position = taken + len(output.text), output.position
     status = line.answer(line.send(status=runtime_pb2.StatusQuestion())).status
     assert 1 == status.step
-    time.sleep(0.2)  # nothing to wait for: the point is that nothing comes
+    time.sleep(0.2)  # no event to wait for: the point is that none comes
     assert sum(len(one.text) for one in line.output(call)) <= 256 << 10
     while position < 64 * 65_536:
         line.hear(call, position)
@@ -220,7 +220,7 @@ def test_a_client_that_does_not_say_that_it_heard(world: World) -> None:
 
 
 def test_a_broken_line_frees_a_cell_that_was_made_to_wait(world: World) -> None:
-    """Nobody would ever say that it heard."""
+    """No acknowledgement would ever come."""
     name = world.runtime()
     line = world.line(name)
     call = line.cell("for _ in range(64):\n    print('x' * 65_535)\n'printed'", key="k")
@@ -276,7 +276,7 @@ def test_a_large_value(world: World) -> None:
 
 
 def inject(line: Line, size: int) -> None:
-    """`x` is a view of this many zeros, which the pickle has out of band."""
+    """`x` is a view of this many zeros, which the pickle holds out of band."""
     pickled = pickle.dumps(
         ({"x": pickle.PickleBuffer(bytearray(8))}, {}), protocol=5, buffer_callback=lambda _buffer: False
     )
@@ -293,7 +293,7 @@ def inject(line: Line, size: int) -> None:
 
 
 def test_a_jail_that_starts_for_ever(world: World) -> None:
-    """However many calls wait for it, others of the same server come in and have their cells run."""
+    """However many calls wait for it, other clients of the same server can connect and run their cells."""
     held, relay = threading.Event(), HostRelay()
 
     def start(*settings: Any) -> Supervisor:
@@ -310,7 +310,7 @@ def test_a_jail_that_starts_for_ever(world: World) -> None:
 
 
 def test_a_result_of_many_megabytes(world: World) -> None:
-    """It goes in parts, in front of no other frame for long."""
+    """It is sent in parts, and delays no other frame for long."""
     line = world.line(world.runtime())
     call = line.cell("print('x' * 5_000_000)\n'done'")
     position = 0
@@ -322,7 +322,7 @@ def test_a_result_of_many_megabytes(world: World) -> None:
 
 
 def test_nothing_is_left_open(make_world: Callable[..., World]) -> None:
-    """Sessions that end in every way leave no descriptor behind."""
+    """Sessions that end in every way leave no descriptor open."""
     world = make_world(grace=0.05)
     name = world.runtime()
 

@@ -1,4 +1,4 @@
-"""The relay by itself, between a jail's socket and clients that only note what they are told."""
+"""The relay by itself, between a jail's socket and clients that only record what they receive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOME = ReferenceOrigin(tenant="us", runtime="r", step=1)
 
 
 class Client:
-    """Notes its frames."""
+    """Records its frames."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -42,7 +42,7 @@ class Client:
 
 
 class Place:
-    """One served runtime, with everything on one thread, at once."""
+    """One served runtime, with everything on one thread, synchronously."""
 
     id = "r"
     step = 1
@@ -51,7 +51,7 @@ class Place:
         self.references = LocalReferences(room=1 << 20)
         self.clients = {"one": Client("one")}
         self.late: list[Callable[[], None]] | None = None
-        """What a busy loop has not come to; None for one that does everything at once."""
+        """What a busy loop has not processed; None for one that processes everything at once."""
 
     def client(self, client: str) -> Client | None:
         return self.clients.get(client)
@@ -70,7 +70,7 @@ class Place:
 
 
 class Jail:
-    """The far end of a host line."""
+    """The jail's end of a host connection."""
 
     def __init__(self, place: Place | None = None, relay: HostRelay | None = None) -> None:
         self.place, self.relay = place or Place(), relay or HostRelay()
@@ -108,7 +108,7 @@ def jail() -> Iterator[Jail]:
 
 
 def test_what_waits_is_bounded(jail: Jail) -> None:
-    """At the limit a call is passed on; one byte past it, it fails at once; room comes back with each answer."""
+    """At the limit a call is passed on; one byte past it, it fails at once; each answer frees space."""
     told = jail.place.clients["one"].frames
     whole, rest = divmod(MAX_ARGUMENTS, INLINE_LIMIT)
     for number in range(whole):
@@ -125,7 +125,7 @@ def test_what_waits_is_bounded(jail: Jail) -> None:
 
 
 def test_what_a_busy_loop_has_not_come_to_is_bounded_too(jail: Jail) -> None:
-    """A jail calls and cancels faster than its server's loop looks: until that has, what came counts."""
+    """A jail calls and cancels faster than its server's loop runs: until it has run, all received calls count."""
     jail.place.late = []
     for number in range(MAX_ARGUMENTS // INLINE_LIMIT):
         jail.call(number, INLINE_LIMIT)
@@ -140,7 +140,7 @@ def test_what_a_busy_loop_has_not_come_to_is_bounded_too(jail: Jail) -> None:
 
 
 def test_a_client_that_does_not_keep_up_is_told_no_more(jail: Jail) -> None:
-    """Calls wait, in order, until it has taken what it was told; of one that is taken back it never hears."""
+    """Calls wait, in order, until it has received the earlier ones; it never receives one that is withdrawn."""
     client = jail.place.clients["one"]
     jail.call(1)
     client.full = True
@@ -159,7 +159,7 @@ def test_a_client_that_does_not_keep_up_is_told_no_more(jail: Jail) -> None:
 
 
 def test_a_jail_drops_what_it_has_once(jail: Jail) -> None:
-    """Numbers that stand for nothing, and the same one again and again, are no work for the loop."""
+    """Unknown numbers, and the same one again and again, cause no work for the loop."""
     jail.place.late = []
     for number in (1, 2, 2):
         jail.say(jail_pb2.HostRequest(release=jail_pb2.HostRelease(reference=number)))
@@ -181,7 +181,7 @@ def test_an_error_is_cut(jail: Jail) -> None:
 
 
 def test_an_answer_with_nothing_in_it(jail: Jail) -> None:
-    """Is an error for the jail, not silence."""
+    """It is an error for the jail, not silence."""
     jail.call(1)
     client = jail.place.clients["one"]
     jail.relay.answered(client, client.frames[0].call, runtime_pb2.HostAnswer(), None)
@@ -189,7 +189,7 @@ def test_an_answer_with_nothing_in_it(jail: Jail) -> None:
 
 
 def test_an_owner_that_is_not_known(jail: Jail) -> None:
-    """A runtime that was taken over: its only client is asked, of several none."""
+    """After a takeover the runtime's only client is called; of several none."""
     jail.relay = jail.line._handler = HostRelay()
     jail.relay.bind(jail.place)
     jail.call(1)
@@ -210,7 +210,7 @@ def test_an_unserved_relay(jail: Jail) -> None:
 
 
 def test_a_relay_that_follows_another_takes_nothing_for_the_same(jail: Jail) -> None:
-    """A client that works on a call of one that was killed would drop another call of that number, unheard; a handle
+    """A client that works on a killed relay's call would drop another call of that number, unheard; a handle
     that the jail has from then would stand for another value.
     """
     successor = Jail()
@@ -231,8 +231,9 @@ def test_a_relay_that_follows_another_takes_nothing_for_the_same(jail: Jail) -> 
 
 
 def test_a_relay_takes_up_what_a_killed_one_held() -> None:
-    """The jail's handles, under the numbers that it knows them by: it passes them on, drops them, and their client
-    hears of that. What was held for calls nobody needs any more."""
+    """The jail's handles, under their known numbers: it passes them on, drops them, and their client
+    is notified. What was held for calls that are over is released.
+    """
     place = Place()
     reference = place.references.put(
         Content(size=1, count=1, inline=b"1"), INFO, HOME, holder="runtime r handle 7 one", lease=math.inf
@@ -255,7 +256,7 @@ def test_a_relay_takes_up_what_a_killed_one_held() -> None:
 
 
 def test_what_is_dropped_before_a_relay_has_its_place() -> None:
-    """Is dropped then."""
+    """It is dropped once the relay is bound."""
     place, relay = Place(), HostRelay()
     holder = "runtime r handle 7 one"
     content = Content(size=1, count=1, inline=b"1")

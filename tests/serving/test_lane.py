@@ -1,4 +1,4 @@
-"""A lane: pieces of work in their order, on a thread that is there as long as there are any."""
+"""A serial executor: tasks run in order, on a thread that exists as long as there are any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cenote_worker.serving.served_runtime import SerialExecutor
 
 
 async def test_one_after_the_other() -> None:
-    """Each gives what it gives, or raises what it raises; the loop goes on meanwhile."""
+    """Each returns its result, or raises its error; the loop runs meanwhile."""
     lane, held, done = SerialExecutor(asyncio.get_running_loop()), threading.Event(), list[int]()
 
     def fail() -> None:
@@ -30,7 +30,7 @@ async def test_one_after_the_other() -> None:
 
 
 async def test_what_has_not_begun_is_not_carried_out() -> None:
-    """Once the lane is closed; what has begun comes to its end."""
+    """Once the executor is closed; a running task finishes."""
     lane, begun, held = SerialExecutor(asyncio.get_running_loop()), threading.Event(), threading.Event()
     running = lane.carry_out(lambda: begun.set() or held.wait())
     waiting = lane.carry_out(lambda: 1)

@@ -1,4 +1,4 @@
-"""LocalReferences: ids, holders, leases, room. The clock is the test's."""
+"""LocalReferences: ids, holders, leases, limits. The clock is the test's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def put(store: LocalReferences, origin: ReferenceOrigin = OURS, lease: float = 1
 
 
 def test_what_is_known_of_a_reference() -> None:
-    """What it is, whose, since when, for how long."""
+    """Its description, owner, creation time and lease."""
     store = LocalReferences(room=2 * SIZE, clock=Clock(), wall=Clock())
     record = put(store)
     assert (INFO, SIZE, 1, 1_000.0, 1_010.0, OURS) == (
@@ -59,7 +59,7 @@ def test_what_is_known_of_a_reference() -> None:
 
 
 class Disk:
-    """Where values go for which memory has no room. full: whether it has none either."""
+    """Where values go that do not fit in memory. full: whether it is full, too."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -85,7 +85,7 @@ def whole(store: LocalReferences, reference: str) -> bytes:
 
 
 def test_what_memory_has_no_room_for_goes_to_disk() -> None:
-    """Those that were not used for longest; all stay what they are, and count as stored."""
+    """The least recently used ones; all stay unchanged, and count as stored."""
     clock, disk = Clock(), Disk()
     store = LocalReferences(room=2 * SIZE, clock=clock, wall=clock, spill=disk.write)
     first, second = (store.put(filled(byte), INFO, OURS, holder="one", lease=1e6).id for byte in (1, 2))
@@ -118,7 +118,7 @@ def test_a_value_that_is_larger_than_the_memory_for_all() -> None:
 
 
 def test_a_disk_that_is_full_refuses_the_value() -> None:
-    """And leaves those that are there."""
+    """The stored ones stay."""
     disk = Disk()
     store = LocalReferences(room=SIZE, spill=disk.write)
     kept = store.put(filled(1), INFO, OURS, holder="one", lease=1e6).id
@@ -131,7 +131,7 @@ def test_a_disk_that_is_full_refuses_the_value() -> None:
 
 
 def test_a_value_that_goes_while_it_moves() -> None:
-    """Its holder let go of it meanwhile: nothing is left of it."""
+    """Its holder released it meanwhile: nothing is left of it."""
     disk = Disk()
     store = LocalReferences(room=SIZE, spill=disk.write)
     first = store.put(filled(1), INFO, OURS, holder="one", lease=1e6).id
@@ -158,7 +158,7 @@ def test_an_id_is_not_guessed() -> None:
 
 
 def test_it_goes_with_its_last_holder() -> None:
-    """And its memory with it, but for those that have taken it."""
+    """Its memory is freed too, except for runtimes that have mapped it."""
     store = LocalReferences(room=SIZE, clock=Clock(), wall=Clock())
     before = len(opened(MEMORY))
     record = put(store)
@@ -175,7 +175,7 @@ def test_it_goes_with_its_last_holder() -> None:
 
 
 def test_it_goes_with_its_last_lease() -> None:
-    """Holding it twice is holding it longer, never shorter."""
+    """Holding it twice extends the lease, and never shortens it."""
     clock = Clock()
     store = LocalReferences(room=SIZE, clock=clock, wall=clock)
     record = put(store, lease=10)
@@ -191,7 +191,7 @@ def test_it_goes_with_its_last_lease() -> None:
 
 @pytest.mark.parametrize("years", [-1, 1])
 def test_leases_do_not_follow_the_machines_time(years: int) -> None:
-    """Somebody sets it: nothing goes, nothing stays longer, and when it ends is told by the new time."""
+    """When the clock is set nothing goes, nothing stays longer, and the reported end follows the new time."""
     clock, wall = Clock(), Clock()
     store = LocalReferences(room=SIZE, clock=clock, wall=wall)
     record = put(store, lease=20)
@@ -204,7 +204,7 @@ def test_leases_do_not_follow_the_machines_time(years: int) -> None:
 
 
 def test_an_ended_lease_frees_the_memory_by_itself() -> None:
-    """Also when nobody asks for anything any more."""
+    """Also when there are no more calls."""
     store = LocalReferences(room=SIZE)
     with all_closed(MEMORY):
         put(store, lease=0.05)
@@ -222,7 +222,7 @@ def test_a_lease_without_end() -> None:
 
 
 def test_another_tenant_has_nothing() -> None:
-    """Neither seen, nor taken, nor held, nor released; all as if it did not exist."""
+    """It cannot see, take, hold or release it; each call answers as if it did not exist."""
     store = LocalReferences(room=SIZE)
     record = put(store)
     with pytest.raises(UnknownReferenceError):
@@ -248,7 +248,7 @@ def test_pages() -> None:
 
 
 def test_room() -> None:
-    """One value at the limit fits; one byte more is refused, and closed."""
+    """A value at the limit fits; one byte more is refused, and closed."""
     store = LocalReferences(room=SIZE)
     with all_closed(MEMORY):
         record = put(store)
@@ -260,7 +260,7 @@ def test_room() -> None:
 
 
 def test_values_of_one_tenant_are_bounded_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One past the limit is refused; another tenant has room, and a value that goes gives some."""
+    """One past the limit is refused; another tenant is not affected, and a removed value frees its place."""
     monkeypatch.setattr(references, "MAX_VALUES", 3)
     store = LocalReferences(room=10 * SIZE)
     with all_closed(MEMORY):
@@ -274,7 +274,7 @@ def test_values_of_one_tenant_are_bounded_however_small(monkeypatch: pytest.Monk
 
 
 def test_holders_are_bounded() -> None:
-    """One at the limit holds; one past it is refused; one that holds already may again."""
+    """A holder at the limit is accepted; one past it is refused; an existing holder may hold again."""
     store = LocalReferences(room=SIZE, clock=Clock(), wall=Clock())
     record = put(store)
     for number in range(MAX_HOLDERS - 1):

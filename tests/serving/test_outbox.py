@@ -1,4 +1,4 @@
-"""The outbox: short frames in order and first, contents in turn, in bounded memory."""
+"""The outbox: short frames first and in order, contents in turn, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cenote_worker.wire.chunking import CHUNK, LONGEST
 
 
 class Told:
-    """What an outbox tells of itself."""
+    """The notifications of an outbox."""
 
     def __init__(self) -> None:
         self.filled = 0
@@ -64,7 +64,7 @@ def test_contents_take_turns_behind_frames() -> None:
 
 
 def test_a_long_frame_goes_in_parts_without_a_gap() -> None:
-    """Its parts follow one another: a call has one frame in parts at a time."""
+    """Its parts are consecutive: a call has one frame in parts at a time."""
     told = Told()
     told.outbox.put(frame(1, "x" * (2 * LONGEST)))
     told.outbox.put(frame(2))
@@ -73,14 +73,14 @@ def test_a_long_frame_goes_in_parts_without_a_gap() -> None:
 
 
 def test_empty_content() -> None:
-    """Ends with a chunk too, or its receiver would wait for ever."""
+    """It ends with a chunk too, or its receiver would wait for ever."""
     told = Told()
     told.outbox.put(frame(1), content(0))
     assert [(1, "output", False), (1, "chunk", True)] == calls(told.outbox)
 
 
 def test_full_by_frames() -> None:
-    """At the limit it is not full, one past it is; it says so when it is not any more."""
+    """At the limit it is not full, one past it is; it notifies when it is not full any more."""
     told = Told()
     for _ in range(MAX_OUTBOX_FRAMES):
         told.outbox.put(frame(1))
@@ -103,7 +103,7 @@ def test_full_by_bytes() -> None:
 
 
 def test_a_content_that_is_not_wanted_any_more() -> None:
-    """Is closed, and counts as sent."""
+    """It is closed, and counts as sent."""
     told, unwanted = Told(), content(3 * CHUNK)
     told.outbox.put(frame(1), unwanted)
     told.outbox.put(frame(2), content(1))
@@ -113,7 +113,7 @@ def test_a_content_that_is_not_wanted_any_more() -> None:
 
 
 def test_a_closed_outbox() -> None:
-    """Closes what was in it, and what comes after."""
+    """It closes its contents, and those that are added later."""
     told, before, after = Told(), content(10), content(10)
     told.outbox.put(frame(1), before)
     told.outbox.close()

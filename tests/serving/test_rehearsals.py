@@ -1,4 +1,4 @@
-"""Programs that are tried in a fresh runtime, as a client of anybody's making has them tried."""
+"""Programs that are tried in a scratch runtime, through any client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def failure(line: Line, call: int) -> int:
 
 
 def test_a_program_is_tried_beside_the_runtime(world: World) -> None:
-    """Which it does not touch; what keeps it from giving the value is told."""
+    """The runtime is not changed; the answer says what prevented the value."""
     line = world.line(world.runtime())
     assert line.run("x = 1").success
     assert 42 == value(line, rehearse(line, "x = 42"))
@@ -41,7 +41,7 @@ def test_a_program_is_tried_beside_the_runtime(world: World) -> None:
 
 
 def test_one_at_a_time(world: World) -> None:
-    """Another waits for nobody; whom nobody waits for ends; who comes back with a key takes its former place."""
+    """A second one is refused at once; the same key replaces the former one; a withdrawn one ends."""
     line = world.line(world.runtime())
     first = rehearse(line, ENDLESS, key="mine")
     assert failure_pb2.Failure.UNAVAILABLE == failure(line, rehearse(line, "x = 1", key="other"))
@@ -53,7 +53,7 @@ def test_one_at_a_time(world: World) -> None:
 
 
 def test_an_interrupt_is_for_the_runtimes_own_cells(world: World) -> None:
-    """The program goes on, to its time's end."""
+    """The program continues, up to its timeout."""
     line = world.line(world.runtime())
     call = rehearse(line, ENDLESS, seconds=0.5)
     line.put(runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
@@ -61,7 +61,7 @@ def test_an_interrupt_is_for_the_runtimes_own_cells(world: World) -> None:
 
 
 def test_it_is_for_the_owner(world: World) -> None:
-    """Not for an author who is attached, nor for who may only read; those may ask what was put in."""
+    """Neither an attached author nor a read-only client may; those may query what was put in."""
     name = world.runtime()
     author, reader = world.line(name, author="ana"), world.line(name, "two", token="reader")
     assert failure_pb2.Failure.USAGE == failure(author, rehearse(author, "x = 1"))
@@ -87,12 +87,12 @@ def test_it_is_for_the_owner(world: World) -> None:
     ids=lambda body: str(body)[:40],
 )
 def test_what_is_too_much_is_refused(world: World, body: dict[str, object]) -> None:
-    """That call, and not the line."""
+    """The call is refused, and the connection stays."""
     line = world.line(world.runtime())
     assert failure_pb2.Failure.USAGE == failure(line, line.send(**body))
     most = runtime_pb2.Unit(name="x" * 1_000, depends_on=["y"] * 200)
     call = line.send(declare=runtime_pb2.Declare(units=[most] * 200))
-    assert "nobody here" in line.answer(call).failure.message  # which is asked once nothing is too much
+    assert "nobody here" in line.answer(call).failure.message  # which is queried once nothing is too large
 
 
 def test_a_step_is_named_once() -> None:

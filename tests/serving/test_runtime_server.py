@@ -1,4 +1,4 @@
-"""The server itself: where it listens, what it serves, how it ends."""
+"""The server itself: its addresses, its runtimes, its end."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def test_a_unix_socket(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use(world: World) -> None:
-    """Is an error with the address in it."""
+    """The error contains the address."""
     with pytest.raises(UnavailableError, match=world.address):
         server(listen=world.address).start()
 
 
 def test_an_id_is_served_once(world: World) -> None:
-    """A second runtime of the same id would take the first one's clients."""
+    """A second runtime with the same id would take the first one's clients."""
     name = world.runtime()
     with pytest.raises(NameExistsError):
         world.server.add(name, world.hosted[name], HostRelay())
 
 
 def test_clients_are_counted(world: World) -> None:
-    """Whoever hosts a runtime ends it when nobody has come for a while."""
+    """A host ends a runtime that has had no client for some time."""
     name = world.runtime()
     assert 0 == world.server.attached(name)
     assert 0 < world.server.idle(name)
@@ -66,7 +66,7 @@ def test_clients_are_counted(world: World) -> None:
 
 
 def test_the_end_of_a_server(make_world: Callable[..., World]) -> None:
-    """Streams are told to look elsewhere, runtimes stay; closing twice is fine."""
+    """Clients are told to look elsewhere, runtimes stay; closing twice is allowed."""
     world = make_world()
     line = world.line(world.runtime())
     line.run("x = 1")
@@ -95,13 +95,13 @@ def test_a_server_leaves_nothing_behind() -> None:
 
 
 def settled(others: set[threading.Thread]) -> int:
-    """Descriptors of this process, once no server's thread is left but those of other tests."""
+    """Descriptors of this process, once only threads of other tests' servers are left."""
     until(lambda: not any(t.name.startswith("cenote-serv") for t in {*threading.enumerate()} - others))
     return len(opened())
 
 
 def test_a_runtime_is_removed_when_it_has_had_no_client_for_long_enough(world: World) -> None:
-    """Not while it has one, nor right after it had."""
+    """Not while it has one, and not right after."""
     name = world.runtime()
     line = world.line(name)
     assert not world.server.remove_idle(name, 0.0)

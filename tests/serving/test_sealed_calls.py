@@ -1,4 +1,4 @@
-"""Values that pass from jail to jail with host calls: references here, bytes nowhere."""
+"""Values that pass from jail to jail with host calls: references on the connection, never bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AGENT = jail_pb2.HostTarget(name="sub", kind=jail_pb2.HostTarget.AGENT)
 
 
 def orchestrator(world: World) -> Line:
-    """A line to a runtime that knows of a sub-agent."""
+    """A connection to a runtime that knows of a sub-agent."""
     line = world.line(world.runtime())
     injection = runtime_pb2.Injection(values=values(), names=["sub"], hosts=[AGENT])
     assert line.answer(line.send(injection=injection)).reply.HasField("done")
@@ -32,7 +32,7 @@ def asked(line: Line, method: str) -> runtime_pb2.ServerFrame:
 
 
 def put(world: World, value: object) -> str:
-    """A reference of the tenant's to a value, held for the test."""
+    """The tenant's reference to a value, held for the test."""
     data = packed(pickle.dumps(value))
     content = Content(size=len(data), count=1, inline=data)
     info = VariableInfo(name="made", type="str", size=len(data))
@@ -45,7 +45,7 @@ def refer(line: Line, call: int, **body: str) -> None:
 
 
 def test_a_value_for_another_runtime(world: World) -> None:
-    """The client gets a reference, injects it there by id, and never sees a byte; it goes with the call."""
+    """The client gets a reference, injects it there by id, and never sees a byte; it ends with the call."""
     line, target = orchestrator(world), world.line(world.runtime())
     cell = line.cell("sub.runtime.update_variable('data', list(range(50_000)))")
     call = asked(line, "runtime.update_variable")
@@ -61,7 +61,7 @@ def test_a_value_for_another_runtime(world: World) -> None:
 
 
 def test_a_value_of_another_runtime(world: World) -> None:
-    """The answer names a reference; the jail gets what it stands for."""
+    """The answer names a reference; the jail gets its value."""
     line = orchestrator(world)
     cell = line.cell("sub.runtime.retrieve('data')")
     refer(line, asked(line, "runtime.retrieve").call, sealed=put(world, "from afar"))
@@ -69,7 +69,7 @@ def test_a_value_of_another_runtime(world: World) -> None:
 
 
 def test_a_handle(world: World) -> None:
-    """The jail can pass it on, it keeps the value alive, and its client hears when it is dropped."""
+    """The jail can pass it on, it keeps the value alive, and its client is notified when it is dropped."""
     line = orchestrator(world)
     reference = put(world, "kept")
     cell = line.cell("handle = sub.runtime.share('data')\nprint(handle)")
@@ -88,7 +88,7 @@ def test_a_handle(world: World) -> None:
 
 
 def test_handles_end_with_their_jail(world: World) -> None:
-    """What a lost jail held is let go of."""
+    """The handles of a lost jail are released."""
     line = orchestrator(world)
     reference = put(world, "kept")
     cell = line.cell("handle = sub.runtime.share('data')")

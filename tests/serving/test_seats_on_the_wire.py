@@ -1,4 +1,4 @@
-"""Authors of one runtime, as a client of anybody's making has them."""
+"""Authors of one runtime, through any client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_worker.history.events import MAX_AUTHOR
 
 
 def test_a_client_is_an_author(world: World) -> None:
-    """Result and status say whose cell it is; names of one's own are nobody else's."""
+    """Result and status name the cell's author; each author's names are private."""
     name = world.runtime()
     owner, ana = world.line(name), world.line(name, "two", author="ana", private=True)
     assert ("", "ana") == (owner.run("x = [1]").author, ana.run("x = [2]\nshared.x = [3]").author)
@@ -30,7 +30,7 @@ def test_a_client_is_an_author(world: World) -> None:
 
 
 def test_an_author_does_not_reset(world: World) -> None:
-    """Others hold the runtime too."""
+    """Other authors use the runtime too."""
     line = world.line(world.runtime(), author="ana")
     refused = line.answer(line.send(reset=runtime_pb2.Reset())).failure
     assert failure_pb2.Failure.USAGE == refused.kind
@@ -38,7 +38,7 @@ def test_an_author_does_not_reset(world: World) -> None:
 
 
 def test_who_comes_back_is_who_they_were(world: World) -> None:
-    """A name that a known client gives anew makes no other author of it."""
+    """A known client that sends a new name does not become another author."""
     name = world.runtime()
     world.line(name, author="ana").cut()
     assert "ana" == world.line(name, author="ben").run("1").author
@@ -55,13 +55,13 @@ def test_who_comes_back_is_who_they_were(world: World) -> None:
     ids=["two lines", "nothing to see", "endless", "nobody's own names"],
 )
 def test_names_that_are_refused(world: World, hello: dict[str, Any]) -> None:
-    """Before the client is let in."""
+    """Before the client is admitted."""
     line = Line(world.address, world.runtime(), **hello)
     assert grpc.StatusCode.INVALID_ARGUMENT == line.ended().code
     line.cut()
 
 
 def test_a_longest_name(world: World) -> None:
-    """At the limit it is taken, and comes back whole."""
+    """At the limit it is accepted, and returned whole."""
     longest = "é" * MAX_AUTHOR
     assert longest == world.line(world.runtime(), author=longest).run("1").author

@@ -1,4 +1,4 @@
-"""Doors of a secured server: who gets in at which, and certificates that are exchanged while it serves."""
+"""Endpoints of a secured server: who is admitted at which, and certificates that are replaced while it serves."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def showing(shown: TlsMaterial) -> grpc.ChannelCredentials:
 
 
 def knock(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.StatusCode:
-    """What becomes of a call there."""
+    """The result of a call there."""
     options = (("grpc.use_local_subchannel_pool", 1),)
     channel = (
         grpc.insecure_channel(address, options)
@@ -62,7 +62,7 @@ def knock(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Sta
 
 
 class Shown:
-    """What a server shows now."""
+    """The certificate that a server presents now."""
 
     def __init__(self, now: TlsMaterial) -> None:
         self.now = now
@@ -97,19 +97,19 @@ def test_the_gateway_gets_in_where_components_do(doors: Endpoints) -> None:
     ],
 )
 def test_nobody_else_does(doors: Endpoints, credentials: grpc.ChannelCredentials | None) -> None:
-    """There is no handshake, so no call is looked at."""
+    """The handshake fails, so no call is processed."""
     assert grpc.StatusCode.UNAVAILABLE == knock(doors.components, credentials)
 
 
 def test_clients_need_no_certificate_at_their_door(doors: Endpoints) -> None:
-    """They are known by capabilities; the server has to be one of the platform's, and nothing goes in the clear."""
+    """Capabilities identify them; the server has to belong to the platform, and nothing goes in the clear."""
     assert grpc.StatusCode.OK == knock(doors.clients, CLIENT)
     for stranger in (None, grpc.ssl_channel_credentials(OTHER.certificate)):
         assert grpc.StatusCode.UNAVAILABLE == knock(doors.clients, stranger)
 
 
 def test_a_server_for_components_has_no_other_door() -> None:
-    """Where clients come through the gateway."""
+    """For platforms whose clients connect through the gateway."""
     with closing(server(Secured(material=Shown(MACHINE), clients=False))) as made:
         assert "" == made.start().clients
 
@@ -124,13 +124,13 @@ def test_a_server_for_components_has_no_other_door() -> None:
     ],
 )
 def test_the_gateway_refuses_a_machine_that_is_none(shown: TlsMaterial) -> None:
-    """So nobody who takes a machine's address gets capabilities."""
+    """So a process that takes a machine's address gets no capabilities."""
     with closing(server(Secured(material=Shown(shown), clients=False))) as made:
         assert grpc.StatusCode.UNAVAILABLE == knock(made.start().components, showing(GATEWAY))
 
 
 def test_certificates_and_authorities_are_exchanged_while_it_serves() -> None:
-    """What is shown at a handshake is what there is by then, at each door; connections that stand go on."""
+    """Each handshake uses the current ones, at each endpoint; existing connections continue."""
     shown = Shown(MACHINE)
     with closing(server(Secured(material=shown, clients=True))) as made:
         doors = made.start()

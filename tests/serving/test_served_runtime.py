@@ -1,4 +1,4 @@
-"""The clients of one runtime: how many, and which of two lines counts."""
+"""The clients of one runtime: how many, and which of two connections counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cenote_worker.transport.content import Content
 
 
 class Line:
-    """Notes how it ended."""
+    """Records how it ended."""
 
     def __init__(self) -> None:
         self.ends: list[CenoteError | None] = []
@@ -41,7 +41,7 @@ class Line:
 
 
 def served() -> ServedRuntime:
-    """On the loop that runs; without a jail, which it never needs here."""
+    """On the running loop; without a jail, which these tests never need."""
     relay = HostRelay()
     hosted = HostedRuntime(SandboxPolicy(), relay, name="r")
     pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
@@ -54,7 +54,7 @@ def hello(client: str) -> runtime_pb2.Hello:
 
 
 async def test_clients_are_bounded() -> None:
-    """One at the limit comes in; one past it does not; one that leaves makes room."""
+    """One at the limit is admitted; one past it is not; one that leaves frees its place."""
     runtime = served()
     first, _ = runtime.attach(hello("0"), "us", line := Line())
     for number in range(1, MAX_CLIENTS):
@@ -69,7 +69,7 @@ async def test_clients_are_bounded() -> None:
 
 
 async def test_the_newer_line_counts() -> None:
-    """The older one ends and is closed before the client goes on; its late end changes nothing."""
+    """The older one ends and is closed before the client continues; its late end changes nothing."""
     runtime, old, new = served(), Line(), Line()
     client, known = runtime.attach(hello("one"), "us", old)
     again, known_again = runtime.attach(hello("one"), "us", new)
@@ -81,7 +81,7 @@ async def test_the_newer_line_counts() -> None:
 
 
 async def test_news_of_a_patch_wait_for_nobody() -> None:
-    """A walk has as many as the history has steps, again and again; a client that takes none gets none."""
+    """A replay has as many as the history has steps, again and again; a client that reads none receives none."""
     runtime, line = served(), Line()
     client, _ = runtime.attach(hello("one"), "us", line)
     requests = HistoryRequests(runtime, client, "", lambda _call, _answer: None)
@@ -92,7 +92,7 @@ async def test_news_of_a_patch_wait_for_nobody() -> None:
 
 
 async def test_what_is_left_behind() -> None:
-    """Taken back when the client goes for good, unless it was asked for again."""
+    """It is released when the client leaves for good, unless it was requested again."""
     runtime, line = served(), Line()
     client, _ = runtime.attach(hello("one"), "us", line)
     withdrawn: list[str] = []

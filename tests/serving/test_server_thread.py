@@ -1,4 +1,4 @@
-"""A gRPC server on a thread of its own: what it describes, where it listens, how it ends."""
+"""A gRPC server on its own thread: its description, its address, its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cenote_worker.serving.auth_interceptor import Metadata
 from cenote_worker.serving.grpc_server import HANDSHAKE, ServerThread
 
 SETTINGS, PING, ACK = 4, 6, 1
-"""Of HTTP/2 (RFC 9113): two kinds of frames, and the flag of an answer."""
+"""HTTP/2 (RFC 9113): two frame types, and the flag of an answer."""
 
 
 def server(listen: str = "127.0.0.1:0", handshake: float = HANDSHAKE) -> ServerThread:
@@ -27,7 +27,7 @@ def server(listen: str = "127.0.0.1:0", handshake: float = HANDSHAKE) -> ServerT
 
 
 async def anybody(_metadata: Metadata) -> None:
-    """Gets in."""
+    """Admits every client."""
 
 
 async def nothing(_server: grpc.aio.Server) -> Sequence[str]:
@@ -35,7 +35,7 @@ async def nothing(_server: grpc.aio.Server) -> Sequence[str]:
 
 
 def test_what_is_served_is_healthy() -> None:
-    """Every service that was added is asked after by its name, and what was not is not known."""
+    """Every added service answers a health check by its name; others are unknown."""
     with closing(server()) as thread, grpc.insecure_channel(thread.start(nothing, anybody)) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         asked = health.Check(health_pb2.HealthCheckRequest(service="test.Service"), timeout=PATIENCE)
@@ -46,7 +46,7 @@ def test_what_is_served_is_healthy() -> None:
 
 
 def test_a_port_that_is_taken_is_refused() -> None:
-    """With what to do about it; and nothing of the second server is left."""
+    """The error says what to do; and nothing of the second server is left."""
     with closing(server()) as first:
         address = first.start(nothing, anybody)
         second = server(address)
@@ -56,7 +56,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 
 def test_what_was_opened_before_the_server_ends_after_it() -> None:
-    """And what was opened behind its start ends before it; closing twice is fine."""
+    """What was opened after its start ends before it; closing twice is allowed."""
     thread, ended = server(), list[str]()
 
     async def fill(_server: grpc.aio.Server) -> Sequence[str]:
@@ -74,7 +74,7 @@ def test_what_was_opened_before_the_server_ends_after_it() -> None:
 
 
 def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
-    """What runs is waited for; what nobody has begun is never begun."""
+    """Running tasks are waited for; tasks that have not begun never run."""
     thread, begun, gate = server(), threading.Event(), threading.Event()
     thread.start(nothing, anybody)
     thread.pool.submit(lambda: (begun.set(), gate.wait(PATIENCE)))
@@ -86,7 +86,7 @@ def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
 
 
 def test_a_client_that_pings_often_keeps_its_connection() -> None:
-    """gRPC's clients ping to measure a line, besides for life; by default a server hangs up on that."""
+    """gRPC's clients ping to measure a connection, besides to keep it alive; by default a server hangs up on that."""
     hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS)
     with closing(server()) as thread:
         host, _, port = thread.start(nothing, anybody).rpartition(":")
@@ -105,7 +105,7 @@ def _frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 def _answer_to_ping(heard: BinaryIO) -> bytes:
-    """Of the next frame that is one."""
+    """Of the next ping frame."""
     while head := heard.read(9):
         payload = heard.read(int.from_bytes(head[:3], "big"))
         if (head[3], head[4]) == (PING, ACK):
@@ -114,13 +114,13 @@ def _answer_to_ping(heard: BinaryIO) -> bytes:
 
 
 def silent(address: str) -> socket.socket:
-    """A connection of somebody who says nothing."""
+    """A connection whose client sends nothing."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=PATIENCE)
 
 
 def is_cut(line: socket.socket) -> bool:
-    """Whether the server hangs up on it, sooner or later."""
+    """Whether the server closes it, sooner or later."""
     try:
         while line.recv(4096):
             pass
@@ -132,7 +132,7 @@ def is_cut(line: socket.socket) -> bool:
 
 
 def test_who_connects_without_a_word_takes_no_more_than_a_part() -> None:
-    """A stranger needs no token for that: the process has to keep descriptors for the runtimes that it serves."""
+    """A client needs no token for that: the process has to reserve descriptors for the runtimes that it serves."""
     with closing(server()) as thread:
         address = thread.start(nothing, anybody)
         with ExitStack() as lines:

@@ -1,4 +1,4 @@
-"""Tokens and what they are good for."""
+"""Tokens and their rights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_worker.serving.rights import Rights, bearer_token
 NO_CALLS = {
     *("hello", "interrupt", "withdraw", "heard", "cancel", "chunk", "host_answer", "end_full_run", "goodbye"),
 }
-"""Fields of a frame that open no call: they belong to one, or to the stream."""
+"""Fields of a frame that open no call: they belong to a call, or to the stream."""
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ NO_CALLS = {
     ],
 )
 def test_a_token(metadata: list[tuple[str, str | bytes]], token: str) -> None:
-    """Is what follows Bearer, unless it is endless."""
+    """The text after Bearer, unless it is too long."""
     assert token == bearer_token(metadata)
 
 
 def test_a_right() -> None:
-    """What was not granted is refused, and the error names what was, and the scope that it takes."""
+    """What was not granted is refused, and the error names the granted scopes and the required one."""
     rights = Rights(tenant="us", granted=frozenset(("read", "share")))
     rights.require("read")
     with pytest.raises(RejectedError, match=r"read, share, not run: .*'runtimes:write'"):
@@ -42,6 +42,6 @@ def test_a_right() -> None:
 
 
 def test_every_call_takes_a_right() -> None:
-    """A new kind of call is refused until somebody says which."""
+    """A new kind of call is refused until it is listed."""
     fields = {field.name for field in runtime_pb2.ClientFrame.DESCRIPTOR.oneofs[0].fields}
     assert fields - NO_CALLS == set(RIGHTS)

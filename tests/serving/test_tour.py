@@ -25,7 +25,7 @@ def values(**named: object) -> jail_pb2.Payload:
 
 
 def test_a_cell(world: World) -> None:
-    """Code goes in; its output comes as it is printed, then the result."""
+    """Code goes in; its output arrives as it is printed, then the result."""
     line = world.line(world.runtime())
     call = line.cell("import sys\nprint('hello')\nprint('oh', file=sys.stderr)\n6 * 7")
     result = line.answer(call).result
@@ -54,7 +54,7 @@ def test_cells_run_in_the_order_in_which_they_came(world: World) -> None:
 
 
 def test_a_start(world: World) -> None:
-    """Says what holds the jail."""
+    """The answer names what isolates the jail."""
     line = world.line(world.runtime())
     started = line.answer(line.send(start=runtime_pb2.Start())).started
     assert started.isolation in ("strict", "landlock")
@@ -84,7 +84,7 @@ def test_values_in_and_out(world: World) -> None:
 
 
 def test_files(world: World) -> None:
-    """Written, listed, read in part, deleted; what is not there is refused."""
+    """Written, listed, read in part, deleted; a missing file is refused."""
     line = world.line(world.runtime())
     path, operations = b"notes.txt", jail_pb2.FileRequest
 
@@ -101,7 +101,7 @@ def test_files(world: World) -> None:
 
 
 def test_a_status_while_a_cell_runs(world: World) -> None:
-    """It is answered at once, behind no cell."""
+    """It is answered at once, without waiting for the cell."""
     line = world.line(world.runtime())
     call = line.cell("import time\nprint('on')\ntime.sleep(600)")
     line.until(lambda frame: frame.HasField("output"))
@@ -178,7 +178,7 @@ def test_a_reference(world: World) -> None:
 
 
 def test_a_reference_that_is_here_takes_no_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is injected by whoever hears of it. One that may be brought from elsewhere is waited for on a thread."""
+    """It is injected on the loop. A value that may have to be fetched is waited for on a thread."""
     line, lane = world.line(world.runtime()), list[str]()
     line.run("data = 1")
     shared = line.answer(line.send(share=runtime_pb2.Share(name="data"))).shared.reference
@@ -205,7 +205,7 @@ def test_a_reference_is_its_tenants(world: World) -> None:
 
 
 def test_an_outcome(world: World) -> None:
-    """What became of a call can be asked by its key, by any client of the runtime."""
+    """Any client of the runtime can query the outcome of a call by its key."""
     name = world.runtime()
     world.line(name).run("print('once')\n'done'", key="k")
     line = world.line(name, "two")
@@ -224,7 +224,7 @@ def test_a_network_log(world: World) -> None:
 
 
 def test_a_welcome(world: World) -> None:
-    """Says the version, whether the client is known, and the policy."""
+    """It contains the version, whether the client is known, and the policy."""
     name = world.runtime(memory="512MiB")
     line = Line(world.address, name)
     welcome = line.welcome()
@@ -244,7 +244,7 @@ def test_a_welcome(world: World) -> None:
     ],
 )
 def test_a_line_that_is_refused(world: World, hello: dict[str, object], code: grpc.StatusCode) -> None:
-    """Nobody learns whether a runtime exists that is somebody else's; versions are agreed on first."""
+    """It does not reveal whether another tenant's runtime exists; versions are negotiated first."""
     world.runtime("them")
     line = Line(world.address, **{"runtime": world.runtime(), **hello})
     with pytest.raises(LineEnded) as caught:
@@ -255,14 +255,14 @@ def test_a_line_that_is_refused(world: World, hello: dict[str, object], code: gr
 
 
 def test_a_token_that_only_reads(world: World) -> None:
-    """Each call is checked; the stream goes on."""
+    """Each call is checked; the stream continues."""
     line = world.line(world.runtime(), token="reader")
     assert failure_pb2.Failure.REJECTED == line.answer(line.cell("x = 1")).failure.kind
     assert not line.answer(line.send(describe=jail_pb2.Describe())).reply.variables.variables
 
 
 def test_health_and_reflection(world: World) -> None:
-    """gRPC's own tools can ask whether the server is well, and what it offers."""
+    """gRPC's own tools can query the server's health, and its services."""
     channel = grpc.insecure_channel(world.address)
     health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
     assert health_pb2.HealthCheckResponse.SERVING == health.status

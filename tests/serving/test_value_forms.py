@@ -24,7 +24,7 @@ NOT_PLAIN = jail_pb2.Refusal.NOT_PLAIN
 
 @pytest.fixture(scope="module")
 def line() -> Iterator[Line]:
-    """To one runtime for all tests here."""
+    """A connection to one runtime for all tests here."""
     world = World(ServerTimeouts())
     yield world.line(world.runtime())
     world.close()
@@ -92,7 +92,7 @@ def test_a_cell_works_with_what_came(line: Line) -> None:
 
 
 def test_a_large_table_in_both_directions(line: Line) -> None:
-    """Written and read as a file as well; what a cell made of it comes back as a stream."""
+    """Also written to and read from a file; a cell's result comes back as a stream."""
     table = pa.table({"n": list(range(400_000))})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -115,7 +115,7 @@ def test_a_large_table_in_both_directions(line: Line) -> None:
     ],
 )
 def test_frames_and_arrays_leave_as_arrow(line: Line, code: str, columns: dict[str, object]) -> None:
-    """Whatever library has made them."""
+    """Whichever library created them."""
     result = line.run(code)
     assert result.success, result.error.message
     assert columns == tables(get(line, "x", ARROW)).to_pydict()
@@ -134,7 +134,7 @@ def test_frames_and_arrays_leave_as_arrow(line: Line, code: str, columns: dict[s
 def test_what_has_no_such_form_is_named(
     line: Line, code: str, form: jail_pb2.ValueForm.ValueType, said: str
 ) -> None:
-    """With what to do instead; nothing becomes something else."""
+    """With what to do instead; no value is converted to something else."""
     assert line.run(code).success
     answer = get(line, "x", form)
     assert isinstance(answer, runtime_pb2.ServerFrame)
@@ -159,7 +159,7 @@ def test_what_has_no_such_form_is_named(
 def test_what_is_not_of_its_form_is_refused(
     line: Line, data: bytes, form: jail_pb2.ValueForm.ValueType, said: str
 ) -> None:
-    """In the jail, where it is opened; nothing is bound then."""
+    """In the jail, where it is decoded; nothing is bound then."""
     refusal = put(line, "wrong", data, form).reply.refusal
     assert NOT_PLAIN == refusal.kind
     assert said in refusal.message
@@ -178,20 +178,20 @@ def test_what_is_not_of_its_form_is_refused(
     ],
 )
 def test_what_makes_no_injection(line: Line, change: dict[str, object], said: str) -> None:
-    """A mistake of the client's, said before anything is done."""
+    """It is an error of the client, reported before anything is done."""
     fields = {"name": "x", "values": plain(b"1"), "form": JSON, **change}
     failure = line.answer(line.send(injection=runtime_pb2.Injection(**fields))).failure
     assert said in failure.message
 
 
 def test_a_form_and_a_pickle_at_once(line: Line) -> None:
-    """Are two answers to one question."""
+    """They contradict each other, so the call is refused."""
     failure = line.answer(line.send(fetch=jail_pb2.Fetch(name="x", form=JSON, opaque=True))).failure
     assert "not both" in failure.message
 
 
 def test_a_name_is_taken_once(line: Line) -> None:
-    """As with any injection: `replace` says that a former value may go."""
+    """As with any injection: `replace` allows to replace a former value."""
     assert put(line, "once", b"1", JSON).reply.HasField("done")
     assert jail_pb2.Refusal.NAME_EXISTS == put(line, "once", b"2", JSON).reply.refusal.kind
     assert put(line, "once", b"2", JSON, replace=True).reply.HasField("done")
@@ -199,7 +199,7 @@ def test_a_name_is_taken_once(line: Line) -> None:
 
 
 def test_a_client_takes_no_more_than_it_said(line: Line) -> None:
-    """At the limit it comes, one past it is refused."""
+    """At the limit it is sent, one past it is refused."""
     assert line.run("x = 'a' * 98").success
     assert b'"' + b"a" * 98 + b'"' == get(line, "x", JSON, most=100)
     refused = get(line, "x", JSON, most=99)
@@ -208,7 +208,7 @@ def test_a_client_takes_no_more_than_it_said(line: Line) -> None:
 
 
 class Hearer:
-    """Keeps an outcome."""
+    """Stores an outcome."""
 
     def output(self, _stream: object, _text: str) -> bool:
         return True
@@ -222,7 +222,7 @@ class Hearer:
     [(Content.of_bytes(b"12345"), "of up to 4"), (Content.pack([b"1", b"2"]), "parts where one text")],
 )
 def test_a_jail_that_answers_otherwise(content: Content, said: str) -> None:
-    """What it sends is bounded and whole out here too, whatever the program in it is."""
+    """Its data is bounded and checked outside too, whatever program runs in it."""
     info = VariableInfo(name="x", type="str", shape=None, size=1, description="")
     hearer = Hearer()
     FormCheck(hearer, WrittenForm(JSON, 4)).done(ValueReply(content, info))
@@ -230,7 +230,7 @@ def test_a_jail_that_answers_otherwise(content: Content, said: str) -> None:
 
 
 def test_a_later_jail_has_it_again(line: Line) -> None:
-    """What was put in is part of what a runtime begins with."""
+    """What was put in is part of a runtime's initial state."""
     assert put(line, "again", b'{"a": 1}', JSON, replace=True).reply.HasField("done")
     assert put(line, "rows", stream(pa.table({"n": [1]})), ARROW, replace=True).reply.HasField("done")
     assert line.answer(line.send("r", reset=runtime_pb2.Reset())).reply.HasField("done")

@@ -1,4 +1,4 @@
-"""One runtime, authors who are attached to it, and a gate that a cell waits at until the test opens it."""
+"""One runtime, authors attached to it, and a gate at which a cell waits until the test opens it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_security.policy import SandboxPolicy
 
 
 class Gate:
-    """A host function that tells when a cell has come to it, and keeps it there."""
+    """A host function that reports that a cell has reached it, and blocks the cell."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -34,7 +34,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 @pytest.fixture
 def forgetful() -> Iterator[PythonRuntime]:
-    """One that keeps no snapshots: a cell that takes its process down takes the jail along."""
+    """One without snapshots: a cell that ends its process ends the jail."""
     with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
         yield runtime
 
@@ -62,7 +62,7 @@ def gate(runtime: PythonRuntime) -> Iterator[Gate]:
 
 @pytest.fixture
 def start(gate: Gate, waiting: Callable[[], int]) -> Iterator[Callable[..., Future[ExecutionResult]]]:
-    """Runs a cell on a thread of its own, and returns when it has come to the gate, or waits for its turn."""
+    """Runs a cell on a separate thread, and returns when it has reached the gate or waits for its turn."""
     with ThreadPoolExecutor(20) as pool:
 
         def run(call: PythonRuntime, code: str, *, waits: bool = False) -> Future[ExecutionResult]:
@@ -80,7 +80,7 @@ def start(gate: Gate, waiting: Callable[[], int]) -> Iterator[Callable[..., Futu
 
 @pytest.fixture
 def waiting(runtime: PythonRuntime) -> Callable[[], int]:
-    """How many requests wait for the jail."""
+    """Number of requests that wait for the jail."""
 
     def count() -> int:
         supervisor = runtime.core.backend.supervisor  # type: ignore[attr-defined]

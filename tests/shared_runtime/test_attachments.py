@@ -1,4 +1,4 @@
-"""Authors who are attached to one runtime: whose step it was, and what remains when one leaves."""
+"""Authors attached to one runtime: the author of each step, and what remains when one leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIE = "import os\nos.kill(os.getpid(), 9)"
 
 
 def test_steps_are_counted_together_and_attributed(runtime: PythonRuntime) -> None:
-    """One runtime, one count; each result says whose step it was, and the owner's have no name."""
+    """One runtime, one count; each result names its step's author, and the owner's have no name."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     results = [who.execute("1") for who in (runtime, ana, ben, ana)]
     assert [(1, ""), (2, "ana"), (3, "ben"), (4, "ana")] == [(r.step, r.author) for r in results]
@@ -30,7 +30,7 @@ def test_steps_are_counted_together_and_attributed(runtime: PythonRuntime) -> No
 
 
 def test_a_failing_step_is_attributed(runtime: PythonRuntime) -> None:
-    """Errors, and cells that rules refuse, have an author too."""
+    """Errors and refused cells have an author too."""
     assert "ana" == runtime.attach("ana").execute("1 / 0").author
     with PythonRuntime(security_checker=SecurityChecker([ImportRule({"socket"})])) as guarded:
         refused = guarded.attach("ben").execute("import socket")
@@ -38,7 +38,7 @@ def test_a_failing_step_is_attributed(runtime: PythonRuntime) -> None:
 
 
 def test_changes_are_seen_at_once(runtime: PythonRuntime, good: Callable) -> None:
-    """In the scope that is the default all authors work with the same names, objects included."""
+    """In the default scope all authors work with the same names, including objects."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "rows = [1]")
     good(ben, "rows.append(2)")
@@ -52,7 +52,7 @@ def test_changes_are_seen_at_once(runtime: PythonRuntime, good: Callable) -> Non
 
 
 def test_an_injection_is_for_all(runtime: PythonRuntime, good: Callable) -> None:
-    """What one author puts there the others cannot put there again, and agents of all are told of it."""
+    """A name that one author injects cannot be injected by others, and agents of all authors see it."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     ana.inject(Function(len, name="measure", host=True))
     assert "3" == good(ben, "measure([1, 2, 3])").value
@@ -62,7 +62,7 @@ def test_an_injection_is_for_all(runtime: PythonRuntime, good: Callable) -> None
 
 
 def test_the_calls_of_an_attached_author(runtime: PythonRuntime) -> None:
-    """An attached author has the same calls as the owner, `files` and `attach` included."""
+    """An attached author has the same calls as the owner, including `files` and `attach`."""
     ana = runtime.attach("ana")
     ana.inject(Variable("data", [1]))
     reference = ana.share("data")
@@ -85,7 +85,7 @@ def test_names_that_cannot_stand_in_a_sentence(runtime: PythonRuntime, author: o
 
 
 def test_a_longest_name_comes_back_whole(runtime: PythonRuntime) -> None:
-    """A hundred characters are allowed, and no text of a name is lost on its way through notices."""
+    """A hundred characters are allowed, and a name passes through notices completely."""
     ana, long = runtime.attach("ana"), runtime.attach("é" * 100)
     ana.execute("x = [1]")
     long.execute("x = [2]")
@@ -93,13 +93,13 @@ def test_a_longest_name_comes_back_whole(runtime: PythonRuntime) -> None:
 
 
 def test_an_unknown_scope(runtime: PythonRuntime) -> None:
-    """There are two."""
+    """There are two scopes."""
     with pytest.raises(UsageError, match='"shared" or "private"'):
         runtime.attach("ana", scope="public")  # type: ignore[arg-type]
 
 
 def test_only_the_owner_resets(runtime: PythonRuntime, good: Callable) -> None:
-    """An author cannot take the names of the others away; when the owner does, each hears of it once."""
+    """An author cannot reset the names of the others; after a reset by the owner, each gets one notice."""
     ana = runtime.attach("ana")
     good(ana, "x = 1")
     with pytest.raises(UsageError, match="owner"):
@@ -112,7 +112,7 @@ def test_only_the_owner_resets(runtime: PythonRuntime, good: Callable) -> None:
 
 
 def test_everybody_hears_once_that_the_jail_is_gone(forgetful: PythonRuntime, good: Callable) -> None:
-    """A cell that was about to rely on what another's cell took with it does not run, whoever asks first."""
+    """A cell that relies on what another's cell destroyed does not run, whichever author is first."""
     ana, ben, eva = (forgetful.attach(name) for name in ("ana", "ben", "eva"))
     for who in (forgetful, ana, ben, eva):
         good(who, "x = 1")
@@ -130,14 +130,14 @@ def test_everybody_hears_once_that_the_jail_is_gone(forgetful: PythonRuntime, go
 
 
 def test_a_new_author_has_lost_nothing(forgetful: PythonRuntime, good: Callable) -> None:
-    """Who comes after the end of a jail is not told of it."""
+    """An author who attaches after the end of a jail gets no notice of it."""
     good(forgetful, "x = 1")
     assert "lost" == forgetful.execute(DIE).state
     assert "2" == good(forgetful.attach("ana"), "2").value
 
 
 def test_closing_an_attachment_ends_nothing_else(runtime: PythonRuntime, good: Callable) -> None:
-    """The runtime and what the author made stay; calls of the closed one say what to do."""
+    """The runtime and the author's variables stay; calls of the closed attachment name the remedy."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "x = 1")
     ana.close()
@@ -150,7 +150,7 @@ def test_closing_an_attachment_ends_nothing_else(runtime: PythonRuntime, good: C
 
 
 def test_closing_the_runtime_closes_all(runtime: PythonRuntime, good: Callable) -> None:
-    """An attached author has no runtime of their own."""
+    """An attached author does not own the runtime."""
     ana = runtime.attach("ana")
     good(ana, "x = 1")
     runtime.close()
@@ -159,7 +159,7 @@ def test_closing_the_runtime_closes_all(runtime: PythonRuntime, good: Callable) 
 
 
 def test_an_attachment_keeps_the_runtime(good: Callable) -> None:
-    """A runtime that is forgotten ends when nobody is attached any more, not before."""
+    """A runtime without references ends when no author is attached any more, not before."""
     ana = PythonRuntime().attach("ana")
     gc.collect()
     good(ana, "x = 1")

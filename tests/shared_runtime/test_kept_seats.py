@@ -1,4 +1,4 @@
-"""What a successor of a runtime's host is left knows whose namespace it is for."""
+"""The stored state for a successor of a runtime's host includes the namespace of each injection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.transport.content import Content
     "seat", [OWNER, AuthorSession(author="ana"), AuthorSession(author="ana", private=True)]
 )
 def test_a_kept_injection_keeps_its_seat(seat: AuthorSession) -> None:
-    """The next process puts it where its author has put it."""
+    """The next process injects it into the namespace that its author chose."""
     given = Injection(values=Content.pack([b"pickled"]), replaces="x", names=("x",), seat=seat, client="c")
     record, descriptors, content = to_record(given)
     kept = from_record(record, [os.dup(descriptor) for descriptor in descriptors], number=3)

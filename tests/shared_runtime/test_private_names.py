@@ -1,4 +1,4 @@
-"""An author with names of their own: nobody else's, but real Python names in every way."""
+"""An author with private names: invisible to others, but ordinary Python names in every way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(runtime: PythonRuntime) -> set[str]:
 
 
 def test_nobody_else_sees_them(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
-    """Neither the common namespace nor another private one, and they see neither."""
+    """Neither the common namespace nor another private one sees them, and they see neither."""
     other = runtime.attach("other", scope="private")
     good(runtime, "common = 1")
     good(own, "mine = 2")
@@ -41,7 +41,7 @@ def test_nobody_else_sees_them(runtime: PythonRuntime, own: PythonRuntime, good:
 
 
 def test_shared(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
-    """`shared` has the common names as attributes, both ways, for everybody once somebody is attached."""
+    """`shared` has the common names as attributes, both ways, for all authors once one is attached."""
     good(runtime, "table = [1]")
     good(own, "shared.table.append(2)\nshared.model = 'm'\ndel shared.table[0]")
     assert ("[2]", "'m'") == (good(runtime, "table").value, good(runtime, "model").value)
@@ -78,7 +78,7 @@ factor = 2
 
 
 def test_what_is_defined_there_can_be_pickled(own: PythonRuntime, good: Callable) -> None:
-    """Classes and functions are of `__main__`, and are found there by whatever looks for them."""
+    """Classes and functions belong to `__main__`, and are found there by any lookup."""
     good(own, DEFINITIONS)
     assert (
         "(Pair(left=None, right=3), True, 4)"
@@ -94,7 +94,7 @@ def test_what_is_defined_there_can_be_pickled(own: PythonRuntime, good: Callable
 def test_two_authors_define_the_same_class(
     runtime: PythonRuntime, own: PythonRuntime, good: Callable
 ) -> None:
-    """Each pickles their own, whoever had the turn between."""
+    """Each pickles their own, whichever author ran in between."""
     other = runtime.attach("other", scope="private")
     for who, side in ((own, 1), (other, 2), (runtime, 3)):
         good(who, f"import pickle\nclass C:\n    side = {side}\nc = C()")
@@ -106,12 +106,12 @@ def test_two_authors_define_the_same_class(
 
 
 def test_values_out_of_it(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
-    """`share` and `retrieve` take functions and instances from there."""
+    """`share` and `retrieve` accept functions and instances from there."""
     good(own, DEFINITIONS + "pair = Pair(None, 7)")
     with PythonRuntime() as elsewhere:
         elsewhere.inject(Variable("twice", own.share("double")), Variable("pair", own.share("pair")))
         assert "(8, 7)" == good(elsewhere, "twice(4), pair.right").value
-    good(runtime, "class Point:\n    pass")  # which the private one is not
+    good(runtime, "class Point:\n    pass")  # the private one is not
     good(own, "@dataclasses.dataclass\nclass Point:\n    x: int\npoint = Point(5)")
     mine = make_dataclass("Point", [("x", int)])
     mine.__module__ = "__main__"
@@ -119,7 +119,7 @@ def test_values_out_of_it(runtime: PythonRuntime, own: PythonRuntime, good: Call
 
 
 def test_what_a_model_is_shown(own: PythonRuntime, good: Callable) -> None:
-    """Tracebacks, descriptions, hints and magics look as anywhere else."""
+    """Tracebacks, descriptions, hints and magics look as usual."""
     good(
         own,
         "class Trouble(Exception): pass\ndef fail(): raise Trouble('no')\nclass Thing: pass\nthing = Thing()",
@@ -148,7 +148,7 @@ def test_magics_work_on_the_authors_names(runtime: PythonRuntime, own: PythonRun
 
 
 def test_injections_are_the_authors(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
-    """Two namespaces may have one name for different things, host functions included."""
+    """Two namespaces may use one name for different things, including host functions."""
     runtime.inject(Variable("x", 1), Function(lambda: "for all", name="who", host=True))
     own.inject(Variable("x", 2), Function(lambda: "for one", name="who", host=True), Type(Point))
     for _ in range(2):
@@ -164,7 +164,7 @@ def test_injections_are_the_authors(runtime: PythonRuntime, own: PythonRuntime, 
 
 
 def test_they_wait_for_the_author(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
-    """Who leaves and comes back finds their names, directory and injections."""
+    """An author who leaves and returns finds their names, directory and injections."""
     own.inject(Variable("given", 1))
     good(own, "made = 2\nimport os\nos.environ['COLOUR'] = 'red'")
     own.close()
@@ -187,7 +187,7 @@ def test_injections_survive_the_jail(forgetful: PythonRuntime, good: Callable) -
 
 
 def test_host_objects_of_two_authors(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
-    """Calls reach the object that the author has put there."""
+    """Calls reach the object that the author has injected."""
     runtime.inject(Variable("stack", [1], host=True))
     own.inject(Variable("stack", [2], host=True))
     assert ("1", "2") == (good(runtime, "stack.pop()").value, good(own, "stack.pop()").value)

@@ -1,4 +1,4 @@
-"""Notices: what another did to a name that an author has bound or used."""
+"""Notices: changes by others to a name that an author has bound or used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_worker.jail.process.authors import MAX_NOTICES, Rebindings, names_in
 
 
 def test_a_name_that_was_rebound(runtime: PythonRuntime, good: Callable) -> None:
-    """Who has bound a name hears once who has bound it anew, and where; who did it hears nothing."""
+    """The author of a name gets one notice of who rebound it, and where; the one who did gets none."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "df = [1]")
     assert () == good(ben, "df = [2]").notices
@@ -27,7 +27,7 @@ def test_a_name_that_was_rebound(runtime: PythonRuntime, good: Callable) -> None
 
 
 def test_a_name_that_was_only_used(runtime: PythonRuntime, good: Callable) -> None:
-    """In a function's body, or as `shared.name`, too; names that an author never used are no news."""
+    """In a function's body, or as `shared.name`, too; names that an author never used cause no notice."""
     ana, ben, eva = runtime.attach("ana"), runtime.attach("ben"), runtime.attach("eva", scope="private")
     good(runtime, "rate, other = [1], [2]")
     good(ana, "def price():\n    return rate")
@@ -39,7 +39,7 @@ def test_a_name_that_was_only_used(runtime: PythonRuntime, good: Callable) -> No
 
 
 def test_private_names_concern_nobody(runtime: PythonRuntime, good: Callable) -> None:
-    """A private name is another than the common one of the same spelling."""
+    """A private name is different from the common one with the same spelling."""
     ana, eva = runtime.attach("ana"), runtime.attach("eva", scope="private")
     good(ana, "x = [1]")
     good(eva, "x = [2]")
@@ -57,7 +57,7 @@ def test_a_private_author_binds_a_common_name(runtime: PythonRuntime, good: Call
 
 
 def test_deleted_and_replaced_from_outside(runtime: PythonRuntime, good: Callable) -> None:
-    """Deletions count, and so does what is no cell: of that no step is named."""
+    """Deletions count, and so do changes outside cells: these have no step number."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "x, y, z = [1], [2], [3]")
     ben.delete("x")
@@ -71,7 +71,7 @@ def test_deleted_and_replaced_from_outside(runtime: PythonRuntime, good: Callabl
 
 
 def test_a_failing_cell_has_notices(runtime: PythonRuntime, good: Callable) -> None:
-    """They may be why it failed."""
+    """They may be the cause of the failure."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "rows = [1]")
     good(ben, "rows = None")
@@ -80,7 +80,7 @@ def test_a_failing_cell_has_notices(runtime: PythonRuntime, good: Callable) -> N
 
 
 def test_equal_values_and_same_objects(runtime: PythonRuntime, good: Callable) -> None:
-    """An equal value is a new binding when it is another object; a change in place is none."""
+    """An equal value is a new binding if it is a different object; a change in place is none."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "a, b = [1], [1]")
     good(ben, "a = [1]; b.append(2); b = b")
@@ -88,7 +88,7 @@ def test_equal_values_and_same_objects(runtime: PythonRuntime, good: Callable) -
 
 
 def test_a_counter_that_runs_in_place(runtime: PythonRuntime, good: Callable) -> None:
-    """Numbers made in a loop take each other's memory, and may end where the first one was; it is noticed."""
+    """Numbers made in a loop reuse each other's memory, and may end at the first address; it is noticed."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "total = 10**9")
     good(ben, "for _ in range(101): total += 1")
@@ -96,7 +96,7 @@ def test_a_counter_that_runs_in_place(runtime: PythonRuntime, good: Callable) ->
 
 
 def test_no_notices_without_a_second_author(runtime: PythonRuntime, good: Callable) -> None:
-    """The owner alone has nothing to be told, and nothing is compared."""
+    """An owner alone gets no notices, and nothing is compared."""
     good(runtime, "x = 1")
     assert () == good(runtime, "x = 2").notices
 
@@ -117,7 +117,7 @@ def test_at_most_so_many_at_once() -> None:
 
 
 def test_a_new_value_is_not_taken_for_the_old_one() -> None:
-    """A small value is kept until the next look: what is made meanwhile does not get its address."""
+    """A small value is kept until the next comparison, so that no new value gets its address."""
     namespace: dict[str, object] = {"n": int("1000000000")}
     rebindings = Rebindings(namespace)
     address = id(namespace.pop("n"))
@@ -128,7 +128,7 @@ def test_a_new_value_is_not_taken_for_the_old_one() -> None:
 
 
 def test_names_that_are_no_names(runtime: PythonRuntime, good: Callable) -> None:
-    """A key whose hash and equality are a cell's own code is left alone, and harms no later cell."""
+    """A key whose hash and equality are a cell's own code is skipped, and does not affect later cells."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(
         ana,
@@ -145,7 +145,7 @@ TURNS = st.lists(st.tuples(AUTHORS, st.sampled_from("xyz"), st.sampled_from(["bi
 
 @given(TURNS)
 def test_an_author_hears_of_others_alone(turns: list[tuple[str, str, str]]) -> None:
-    """What is told was done by another, after the author last bound or used the name, by whoever did it last."""
+    """Notices name changes by others after the author last bound or used the name, and the last author of each."""
     namespace: dict[str, object] = {}
     rebindings = Rebindings(namespace)
     last: dict[str, tuple[int, str]] = {}
@@ -173,7 +173,7 @@ def test_an_author_hears_of_others_alone(turns: list[tuple[str, str, str]]) -> N
 
 
 def test_the_names_that_a_cell_speaks_of() -> None:
-    """Of both its parts, of functions and classes in it, and of attributes."""
+    """Both parts of the cell, functions and classes in it, and attributes."""
     code = "import os\ndef f():\n    class C:\n        y = lambda: deep\n    return top\nshared.df\nlast(1)"
     assert {"os", "f", "top", "deep", "shared", "df", "last"} <= names_in(
         CellCompiler(keep=1).compile(code, 1)

@@ -37,7 +37,7 @@ CASES = [
 def test_what_one_author_changes_is_their_own(
     pair: tuple[PythonRuntime, PythonRuntime], good: Callable, change: str, look: str
 ) -> None:
-    """It is there again in their next cell, and never in another's, whose is as it was in the beginning."""
+    """It is there again in their next cell, and never in another author's, which starts with the initial one."""
     ana, ben = pair
     untouched = good(ben, look).value
     good(ana, change)
@@ -48,7 +48,7 @@ def test_what_one_author_changes_is_their_own(
 
 
 def test_the_owners_are_the_owners_own(runtime: PythonRuntime, good: Callable) -> None:
-    """All begin in the same place, whatever the owner did before they came."""
+    """All begin in the same place, whatever the owner did before they attached."""
     home = good(runtime, "import os\nprint(os.getcwd())").stdout
     good(runtime, "os.mkdir('sub')\nos.chdir('sub')\nos.environ['COLOUR'] = 'red'")
     ana = runtime.attach("ana")
@@ -59,7 +59,7 @@ def test_the_owners_are_the_owners_own(runtime: PythonRuntime, good: Callable) -
 
 
 def test_a_directory_that_is_gone(runtime: PythonRuntime, good: Callable) -> None:
-    """The author is told, and is where all begin."""
+    """The author gets a message, and is in the initial directory."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "import os\nos.makedirs('sub')\nos.chdir('sub')\nhome = os.path.dirname(os.getcwd())")
     good(ben, "os.rmdir('sub')")
@@ -80,7 +80,7 @@ RUIN = [
 
 @pytest.mark.parametrize("ruin", RUIN)
 def test_a_ruined_module_harms_nobody_else(runtime: PythonRuntime, good: Callable, ruin: str) -> None:
-    """The others find what they left."""
+    """The others find their own unchanged."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     home = good(ben, "import os as system\nsystem.environ['COLOUR'] = 'red'\nprint(system.getcwd())").stdout
     good(ana, f"import os, sys\nos.environ['COLOUR'] = 'blue'\n{ruin}")
@@ -89,7 +89,7 @@ def test_a_ruined_module_harms_nobody_else(runtime: PythonRuntime, good: Callabl
 
 
 async def test_one_event_loop_for_all() -> None:
-    """What one author has started in the background another can await; context variables stay apart."""
+    """Background tasks of one author can be awaited by another; context variables stay separate."""
     async with AsyncPythonRuntime() as runtime:
         ana, ben = await runtime.attach("ana"), await runtime.attach("ben")
         await ana.execute("import asyncio, contextvars\nv = contextvars.ContextVar('v', default=0)\nv.set(1)")
@@ -99,7 +99,7 @@ async def test_one_event_loop_for_all() -> None:
 
 
 def test_a_patch_reuses_the_steps_of_an_attached_author(runtime: PythonRuntime) -> None:
-    """Each author has an environment and an import path; what a step has seen of its own is compared with its own."""
+    """Each author has an environment and an import path; a step's view is compared with its own author's."""
     ana = runtime.attach("ana")
     ana.execute("import os, sys\nos.environ['COLOUR'] = 'red'\nsys.path.append('/lib')")
     for code in ("a = 1", "b = a + 1", "print('apart')"):

@@ -1,4 +1,4 @@
-"""One cell at a time, in the order in which they came; nobody stops another's."""
+"""One cell at a time, in order of arrival; an author cannot stop another's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_cells_run_in_the_order_in_which_they_came(
 
 
 def test_status_is_answered_while_a_cell_runs(runtime: PythonRuntime, gate: Any, start: Start) -> None:
-    """It says whose cell it is, to everybody."""
+    """It names the cell's author, to every author."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     cell = start(ana, "gate()")
     assert [(1, "ana")] * 3 == [(s.step, s.author) for s in (who.status() for who in (runtime, ana, ben))]
@@ -45,7 +45,7 @@ def test_status_is_answered_while_a_cell_runs(runtime: PythonRuntime, gate: Any,
 def test_a_question_does_not_wait_for_others_cells(
     runtime: PythonRuntime, good: Callable, gate: Any, start: Start, waiting: Callable[[], int]
 ) -> None:
-    """It waits for the cell that runs, and for the author's own cells, since it may be about what they make."""
+    """It waits for the running cell, and for the author's own cells, since it may concern their results."""
     ana, ben, eva = (runtime.attach(name) for name in ("ana", "ben", "eva"))
     good(runtime, "x = 0")
     running = start(ana, "gate()")
@@ -61,7 +61,7 @@ def test_a_question_does_not_wait_for_others_cells(
 
 
 def test_an_author_interrupts_only_their_own(runtime: PythonRuntime, gate: Any, start: Start) -> None:
-    """Another attachment of the same name does not either; the owner does."""
+    """Another attachment with the same name does not either; the owner does."""
     ana, twin, ben = runtime.attach("ana"), runtime.attach("ana"), runtime.attach("ben")
     for _ in range(2):
         cell = start(ana, "gate()\n'went on'")
@@ -87,7 +87,7 @@ def test_an_interrupt_does_not_reach_what_waits(runtime: PythonRuntime, gate: An
 
 
 def test_who_leaves_takes_back_what_waits(runtime: PythonRuntime, gate: Any, start: Start) -> None:
-    """Whoever waits for such a cell hears that nothing ran; the cells of the others go on."""
+    """A caller that waits for such a cell gets the result that nothing ran; the cells of others continue."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     running = start(ben, "gate()\n'ben'")
     taken_back = [start(ana, "x = 1", waits=True) for _ in range(3)]
@@ -112,7 +112,7 @@ def test_who_leaves_stops_what_runs(runtime: PythonRuntime, good: Callable, gate
 
 
 def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start: Start) -> None:
-    """What a child of this process lets go of when it ends is the parent's to use."""
+    """What a child of this process releases at its end stays usable for the parent."""
     ana = runtime.attach("ana")
     cell = start(ana, "gate()\n'went on'")
     child = os.fork()
@@ -131,7 +131,7 @@ def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start
 
 
 async def test_cancelling_a_call_stops_its_cell_alone() -> None:
-    """A task that is cancelled while its cell waits withdraws it; other authors notice nothing."""
+    """A task that is cancelled while its cell waits withdraws it; other authors are not affected."""
     async with AsyncPythonRuntime() as runtime:
         ana, ben = await runtime.attach("ana"), await runtime.attach("ben")
         heard = asyncio.Event()

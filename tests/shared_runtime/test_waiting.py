@@ -49,7 +49,7 @@ REQUESTS = st.lists(
 
 @given(REQUESTS)
 def test_what_one_author_asks_keeps_its_order(requests: list[JailRequest]) -> None:
-    """Whatever overtakes what, each author's requests come in the order in which they were made."""
+    """In any order of overtaking, each author's requests stay in their own order."""
     waiting = queue(requests)
     for seat in (ANA, BEN, EVA):
         assert [r for r in requests if r.seat is seat] == [r for r in waiting if r.seat is seat]
@@ -57,7 +57,7 @@ def test_what_one_author_asks_keeps_its_order(requests: list[JailRequest]) -> No
 
 @given(REQUESTS)
 def test_what_changes_something_keeps_its_order(requests: list[JailRequest]) -> None:
-    """Cells, injections and deletions of all authors come first come, first served."""
+    """Cells, injections and deletions of all authors run in order of arrival."""
     waiting = queue(requests)
     changes = [one for one in requests if one.ask not in QUESTIONS]
     assert changes == [one for one in waiting if one.ask not in QUESTIONS]
@@ -65,7 +65,7 @@ def test_what_changes_something_keeps_its_order(requests: list[JailRequest]) -> 
 
 @given(REQUESTS)
 def test_nothing_is_lost(requests: list[JailRequest]) -> None:
-    """Each request waits once, until its seat is vacated."""
+    """Each request waits once, until its turn has ended."""
     waiting = queue(requests)
     assert {id(one) for one in requests} == {id(one) for one in waiting}
     gone = withdrawn(waiting, ANA)
@@ -75,7 +75,7 @@ def test_nothing_is_lost(requests: list[JailRequest]) -> None:
 
 
 def test_a_cell_is_overtaken_so_often_and_no_more() -> None:
-    """At the limit a question goes before it, one past the limit behind it."""
+    """At the limit a question goes before it, one past the limit after it."""
     cell = request(RequestKind.EXECUTE, ANA)
     questions = [request(RequestKind.DESCRIBE, BEN) for _ in range(MOST_OVERTAKEN + 1)]
     assert [*questions[:MOST_OVERTAKEN], cell, questions[-1]] == list(queue([cell, *questions]))

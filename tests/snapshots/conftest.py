@@ -1,4 +1,4 @@
-"""Runtimes for tests of what is kept."""
+"""Runtimes for tests of snapshots."""
 
 from __future__ import annotations
 

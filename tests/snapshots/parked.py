@@ -1,4 +1,4 @@
-"""Runtimes whose workers are ended as soon as nothing is asked of them, and what comes of that."""
+"""Runtimes whose workers end as soon as they are idle, and the effects of that."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def park_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def is_parked(runtime: Any) -> bool:
-    """Whether the worker ends once it has said where it is."""
-    with suppress(UnavailableError):  # then that is not kept
+    """Whether the worker ends once it has reported its state."""
+    with suppress(UnavailableError):  # then that state is not stored
         runtime.snapshot()
     supervisor = runtime.core.backend.supervisor
     until(lambda: _is_settled(supervisor))

@@ -17,7 +17,7 @@ def ok(result: ExecutionResult) -> str | None:
 
 
 def test_a_failing_cell_leaves_nothing(runtime: PythonRuntime) -> None:
-    """What it bound, changed in place and advanced is as before; the error is its own."""
+    """Its bindings, in-place changes and advanced iterators are undone; the error is the cell's own."""
     ok(runtime.execute("x = [1]; g = (i for i in range(9)); next(g)"))
     result = runtime.execute("x.append(2); y = 1; next(g); print('said'); 1 / 0", on_error="rollback")
     assert ("rolled_back", 1, "said\n") == (result.state, result.back_at, result.stdout)
@@ -26,7 +26,7 @@ def test_a_failing_cell_leaves_nothing(runtime: PythonRuntime) -> None:
 
 
 def test_what_was_injected_since_the_last_cell_stays(runtime: PythonRuntime) -> None:
-    """The state before the cell, not after the last one."""
+    """A rollback restores the state before the cell, not the state after the last one."""
     ok(runtime.execute("x = 1"))
     runtime.inject(Variable("late", 7))
     assert "rolled_back" == runtime.execute("late = 9; raise SystemExit(3)", on_error="rollback").state
@@ -34,7 +34,7 @@ def test_what_was_injected_since_the_last_cell_stays(runtime: PythonRuntime) -> 
 
 
 def test_again_and_again(runtime: PythonRuntime) -> None:
-    """Failing leaves no snapshots behind either, and the next failure finds the same state."""
+    """Failures leave no snapshots, and the next failure rolls back to the same state."""
     ok(runtime.execute("x = 1"))
     for _ in range(4):
         assert 1 == runtime.execute("x = 2; undefined", on_error="rollback").back_at
@@ -43,7 +43,7 @@ def test_again_and_again(runtime: PythonRuntime) -> None:
 
 
 def test_a_cell_that_runs_out_of_time(runtime: PythonRuntime) -> None:
-    """An interrupt is a failure like any other, and nobody says that something was kept."""
+    """An interrupt is a failure like any other, and the result reports no stored state."""
     ok(runtime.execute("x = 1"))
     result = runtime.execute("x = 2\nimport time; time.sleep(600)", timeout=0.1, on_error="rollback")
     assert ("rolled_back", "time") == (result.state, result.error and result.error.reason)
@@ -52,7 +52,7 @@ def test_a_cell_that_runs_out_of_time(runtime: PythonRuntime) -> None:
 
 
 def test_a_state_that_could_not_be_kept(runtime: PythonRuntime) -> None:
-    """The failure's effects stay then, and the result says why."""
+    """The failure's effects then remain, and the result says why."""
     ok(
         runtime.execute(
             "import threading\nstop = threading.Event()\nt = threading.Thread(target=stop.wait); t.start()"
@@ -64,7 +64,7 @@ def test_a_state_that_could_not_be_kept(runtime: PythonRuntime) -> None:
 
 
 def test_success_and_what_is_no_choice(runtime: PythonRuntime) -> None:
-    """Nothing changes for a cell that succeeds; another word is refused before anything runs."""
+    """A cell that succeeds behaves as usual; an unknown option is refused before anything runs."""
     assert ("kept", "1") == ((result := runtime.execute("x = 1; x", on_error="rollback")).state, result.value)
     with pytest.raises(UsageError, match="on_error"):
         runtime.execute("x = 2", on_error="undo")  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_success_and_what_is_no_choice(runtime: PythonRuntime) -> None:
 
 
 async def test_cells_that_wait_come_after_the_return() -> None:
-    """Nothing runs between the failure and the return, at the async face too."""
+    """Nothing runs between the failure and the rollback, with the async API too."""
     async with AsyncPythonRuntime() as runtime:
         await runtime.execute("x = 1")
         both = runtime.execute("x = 2; 1 / 0", on_error="rollback"), runtime.execute("x")

@@ -1,4 +1,4 @@
-"""What a runtime begins with is made anew by a process that gets ready when it is wanted: nobody can tell."""
+"""A process made on demand reproduces a runtime's start; programs see no difference."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ told = depth, random.random(), numpy.random.rand(), sorted(os.listdir()), os.get
 
 
 def test_it_is_what_it_was(runtime: PythonRuntime) -> None:
-    """With the same random numbers, files, modules, room to recurse; before and behind a state that was told
-    by bindings.
+    """It has the same random numbers, files, modules and recursion limit, before and after a state stored as
+    bindings.
     """
     before = runtime.execute(FIRST).value
     assert before
@@ -35,7 +35,7 @@ def test_a_first_cell_that_kills_its_process_changes_nothing(runtime: PythonRunt
 
 
 def test_bindings_behind_it(runtime: PythonRuntime) -> None:
-    """No copy is made for them: whoever goes on gets ready, and binds them."""
+    """No copy is made for them: the process that continues prepares itself and binds them."""
     for step in range(1, 4):
         assert runtime.execute(f"x = {step}; y{step} = 'text'").success
     assert "2" == _after(runtime, 2, "x")
@@ -44,7 +44,7 @@ def test_bindings_behind_it(runtime: PythonRuntime) -> None:
 
 
 def test_it_costs_nothing(runtime: PythonRuntime) -> None:
-    """Neither memory nor a process: the next one behind the warden and the worker is the cell's own."""
+    """It needs neither memory nor a process: the next process after the warden and the worker is the cell's own."""
     forking = "import os; child = os.fork()\nif not child: os._exit(0)\nos.waitpid(child, 0)[0]"
     assert "3" == runtime.execute(forking).value
     beginning = runtime.snapshots()[0]

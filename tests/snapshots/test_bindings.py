@@ -1,4 +1,4 @@
-"""What is told of a namespace instead of copying the process, and what is not."""
+"""Which namespace states are stored as bindings instead of a copy of the process, and which are not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ran(code: str) -> Namespace:
 
 
 def told(before: str, code: str) -> bytes | None:
-    """After a cell has run that wrote all of the names, and nothing else."""
+    """State after a cell that wrote all of the names, and nothing else."""
     namespace = ran(before)
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -41,7 +41,7 @@ def told(before: str, code: str) -> bytes | None:
 
 
 def told_all(before: str, code: str) -> bytes | None:
-    """The same after one that may have written into all there was."""
+    """The same after a cell that may have written to anything that existed."""
     namespace = ran(before)
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -111,18 +111,18 @@ def test_a_small_plain_value_is_told(code: str) -> None:
     ],
 )
 def test_what_is_not_told(before: str, code: str) -> None:
-    """What can change, what somebody else has too, the end of what can do something then, another order."""
+    """Mutable values, values with other owners, values whose end can have effects, and another order."""
     assert told(before, code) is None
 
 
 def test_as_many_parts_as_may_be() -> None:
-    """Of all containers in one another."""
+    """Counted over all containers, nested ones included."""
     assert told("", "x = [None] * 499 + [[]]") is not None
     assert told("", "x = [None] * 499 + [[0]]") is None
 
 
 def test_what_a_container_holds_now() -> None:
-    """Each time anew, for as long as the copy stays the same."""
+    """Recorded each time, for as long as the copy stays the same."""
     namespace, copy = ran(""), ran("")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -137,7 +137,7 @@ def test_what_a_container_holds_now() -> None:
 
 
 def test_what_is_still_held_may_be_let_go_of() -> None:
-    """It does not end."""
+    """The object stays alive."""
     bindings, copy = told("x = y = [1]", "x = 1"), ran("x = y = [1]")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -145,7 +145,7 @@ def test_what_is_still_held_may_be_let_go_of() -> None:
 
 
 def test_one_object_of_two_names_is_one_again() -> None:
-    """Whether the copy has it or not, and whatever it is."""
+    """Whether or not the copy has the object, and whatever it is."""
     bindings, copy = told("x = [1]", "y = x; a = b = 10**9; c = 10**9 + len(x) - 1"), ran("x = [1]")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -156,7 +156,7 @@ def test_one_object_of_two_names_is_one_again() -> None:
 
 
 def test_another_name_for_what_is_not_plain_is_told() -> None:
-    """That it is bound to the object says nothing of the object."""
+    """A binding to the object says nothing about the object itself."""
     namespace = ran("x = [object()]")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -177,7 +177,7 @@ def test_the_empty_name_is_one_like_others() -> None:
 
 
 def test_an_old_value_may_have_another_name_now() -> None:
-    """That the baseline holds it as well makes it nobody else's."""
+    """The baseline's reference does not count as another owner."""
     bindings, copy = told("x = 10**9; y = 0", "x, y, z = y, 10**9 - 1, x"), ran("x = 10**9; y = 0")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -195,7 +195,7 @@ def test_an_old_value_may_have_another_name_now() -> None:
     ],
 )
 def test_an_object_that_was_written_into_is_not_told(before: str) -> None:
-    """Where the copy's own may hold what does something when it goes, or somebody else has it."""
+    """The copy's object may hold something whose end has effects, or may have another owner."""
     namespace = ran(before)
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -216,7 +216,7 @@ def test_an_object_that_was_written_into_is_not_told(before: str) -> None:
     ],
 )
 def test_a_container_of_plain_values_is_told_anew(before: str, code: str) -> None:
-    """Which the copy has with another content."""
+    """The copy has it with different content."""
     bindings, copy, wanted = told_all(before, code), ran(before), ran(f"{before}\n{code}")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -238,7 +238,7 @@ def test_a_container_of_plain_values_is_told_anew(before: str, code: str) -> Non
 )
 @pytest.mark.skipif(not IS_READABLE, reason="how sets lie cannot be read here")
 def test_a_set_is_told_with_how_it_lies(code: str) -> None:
-    """In what order it gives what it holds, and takes what comes next, depends on what it has held before."""
+    """Its iteration order and its next pop depend on what it has held before."""
     bindings, copy, wanted = told_all("x = {1, 9}", code), ran("x = {1, 9}"), ran(f"x = {{1, 9}}\n{code}")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -249,7 +249,7 @@ def test_a_set_is_told_with_how_it_lies(code: str) -> None:
 
 
 def test_a_container_that_was_written_into_is_told_from_then_on() -> None:
-    """Also behind cells that have not written into it: the copy still has the old content."""
+    """Also after cells that have not written to it: the copy still has the old content."""
     namespace = ran("x = y = [1]; z = 0")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -267,7 +267,7 @@ def test_a_container_that_was_written_into_is_told_from_then_on() -> None:
 
 
 def test_as_many_parts_as_may_be_looked_at_for_a_copy() -> None:
-    """Others take a copy when they change."""
+    """Other containers take a copy when they change."""
     namespace = ran("x = [1] * 499; y = [1] * 499; z = []")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -280,7 +280,7 @@ def test_as_many_parts_as_may_be_looked_at_for_a_copy() -> None:
 
 
 def test_a_large_value_may_lie_where_another_did() -> None:
-    """The baseline holds small ones only. What was written to a name that seems to be the same is another one."""
+    """The baseline holds small values only. A value written to a name that seems unchanged is a different one."""
     namespace = ran(f"x = 'a' * {MAX_BINDINGS + 1}")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -289,7 +289,7 @@ def test_a_large_value_may_lie_where_another_did() -> None:
 
 
 def test_names_that_lie_where_others_did() -> None:
-    """An address that is used again does not hide a binding: the baseline holds what was there."""
+    """A reused address does not hide a binding: the baseline keeps the previous object alive."""
     namespace = ran("x = 0.5")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -306,13 +306,13 @@ def test_as_many_names_as_may_be() -> None:
 
 
 def test_as_many_bytes_as_may_be() -> None:
-    """The frame of the message counts: some twenty bytes for one name."""
+    """The message's frame counts: about twenty bytes for one name."""
     assert told("", f"x = '{{}} '.format('y' * {MAX_BINDINGS - 40})") is not None
     assert told("", f"x = '{{}} '.format('y' * {MAX_BINDINGS - 10})") is None
 
 
 def test_a_module_that_came_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one is imported, other things may have happened."""
+    """Importing a module may have other effects."""
     namespace = ran("")
     base = BindingsBaseline.of(namespace)
     assert base is not None
@@ -359,7 +359,7 @@ def test_what_only_looks_imported(before: str, code: str) -> None:
 
 
 def test_functions_are_told_with_their_cells() -> None:
-    """Once for all functions of a cell; those that call each other do so again."""
+    """A cell's functions share globals; functions that call each other still do so."""
     source = "def f(n=2):\n    return n\n\ndef g():\n    return f(), g"
     namespace, copy = ran(""), ran("")
     base = BindingsBaseline.of(namespace)
@@ -397,7 +397,7 @@ def test_functions_that_have_more_than_code(before: str, code: str) -> None:
     "code", ["def x(n): return n in {0, 8}", "def x(n):\n    for n in {0, 1, 2.5}: return n"]
 )
 def test_a_function_with_a_set_in_its_code(code: str) -> None:
-    """Where it lies as it would if it were made in the order in which it is told."""
+    """Where it lies as it would if it were made in the recorded order."""
     assert told("", code) is not None
 
 
@@ -406,7 +406,7 @@ def test_a_function_with_a_set_in_its_code(code: str) -> None:
     ["def x(): return 2", "x = 1", "del x", "import json as x"],
 )
 def test_a_function_may_go(code: str) -> None:
-    """What it has does nothing then."""
+    """What it holds has no effect then."""
     bindings, copy = told_all("def x(): return 1", code), ran("def x(): return 1")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -429,7 +429,7 @@ def test_what_a_default_has_may_not_go() -> None:
     ],
 )
 def test_values_that_harm_whoever_looks_at_them(code: str) -> None:
-    """They are not told, and nothing of the user's runs."""
+    """They are not recorded as bindings, and no user code runs."""
     assert told("", code) is None
 
 
@@ -448,7 +448,7 @@ def test_values_that_harm_whoever_looks_at_them(code: str) -> None:
     ],
 )
 def test_a_small_frame_is_told(code: str) -> None:
-    """With its indexes, their names, views of one in the copy, and to a tracker it is the same one."""
+    """Its indexes, their names and views of it in the copy are the same; to a tracker it is the same frame."""
     bindings, copy, wanted = told(FRAME, code), ran(FRAME), ran(f"{FRAME}\n{code}")
     assert bindings is not None
     bring_about(copy, bindings)
@@ -477,7 +477,7 @@ def test_a_small_frame_is_told(code: str) -> None:
     ],
 )
 def test_a_frame_of_which_others_have_a_part_is_not_told(code: str) -> None:
-    """Nor one of other types, or with something besides."""
+    """Nor is one of other types, or with additional attributes."""
     assert told(FRAME, code) is None
 
 

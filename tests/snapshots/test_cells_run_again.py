@@ -1,4 +1,4 @@
-"""States that are told by the cells that lead to them: one copy does for many."""
+"""States stored as the cells that lead to them: one copy serves many states."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LOOK = (
 
 
 def shared_copies(runtime: PythonRuntime) -> int:
-    """States that have no copy of their own: what one takes is whole kilobytes."""
+    """States without a copy of their own: they take whole kilobytes."""
     return sum(info.memory % 1024 > 0 for info in runtime.snapshots())
 
 
 @pytest.fixture
 def ready(runtime: PythonRuntime) -> PythonRuntime:
-    """With a copy to begin with, which has taken long: how long is allowed is asked elsewhere."""
+    """Begins with a copy that took long to make; other tests check how long is allowed."""
     runtime.execute(
         "import cenote_worker.jail.snapshots.deltas.replay as told; told.PER_COPY = 1e6; del told"
     )
@@ -47,7 +47,7 @@ def ready(runtime: PythonRuntime) -> PythonRuntime:
 
 
 def test_cells_that_do_the_same_again_have_one_copy(ready: PythonRuntime) -> None:
-    """After a crash the state is that before the cell; what they print is not printed twice."""
+    """After a crash the state is the one before the cell; output is not printed twice."""
     steps = [ready.execute(code).step for code in CELLS]
     crashed = ready.execute(CRASH)
     assert ("rolled_back", steps[-1], "") == (crashed.state, crashed.back_at, crashed.stdout)
@@ -63,7 +63,7 @@ def test_cells_that_do_the_same_again_have_one_copy(ready: PythonRuntime) -> Non
 
 
 def test_each_state_in_between_can_be_gone_back_to(ready: PythonRuntime) -> None:
-    """In any order, and the cells after it do what they have done."""
+    """In any order, and later cells have the same effects."""
     steps = [ready.execute(code).step for code in CELLS[:3]]
     length = [ready.execute("len(nodes)").value, ready.rollback(steps[0]), ready.execute("len(nodes)").value]
     assert ["20", "50"] == [length[0], length[2]]
@@ -89,7 +89,7 @@ def test_each_state_in_between_can_be_gone_back_to(ready: PythonRuntime) -> None
     ],
 )
 def test_what_may_do_something_else_is_never_run_again(ready: PythonRuntime, code: str) -> None:
-    """It has a copy behind it; the state is that one, and nothing has happened twice."""
+    """It has a copy of its own; the rollback restores that one, and no effect happens twice."""
     calls = list[int]()
 
     def called(number: int) -> int:
@@ -107,7 +107,7 @@ def test_what_may_do_something_else_is_never_run_again(ready: PythonRuntime, cod
 
 
 def test_another_result_is_said(ready: PythonRuntime) -> None:
-    """The code does not show that it asks for something random: it is gone back to, and that is told."""
+    """The code does not show that it draws random values: a rollback to it works, and reports the difference."""
     ready.execute("import os; nodes[0].i = vars(os)['u' + 'random'](9)")
     step = ready.execute("nodes[1].i = 5").step
     ready.execute("nodes[1].i = 6")
@@ -124,7 +124,7 @@ def a_cell(step: int, seconds: float = 0.01) -> ReplayableCell:
 
 
 def test_as_long_as_copies_would_have_taken() -> None:
-    """And never longer than a client may be kept waiting after a crash."""
+    """And never longer than a client may wait after a crash."""
     log = ReplayLog()
     for step in range(1, 4):
         log.add(a_cell(step, LONGEST / 3.5))

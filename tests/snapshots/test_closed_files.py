@@ -1,4 +1,4 @@
-"""Files that a `with` has left: what is told of one makes another that nobody can tell from it."""
+"""Files closed by a `with` statement: programs cannot tell the rebuilt objects from the originals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def left(place: str, mode: str, **settings: Any) -> Any:
 
 
 def seen(it: Any) -> object:
-    """All that a program can ask of it."""
+    """Every attribute that a program can read."""
     told: list[object] = []
     while True:
         for name in dir(it):
@@ -106,7 +106,7 @@ def test_one_that_was_just_made(tmp_path: Path) -> None:
     ],
 )
 def test_somebody_else_has_a_part_of_it(place: str, deed: Callable[[Any], object]) -> None:
-    """Or it has one that others have not."""
+    """Or it has a part that others have not."""
     it = left(place, "r")
     assert describe_file(it) is not None
     other = deed(it)
@@ -134,7 +134,7 @@ def test_one_without_its_buffer() -> None:
     ],
 )
 def test_what_is_more_than_that(place: str, make: Callable[[str], Any]) -> None:
-    """An open one, one that has something that is no plain text, one of another kind."""
+    """An open file, one with an attribute that is not plain text, or one of another kind."""
     it = make(place)
     assert describe_file(it) is None
     if isinstance(it, io.IOBase):
@@ -142,7 +142,7 @@ def test_what_is_more_than_that(place: str, make: Callable[[str], Any]) -> None:
 
 
 def ran(before: str, *cells: str) -> tuple[dict[str, object], dict[str, object]] | None:
-    """What the cells make of a namespace, each told of the first part; and what is made of another one like that."""
+    """The namespace after the cells, each compared with the first part, and one rebuilt from a second copy."""
     namespace: dict[str, object] = {}
     copy: dict[str, object] = {}
     exec(before, namespace)
@@ -171,7 +171,7 @@ def ran(before: str, *cells: str) -> tuple[dict[str, object], dict[str, object]]
 def test_one_that_a_name_was_bound_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, cells: list[str]
 ) -> None:
-    """Or which a name has let go of, again and again."""
+    """Or one that a name released, repeatedly."""
     monkeypatch.chdir(tmp_path)
     both = ran(before, *cells)
     assert both is not None
@@ -227,8 +227,8 @@ def _in_an_archive(place: str) -> Any:
     ids=["gzip", "bz2", "memory", "by hand", "bytes of memory", "archive", "unnamed"],
 )
 def test_of_what_lies_elsewhere_nothing_is_told(place: str, made: Callable[[str], Any]) -> None:
-    """Compressed files, members of archives, memory; nor of what lacks something that `open` sets."""
+    """Compressed files, archive members, in-memory files; nor anything without an attribute that `open` sets."""
     it = made(place)
     it.close()
-    gc.collect()  # some of them have rings, which count as others until they are gone
+    gc.collect()  # some of them are in reference cycles, which count as other owners until they are collected
     assert describe_file(it) is None

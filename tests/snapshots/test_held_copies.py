@@ -1,4 +1,4 @@
-"""Copies that are needed stay, however many are made meanwhile."""
+"""Copies in use stay, however many others are made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shelf() -> SnapshotStore:
 
 @pytest.fixture
 def add(shelf: SnapshotStore) -> Iterator[Add]:
-    """Puts copies on the shelf, of processes that do nothing."""
+    """Adds copies to the snapshot store, made of idle processes."""
     pids: list[int] = []
 
     def added(*steps: int) -> None:
@@ -48,7 +48,7 @@ def steps(shelf: SnapshotStore) -> set[object]:
 
 @pytest.mark.slow
 def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: SnapshotStore, add: Add) -> None:
-    """Without that both would go: a hundred steps later nobody keeps two neighbours."""
+    """Without the hold both would go: a hundred steps later no two neighbours remain."""
     add(0, 1, 2, 3)
     shelf.name(2, "here")
     shelf.hold([1, "here"])
@@ -59,7 +59,7 @@ def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: SnapshotStor
 
 @pytest.mark.slow
 def test_what_is_held_no_more_goes_with_the_next_copy(shelf: SnapshotStore, add: Add) -> None:
-    """And so does what there was room for only meanwhile."""
+    """And so do the copies that fitted only temporarily."""
     add(0, 1, 2, 3)
     shelf.hold([1, 2])
     add(*range(4, 30))
@@ -71,7 +71,7 @@ def test_what_is_held_no_more_goes_with_the_next_copy(shelf: SnapshotStore, add:
 
 @pytest.mark.slow
 def test_even_if_everything_is_held_the_newest_is_kept(shelf: SnapshotStore, add: Add) -> None:
-    """It is what a crash falls back to; nothing grows beyond one more than what is held."""
+    """A crash falls back to it; at most one copy more than the held ones exists."""
     held = range(MOST + MORE)
     shelf.hold(held)
     add(*held, 100, 101, 102)
@@ -79,7 +79,7 @@ def test_even_if_everything_is_held_the_newest_is_kept(shelf: SnapshotStore, add
 
 
 def test_a_cell_that_pays_too_much_does_not_take_what_is_held(shelf: SnapshotStore, add: Add) -> None:
-    """Want of memory does."""
+    """A shortage of memory does."""
     shelf.hold([1])
     add(0, 1, 2)
     shelf.clear()
@@ -90,7 +90,7 @@ def test_a_cell_that_pays_too_much_does_not_take_what_is_held(shelf: SnapshotSto
 
 
 def test_several_hold_at_once() -> None:
-    """What is said is what any of them needs; letting go twice does nothing."""
+    """The reported steps are those that any holder needs; releasing twice does nothing."""
     said: list[set[int | str]] = []
     holds = SnapshotPins(lambda targets: said.append(set(targets)))
     one, other = holds.add([1, 2]), holds.add([2, "here"])

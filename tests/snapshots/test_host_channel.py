@@ -1,4 +1,4 @@
-"""A jail's host calls in a copy of the process that had the channel."""
+"""Host calls of a jail, made in a copy of the process that had the channel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_worker.transport.packets import receive_packet, send_packet
 
 
 def test_a_copy_hears_answers_though_its_original_was_killed_while_it_rested() -> None:
-    """Both have the descriptor by which a reader is told to end: what is left in it is not meant for the copy's."""
+    """Both have the descriptor that stops a reader: a value left in it is not meant for the copy's reader."""
     supervisor, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = HostChannel(jail, send_packet)
     os.eventfd_write(channel._rest, 1)
@@ -36,7 +36,7 @@ def test_a_copy_hears_answers_though_its_original_was_killed_while_it_rested() -
 
 
 def test_behind_its_rest_the_kernel_has_no_thread_of_it() -> None:
-    """Else a copy that is made then is refused, for a thread of unknown origin."""
+    """Otherwise a later copy is refused because of a thread of unknown origin."""
     supervisor, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = HostChannel(jail, send_packet)
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Whatever a cell does to its snapshots, only its own runtime is hurt, and no call hangs."""
+"""A cell that attacks its snapshots harms its own runtime only, and no call hangs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for pid in set(range(2, 60)) - {{os.getpid()}}:
 
 @pytest.fixture(autouse=True)
 def witness(make_runtime: MakeRuntime) -> PythonRuntime:
-    """Another runtime of the same zygote: it must not notice anything."""
+    """Another runtime of the same zygote, which must stay unaffected."""
     witness = make_runtime()
     witness.execute("w = 1")
     yield witness
@@ -49,7 +49,7 @@ def witness(make_runtime: MakeRuntime) -> PythonRuntime:
 @pytest.mark.sweep
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_forged_messages(runtime: PythonRuntime, forgery: str) -> None:
-    """They are passed over; the state can still be gone back to."""
+    """They are ignored; rolling back to the state still works."""
     runtime.execute("x = 1")
     assert runtime.execute(LINE + forgery, timeout=PATIENCE).state in ("kept", "rolled_back")
     assert "1" == runtime.execute("x").value
@@ -58,7 +58,7 @@ def test_forged_messages(runtime: PythonRuntime, forgery: str) -> None:
 
 
 def test_killing_the_copies(runtime: PythonRuntime) -> None:
-    """With them goes what has to be copied; what the runtime began with, and bound since, the warden keeps itself."""
+    """States that need a copy go with them; the warden itself stores the runtime's start and the bindings since."""
     runtime.execute("x = []")
     runtime.execute("x.append(object())")
     runtime.snapshot()
@@ -68,7 +68,7 @@ def test_killing_the_copies(runtime: PythonRuntime) -> None:
 
 
 def test_stopping_the_copies(runtime: PythonRuntime) -> None:
-    """A copy that was stopped is woken when it is needed."""
+    """A stopped copy is resumed when it is needed."""
     runtime.execute("x = 1")
     stop = SIGNAL_ALL.format(19)
     assert "rolled_back" == runtime.execute(f"x = 2\n{stop}\nos._exit(1)", timeout=PATIENCE).state
@@ -76,7 +76,7 @@ def test_stopping_the_copies(runtime: PythonRuntime) -> None:
 
 
 def test_bindings_that_no_copy_can_have(runtime: PythonRuntime) -> None:
-    """Whoever is to go on with them dies of it, and the state before goes on."""
+    """The process that continues with them dies, and the state before continues."""
     runtime.execute("x = 1")
     said = "{'op': 'bound', 'copy': copy, 'step': 8, 'at': 2**60, 'bindings': %s}"
     flood = f"for copy in range(3, 60):\n    line.send(json.dumps({said}).encode())\nos._exit(1)"
@@ -86,7 +86,7 @@ def test_bindings_that_no_copy_can_have(runtime: PythonRuntime) -> None:
 
 
 def test_a_successor_that_dies_at_once(runtime: PythonRuntime) -> None:
-    """A copy of which nothing but dead processes comes is given up, and the one before it goes on."""
+    """A copy that yields only dead processes is dropped, and the one before it continues."""
     runtime.execute("x = 1")
     runtime.execute(
         "import cenote_worker.jail.kernel as k, os\nx = 2\n"
@@ -106,7 +106,7 @@ def test_closed_descriptors(runtime: PythonRuntime) -> None:
 
 
 def test_few_processes(make_runtime: MakeRuntime) -> None:
-    """Snapshots take a quarter of the processes that a jail may have, and no more."""
+    """Snapshots take at most a quarter of a jail's process limit."""
     runtime = make_runtime(processes=8)
     for _ in range(5):
         runtime.execute("x = 1")
@@ -115,7 +115,7 @@ def test_few_processes(make_runtime: MakeRuntime) -> None:
         "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os._exit(0)\nexcept OSError: pass\n"
         "for _ in range(n): os.wait()\nn >= 4"
     )
-    # Copies that are kept no more take a moment to end.
+    # Dropped copies take a moment to end.
     until(lambda: "True" == runtime.execute(forked).value)
 
 
@@ -133,7 +133,7 @@ TRAPS = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
 def test_values_that_harm_whoever_looks_at_them(runtime: PythonRuntime, trap: str) -> None:
-    """Whoever goes on from a copy is asked what in it is of no use any more."""
+    """The process that continues from a copy is asked which of its values are unusable."""
     runtime.execute(f"import mmap\n{trap}\ntrap, traps = T(), [T()]")
     runtime.snapshot()
     result = runtime.execute("import os; os._exit(1)")
@@ -142,7 +142,7 @@ def test_values_that_harm_whoever_looks_at_them(runtime: PythonRuntime, trap: st
 
 
 def test_a_state_that_answers_nothing(runtime: PythonRuntime) -> None:
-    """It is given up for the one before."""
+    """It is dropped for the one before."""
     runtime.execute("x = [1]")
     sabotage = "import cenote_worker.jail.worker as worker, os\nworker.severed_names = lambda *_: os._exit(1)"
     runtime.execute(f"{sabotage}\nx.append(2)")
@@ -153,7 +153,7 @@ def test_a_state_that_answers_nothing(runtime: PythonRuntime) -> None:
 
 
 def test_a_state_that_says_it_has_answered(runtime: PythonRuntime) -> None:
-    """And has not, again and again: nobody waits for that for ever."""
+    """It answers falsely each time: no caller waits for it indefinitely."""
     runtime.execute(LINE + "import cenote_worker.jail.worker as worker")
     lie = 'os.write(4, b\'{"op": "served"}\')'
     runtime.execute(f"def end(*_): {lie}, os._exit(1)\nworker.severed_names = end")

@@ -1,4 +1,4 @@
-"""What imports leave to the garbage collector is done before a copy is made."""
+"""Work that imports leave to the garbage collector is done before a copy is made."""
 
 from __future__ import annotations
 

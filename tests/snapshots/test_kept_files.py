@@ -1,4 +1,4 @@
-"""The working directory goes back with the namespace."""
+"""The working directory is rolled back with the namespace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ok(result: ExecutionResult) -> str | None:
 
 @pytest.mark.parametrize("isolation", ["strict", "landlock"])
 def test_a_rollback_brings_files_back(make_runtime: MakeRuntime, isolation: str) -> None:
-    """Contents, names and folders; and undoing it brings back what was there before it."""
+    """Contents, names and folders; undoing the rollback restores what was there before it."""
     runtime = make_runtime(isolation=isolation)
     ok(runtime.execute(WRITE))
     ok(runtime.execute(CHANGE))
@@ -33,7 +33,7 @@ def test_a_rollback_brings_files_back(make_runtime: MakeRuntime, isolation: str)
 
 @pytest.mark.parametrize("end", ["os.abort()", "1 / 0"])
 def test_a_cell_that_fails_leaves_no_trace_in_files(runtime: PythonRuntime, end: str) -> None:
-    """Whether it takes its process with it, or is to be atomic; what a child process wrote included."""
+    """Whether the cell ends its process or is atomic; files written by a child process included."""
     ok(runtime.execute(WRITE))
     result = runtime.execute(f"{CHANGE}; os.system('echo more >> a'); {end}", on_error="rollback")
     assert ("rolled_back", ()) == (result.state, result.news)
@@ -41,7 +41,7 @@ def test_a_cell_that_fails_leaves_no_trace_in_files(runtime: PythonRuntime, end:
 
 
 def test_files_that_a_client_brought(runtime: PythonRuntime) -> None:
-    """An upload after the last cell is part of the state before the next."""
+    """An upload after the last cell is part of the state before the next one."""
     ok(runtime.execute("x = 1"))
     runtime.files.write("in.csv", b"1,2")
     runtime.execute("open('in.csv', 'w'); import os; os._exit(1)")
@@ -49,7 +49,7 @@ def test_files_that_a_client_brought(runtime: PythonRuntime) -> None:
 
 
 def test_what_is_too_large_is_told(make_runtime: MakeRuntime) -> None:
-    """The state is kept without it; going back names it."""
+    """The state is stored without it; rolling back names it."""
     runtime = make_runtime(disk="16MiB")
     ok(runtime.execute("open('large', 'wb').write(bytes(6 * 2**20)); open('small', 'w').write('x')"))
     ok(runtime.execute("import os; os.remove('large'); os.remove('small')"))
@@ -59,7 +59,7 @@ def test_what_is_too_large_is_told(make_runtime: MakeRuntime) -> None:
 
 
 def test_versions_go_with_their_snapshots(runtime: PythonRuntime) -> None:
-    """However often the files change, what is kept of them is bounded by the snapshots."""
+    """However often the files change, the number of stored versions is bounded by the snapshots."""
     for number in range(14):
         ok(runtime.execute(f"open('a', 'w').write('{number}')"))
     runtime.rollback(12)
@@ -70,7 +70,7 @@ def test_versions_go_with_their_snapshots(runtime: PythonRuntime) -> None:
 
 
 def test_nothing_is_written_for_a_cell_without_files(runtime: PythonRuntime) -> None:
-    """A version stands for all states that have the same files."""
+    """One version serves all states with the same files."""
     for _ in range(5):
         ok(runtime.execute("x = 1"))
     count = "import os, tempfile; len(os.listdir(tempfile.gettempdir() + '/.cenote-versions/versions'))"

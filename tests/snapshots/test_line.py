@@ -1,4 +1,4 @@
-"""What a worker and its warden say to each other."""
+"""Messages between a worker and its warden."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cenote_worker.jail.snapshots.protocol import receive, send, send_copied
 
 
 def test_a_copy_is_announced_as_any_message_would_be() -> None:
-    """The short way that is taken after each cell is only that."""
+    """The fast path after each cell is equivalent to the normal message."""
     worker, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with worker, warden:
         send(worker, {"op": "copy", "pid": 7, "step": 2**61, "files": 0}, worker)
@@ -25,7 +25,7 @@ def test_a_copy_is_announced_as_any_message_would_be() -> None:
 
 
 def test_an_empty_message_is_no_end() -> None:
-    """It is no message either. The end of the line is when the other end was closed."""
+    """It is no message either. The line ends when the other end is closed."""
     worker, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warden:
         with worker:

@@ -1,4 +1,4 @@
-"""A worker that has nothing to do ends, and is made again for the next request: nobody can tell."""
+"""An idle worker ends and is made again for the next request, without visible effect."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def warden_of(runtime: PythonRuntime) -> int:
 
 
 def ran(runtime: PythonRuntime, code: str) -> str | None:
-    """Of a runtime whose worker ends behind the cell."""
+    """Facts about a runtime whose worker ends after the cell."""
     result = runtime.execute(code)
     assert ("kept", "", ()) == (result.state, result.unkept, result.news)
     assert result.success, result.error
@@ -56,7 +56,7 @@ def ran(runtime: PythonRuntime, code: str) -> str | None:
 
 @pytest.mark.parametrize("isolation", ["strict", "landlock", "none"])
 def test_it_ends_and_comes_again(make_runtime: MakeRuntime, isolation: str) -> None:
-    """Nothing is left but the warden, and its memory; it counts as there, and what is kept is kept."""
+    """Only the warden and its memory remain; the runtime counts as alive, and the snapshots remain."""
     runtime = make_runtime(isolation=isolation)
     for step in range(1, 4):
         assert str(step) == ran(runtime, f"x = {step}; y{step} = [x]; x")
@@ -71,7 +71,7 @@ def test_it_ends_and_comes_again(make_runtime: MakeRuntime, isolation: str) -> N
 @pytest.mark.sweep
 @pytest.mark.parametrize("code", UNTELLABLE.values(), ids=UNTELLABLE.keys())
 def test_a_state_that_cannot_be_made_again_keeps_its_worker(runtime: PythonRuntime, code: str) -> None:
-    """It does behind the next cell, too; but not once the runtime has gone back."""
+    """The worker ends after the next cell, too; but not once the runtime was rolled back."""
     ran(runtime, "x = 0")
     for cell in (code, "y = 2"):
         runtime.execute(cell)
@@ -91,7 +91,7 @@ def test_what_was_brought_in_keeps_it(make_runtime: MakeRuntime) -> None:
 
 
 def test_every_kind_of_request_wakes_it(runtime: PythonRuntime) -> None:
-    """Those too that change nothing, behind which it ends again."""
+    """Requests that change nothing included; afterwards the worker ends again."""
     ran(runtime, TELLABLE)
     assert 1 == runtime.retrieve("x")
     assert is_parked(runtime)
@@ -107,7 +107,7 @@ def test_every_kind_of_request_wakes_it(runtime: PythonRuntime) -> None:
 
 
 def test_other_authors(runtime: PythonRuntime) -> None:
-    """Whoever comes finds it; behind their turns it stays, since a process that is made anew knows of none."""
+    """Other authors find the state; after their cells the worker stays, since a new process knows nothing of them."""
     ran(runtime, "x = 1")
     with runtime.attach("ana") as ana, runtime.attach("ben", scope="private") as ben:
         assert "1" == ana.execute("x").value
@@ -119,7 +119,7 @@ def test_other_authors(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_each_request_is_carried_out_once(runtime: PythonRuntime) -> None:
-    """Those too that come just while the worker is ended, or made."""
+    """Requests included that arrive while the worker is ending or starting."""
     ran(runtime, "count = 0")
     printed: list[str] = []
     for number in range(1, 101):
@@ -131,7 +131,7 @@ def test_each_request_is_carried_out_once(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_it_falls_back_to_where_it_was(runtime: PythonRuntime) -> None:
-    """A cell that takes down the process which was made for it, time after time."""
+    """A cell kills the process that was made for it, repeatedly."""
     for step in (1, 3, 5, 7, 9):
         ran(runtime, "x = 1")
         result = runtime.execute(CRASH)
@@ -140,7 +140,7 @@ def test_it_falls_back_to_where_it_was(runtime: PythonRuntime) -> None:
 
 
 def test_it_lives_without_its_line(runtime: PythonRuntime) -> None:
-    """Though the first cell of the new one closes that: nothing is kept from then on, and nothing is lost."""
+    """The new worker's first cell closes the line: no state is stored from then on, and nothing is lost."""
     ran(runtime, "x = 1")
     assert runtime.execute("import os; x = 2; os.close(4); os.close(5)").success
     assert ("2", "kept") == ((result := runtime.execute("x")).value, result.state)
@@ -156,7 +156,7 @@ def test_failing_atomic_cells(runtime: PythonRuntime) -> None:
 
 
 def test_files_are_as_they_were_left(make_runtime: MakeRuntime) -> None:
-    """By whomever: where the directory is not the jail's alone, somebody else may have written there meanwhile."""
+    """Written by any process: where the directory is not the jail's alone, another process may have written there."""
     runtime = make_runtime(isolation="none")
     folder = Path(str(runtime.execute("import os; os.getcwd()").value).strip("'"))
     assert not is_parked(runtime)
@@ -171,7 +171,7 @@ def test_files_are_as_they_were_left(make_runtime: MakeRuntime) -> None:
 
 @pytest.mark.parametrize("limits", ["auto", "watchdog"])
 def test_usage_is_that_of_the_cell(make_runtime: MakeRuntime, limits: str) -> None:
-    """Counted in the process that is there by then."""
+    """Counted in the process that exists by then."""
     runtime = make_runtime(limits=limits)
     ran(runtime, "x = 1")
     usage = runtime.execute("with open('file', 'w') as file: x = file.write('x' * 500_000)").usage
@@ -195,7 +195,7 @@ def test_the_end_of_the_warden_is_the_jails(runtime: PythonRuntime) -> None:
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(cells, st.booleans()), min_size=4, max_size=12))
 def test_pauses_change_nothing(program: list[tuple[str, bool]]) -> None:
-    """Each cell does what it does where there are none, and is seen to do the same."""
+    """Each cell has the same effects and the same trace as without pauses."""
     policy = SandboxPolicy(preload=())
     with (
         pytest.MonkeyPatch.context() as patch,

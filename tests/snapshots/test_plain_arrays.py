@@ -1,4 +1,4 @@
-"""Small arrays and numbers of numpy that are told: nobody can tell another one from them."""
+"""Small numpy arrays and numbers stored as bindings: programs cannot tell the rebuilt ones from the originals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES = st.sampled_from(["f8", "f4", "i8", "i1", "u2", "?", "c16"])
 
 
 def seen(value: Any) -> object:
-    """All that a program can see of an array, but where it is."""
+    """Everything that a program can see of an array, except its address."""
     if not isinstance(value, np.ndarray):
         return type(value), value.tobytes()
     base = None if value.base is None else seen(value.base)
@@ -34,7 +34,7 @@ def seen(value: Any) -> object:
     st.sampled_from(["itself", "T", "reshape", "F", "read-only"]),
 )
 def test_an_array_comes_back_with_its_layout(value: Any, way: str) -> None:
-    """Bytes and signs of numbers that are none among it, and how the one lies that it is a view of."""
+    """NaN payloads and signs included, and the layout of the array that it is a view of."""
     value = value.copy()
     if way == "T":
         value = value.T
@@ -79,7 +79,7 @@ def test_a_number_comes_back(value: Any) -> None:
     ],
 )
 def test_what_is_not_told(make: Any) -> None:
-    """Parts of memory, memory of somebody else's, other types, other classes."""
+    """Sections of memory, memory with other owners, other types, other classes."""
     assert describe_array(make()) is None
 
 

@@ -1,4 +1,4 @@
-"""JSON that goes on as it is when a program changes the one of the standard library."""
+"""A JSON codec that is unaffected when a program changes the standard library's."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PLAIN = [
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_it_is_the_same_as_that_of_the_standard_library(value: object, ascii_only: bool) -> None:
-    """Both ways."""
+    """Encoding and decoding."""
     text = json.dumps(value, ensure_ascii=ascii_only)
     assert text == plain_json.dumps(value, ascii_only=ascii_only)
     assert json.loads(text) == plain_json.loads(text) == plain_json.loads(f" {text}\n".encode())
 
 
 def test_what_is_no_number_is_the_same_too() -> None:
-    """Infinite ones and those that are none."""
+    """Infinities and NaNs."""
     assert "[NaN, Infinity, -Infinity]" == plain_json.dumps([math.nan, math.inf, -math.inf])
     assert math.inf == plain_json.loads("Infinity")
     assert math.isnan(plain_json.loads("NaN"))
@@ -35,7 +35,7 @@ def test_what_is_no_number_is_the_same_too() -> None:
     "text", ["", " ", "1 2", "[1,]", "{", '{"a" 1}', "nan", "[" * 200_000, b"\xff"], ids=repr
 )
 def test_whatever_else_is_refused(text: str | bytes) -> None:
-    """Anybody in the jail may have written it."""
+    """Any code in the jail may have written the text."""
     with pytest.raises((ValueError, RecursionError)):
         plain_json.loads(text)
 
@@ -51,7 +51,7 @@ def test_values_that_are_no_json_are_refused() -> None:
 
 
 def test_it_asks_nothing_of_the_changed_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a function, not a class, not what these use."""
+    """It uses no function and no class of the module, and nothing that these use."""
     monkeypatch.setattr(json.JSONEncoder, "default", None)
     monkeypatch.setattr(json.JSONEncoder, "iterencode", None)
     monkeypatch.setattr(json.JSONDecoder, "decode", None)

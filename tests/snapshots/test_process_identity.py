@@ -1,4 +1,4 @@
-"""A process that takes another's place, after a rollback, a patch or a crash, looks like that one to programs."""
+"""A process that replaces another, after a rollback, a patch or a crash, looks like that one to programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runtime(make_runtime: MakeRuntime) -> PythonRuntime:
 
 
 def test_the_number_is_the_same(runtime: PythonRuntime) -> None:
-    """Behind rollbacks one after the other, a cell that ends its process, and a patch."""
+    """After several rollbacks, a cell that ends its process, and a patch."""
     runtime.execute("import os")
     before = value(runtime, ASKED)
     steps = [runtime.execute(cell).step for cell in ("held = [0]", "held.append(1)", "held.append(2)")]
@@ -45,7 +45,7 @@ def test_the_number_is_the_same(runtime: PythonRuntime) -> None:
 
 
 def test_processes_of_a_cell_go_on_from_their_own_numbers(runtime: PythonRuntime) -> None:
-    """A child that the copy had lives on, and has its number; what begins later has a higher one."""
+    """A child of the copy lives on with its number; a later process has a higher one."""
     runtime.execute("import os, subprocess\nfirst = subprocess.Popen(['sleep', '1000'])")
     step = runtime.execute("x = [1]").step
     runtime.execute("second = subprocess.Popen(['sleep', '1000'])\nnumbers = first.pid, second.pid")
@@ -55,7 +55,7 @@ def test_processes_of_a_cell_go_on_from_their_own_numbers(runtime: PythonRuntime
 
 
 def test_processor_time_never_goes_back(make_runtime: MakeRuntime) -> None:
-    """By every function that tells it, and by a name that was bound to one of them before."""
+    """By every function that returns it, and by a name that was bound to one of them before."""
     runtime = make_runtime()
     runtime.execute("import os, time, resource\nfrom time import process_time as kept\nsum(range(3_000_000))")
     asked = (

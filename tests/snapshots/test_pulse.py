@@ -20,14 +20,14 @@ def timer() -> Iterator[int]:
 
 
 def beats(timer: int, milliseconds: int) -> int:
-    """How many there are by the time that there is one."""
+    """The number of beats up to the first one."""
     poll = select.poll()
     poll.register(timer, select.POLLIN)
     return int.from_bytes(os.read(timer, 8), "little") if poll.poll(milliseconds) else 0
 
 
 def test_whoever_rings_is_heard_at_once(timer: int) -> None:
-    """And once: what follows is no cell that runs for long."""
+    """It is heard once: what follows is not a long cell."""
     wake_warden(timer)
     assert 1 == beats(timer, 10_000)
     assert 0 == beats(timer, 20)
@@ -42,7 +42,7 @@ def test_where_no_copies_are_kept_nobody_is_there_to_hear() -> None:
 
 
 def test_a_long_cell_is_told_of_until_it_ends(timer: int) -> None:
-    """Again and again, and then no more."""
+    """Reported repeatedly while it runs, and not afterwards."""
     with pulse_timer(timer):
         assert beats(timer, 10_000) >= 1
         assert beats(timer, 10_000) >= 1

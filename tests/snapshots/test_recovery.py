@@ -1,4 +1,4 @@
-"""What is remembered of a worker that died, until somebody is told."""
+"""What is recorded of a worker's death until a client is informed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_nothing_is_missing_when_the_copy_is_of_now() -> None:
 
 
 def test_the_next_cell_is_told_of_an_end_that_cost_nothing() -> None:
-    """It runs: only threads, connections and processes are missing."""
+    """The news reaches a cell that runs: only threads, connections and processes are missing."""
     recovery = WorkerRecovery(head=4)
     recovery.revive(CRASH, 4)
     recovery.pass_over()
@@ -26,7 +26,7 @@ def test_the_next_cell_is_told_of_an_end_that_cost_nothing() -> None:
 
 
 def test_an_older_copy_is_news() -> None:
-    """Somebody has to hear of it, once."""
+    """A client has to be informed, once."""
     recovery = WorkerRecovery(head=4)
     assert recovery.revive(CRASH, 2)
     (line,) = recovery.news()
@@ -41,7 +41,7 @@ def test_a_change_behind_the_last_cell_is_missing_too() -> None:
 
 
 def test_two_deaths_are_one_setback() -> None:
-    """It goes from where the worker was to where the last copy is."""
+    """The setback goes from the worker's position to that of the last copy."""
     recovery = WorkerRecovery(head=4)
     recovery.revive(CRASH, 3)
     recovery.revive(CRASH, 2)
@@ -51,7 +51,7 @@ def test_two_deaths_are_one_setback() -> None:
 
 
 def test_the_sentence_is_the_reason() -> None:
-    """Whoever killed the worker knows better why than its warden."""
+    """The process that killed the worker knows the reason better than its warden."""
     recovery = WorkerRecovery()
     recovery.strike(JailExit(reason="time"))
     recovery.revive(CRASH, 0)
@@ -61,7 +61,7 @@ def test_the_sentence_is_the_reason() -> None:
 
 
 def test_one_strike_for_each_request() -> None:
-    """If killing the worker was of no use, the jail has to go; if something has run since, it may help again."""
+    """If killing the worker had no effect, the jail must end; if something ran since, killing it may help again."""
     recovery = WorkerRecovery()
     recovery.strike(CRASH)
     assert not recovery.may_strike()
@@ -70,7 +70,7 @@ def test_one_strike_for_each_request() -> None:
 
 
 def test_a_request_that_nobody_survives() -> None:
-    """One successor after the other: it is given up, and the next one begins anew."""
+    """Each successor in turn dies: the copy is dropped, and the next worker starts from the beginning."""
     recovery = WorkerRecovery()
     for _ in range(MOST_DEATHS):
         recovery.revive(CRASH, 0)

@@ -1,4 +1,4 @@
-"""Going back to what is kept, and forward again."""
+"""Rolling back to stored states, and forward again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ok(result: ExecutionResult) -> str | None:
 
 
 def test_there_and_back(runtime: PythonRuntime) -> None:
-    """Rolling back is undone by rolling forward: the state that was left is kept too."""
+    """Rolling forward undoes a rollback: the state that was left is stored too."""
     for value in range(1, 4):
         ok(runtime.execute(f"x = {value}"))
     assert Rollback(step=1) == runtime.rollback(1)
@@ -32,7 +32,7 @@ def test_there_and_back(runtime: PythonRuntime) -> None:
 
 
 def test_what_snapshot_gives_can_be_gone_back_to(runtime: PythonRuntime) -> None:
-    """Also when another state has taken its label since, and as what a branch begins with."""
+    """Also when a later state has taken its label, and as the start of a branch."""
     ok(runtime.execute("x = 1"))
     first, unnamed = runtime.snapshot("here"), runtime.snapshot(None)
     ok(runtime.execute("x = 2"))
@@ -44,7 +44,7 @@ def test_what_snapshot_gives_can_be_gone_back_to(runtime: PythonRuntime) -> None
 
 
 def test_objects_are_the_very_same(runtime: PythonRuntime) -> None:
-    """Generators, closures, iterators over open files, arrays and what shares their memory."""
+    """Generators, closures, iterators over open files, arrays and views that share their memory."""
     ok(
         runtime.execute("""
 import numpy as np
@@ -69,7 +69,7 @@ a = np.arange(10.0); view = a[2:5]
 
 
 def test_the_place_in_a_file(runtime: PythonRuntime) -> None:
-    """Two processes share where a file is read next; each snapshot has its own place all the same."""
+    """Two processes share a file offset; each snapshot still has its own."""
     ok(runtime.execute("open('f', 'wb').write(bytes(range(9)))\nf = open('f', 'rb', buffering=0); f.read(2)"))
     ok(runtime.execute("f.read(5)"))
     runtime.rollback(1)
@@ -96,7 +96,7 @@ def is_free(name):
 
 
 def test_locks_on_files(runtime: PythonRuntime) -> None:
-    """Each state has those that it had; and what shares one goes on sharing it."""
+    """Each state has the locks that it had; shared ones stay shared."""
     ok(runtime.execute(LOCKS))
     ok(runtime.execute("fcntl.flock(f, fcntl.LOCK_EX); fcntl.flock(g, fcntl.LOCK_SH)"))
     there = "[[['FLOCK', 'WRITE']], [['FLOCK', 'READ']], [['FLOCK', 'READ']]]"
@@ -112,7 +112,7 @@ def test_locks_on_files(runtime: PythonRuntime) -> None:
 
 
 def test_a_lock_goes_with_its_file(runtime: PythonRuntime) -> None:
-    """Whatever states are kept in which that file is open, locked or not."""
+    """Whichever stored states have that file open, locked or not."""
     ok(runtime.execute(LOCKS))
     ok(runtime.execute("fcntl.flock(f, fcntl.LOCK_EX)"))
     assert "False" == ok(runtime.execute("is_free('f')"))
@@ -125,7 +125,7 @@ def test_a_lock_goes_with_its_file(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_a_lock_that_another_process_has_by_now(tmp_path: Path) -> None:
-    """The name of the file is told as useless."""
+    """The file's name is reported as unusable."""
     (tmp_path / "f").write_text("")
     mounts = [Mount(source=str(tmp_path), target="/out", writable=True)]
     os.chmod(tmp_path, 0o777)
@@ -139,7 +139,7 @@ def test_a_lock_that_another_process_has_by_now(tmp_path: Path) -> None:
 
 
 def test_labels(runtime: PythonRuntime) -> None:
-    """A state has a name instead of a number; a name that is given again moves on."""
+    """A label stands for a step number; a label that is given again moves."""
     ok(runtime.execute("x = 1"))
     assert ("clean", 1) == ((info := runtime.snapshot("clean")).label, info.step)
     ok(runtime.execute("x = 2"))
@@ -150,7 +150,7 @@ def test_labels(runtime: PythonRuntime) -> None:
 
 
 def test_a_label_stays_where_it_is(runtime: PythonRuntime) -> None:
-    """Keeping that state again, without one, as a rollback does before it leaves it."""
+    """Storing that state again without a label, as a rollback does before it leaves it, keeps the label."""
     ok(runtime.execute("x = 1"))
     runtime.snapshot("clean")
     ok(runtime.execute("x = 2"))
@@ -159,7 +159,7 @@ def test_a_label_stays_where_it_is(runtime: PythonRuntime) -> None:
 
 
 def test_what_is_not_kept(runtime: PythonRuntime) -> None:
-    """Nothing is done then, and the namespace is as it was."""
+    """Then nothing is done, and the namespace is unchanged."""
     ok(runtime.execute("x = 1"))
     with pytest.raises(NotKeptError, match="after step 7"):
         runtime.rollback(7)
@@ -175,7 +175,7 @@ def test_what_is_no_target(runtime: PythonRuntime, target: int) -> None:
 
 
 def test_the_beginning(runtime: PythonRuntime) -> None:
-    """Step 0 is what was injected, before any cell."""
+    """Step 0 has the injected values, before any cell."""
     runtime.inject(Variable("a", [1]))
     ok(runtime.execute("a.append(2); b = 1"))
     runtime.rollback(0)
@@ -183,7 +183,7 @@ def test_the_beginning(runtime: PythonRuntime) -> None:
 
 
 def test_an_injection_is_part_of_the_state(runtime: PythonRuntime) -> None:
-    """What came after the last cell is there after the next one has crashed."""
+    """Changes after the last cell survive a crash of the next one."""
     ok(runtime.execute("x = 1"))
     runtime.inject(Variable("late", 7))
     assert "rolled_back" == runtime.execute("late = 8; import os; os._exit(1)").state
@@ -191,7 +191,7 @@ def test_an_injection_is_part_of_the_state(runtime: PythonRuntime) -> None:
 
 
 def test_what_cannot_come_along_is_named(runtime: PythonRuntime) -> None:
-    """Sockets and processes are there by name, and of no use."""
+    """Names of sockets and processes exist, and their values are unusable."""
     ok(
         runtime.execute(
             "import socket, subprocess\na, b = socket.socketpair(); p = subprocess.Popen(['sleep', '99'])"
@@ -205,7 +205,7 @@ def test_what_cannot_come_along_is_named(runtime: PythonRuntime) -> None:
 
 
 def test_what_is_in_a_container_or_is_a_number_is_named_too(runtime: PythonRuntime) -> None:
-    """Ends of pipes are numbers, and a list of processes is as useless as they are."""
+    """Pipe ends are numbers; they and a list of processes are unusable too."""
     ok(runtime.execute("import os, socket, subprocess\nr, w = os.pipe(); other = -1"))
     ok(runtime.execute("many = [subprocess.Popen(['true'])]; table = {'line': socket.socket()}"))
     ok(runtime.execute("x = 1"))
@@ -223,7 +223,7 @@ x = 5
 
 @pytest.mark.parametrize("isolation", ["strict", "landlock"])
 def test_memory_that_all_copies_share(make_runtime: MakeRuntime, isolation: str) -> None:
-    """It is named, and costs nothing else, whichever of the copies goes on, and where none can read its own maps."""
+    """It is named and has no other effect, whichever copy continues, and where none can read its own maps."""
     runtime = make_runtime(isolation=isolation)
     ok(runtime.execute(SHARED))
     for _ in range(2):
@@ -241,21 +241,21 @@ def test_memory_that_all_copies_share(make_runtime: MakeRuntime, isolation: str)
 
 
 def test_a_long_list_is_not_gone_through(runtime: PythonRuntime) -> None:
-    """Whoever goes back would wait for that, and its memory would be copied. It has the numbers of both ends."""
+    """A rollback would have to wait for that, and its memory would be copied. It has the numbers of both ends."""
     ok(runtime.execute("import os\nr, w = os.pipe(); many = list(range(1_000_000)); few = [w]"))
     ok(runtime.execute("x = 1"))
     assert {"r", "w", "few"} == set(runtime.rollback(1).severed)
 
 
 def test_a_pipe_ends_though_a_snapshot_had_it(runtime: PythonRuntime) -> None:
-    """A frozen copy holds no end of a pipe: who waits for its end would wait for ever."""
+    """A frozen copy holds no pipe end: a reader would otherwise never see the end of the stream."""
     ok(runtime.execute("import subprocess as s\np = s.Popen(['cat'], stdin=s.PIPE, stdout=s.PIPE)"))
     ok(runtime.execute("p.stdin.write(b'hello')"))
     assert "b'hello'" == ok(runtime.execute("p.communicate()[0]", timeout=PATIENCE))
 
 
 def test_a_cell_does_not_meet_snapshots(runtime: PythonRuntime) -> None:
-    """They are no children of its process."""
+    """Snapshots are not children of its process."""
     for _ in range(4):
         ok(runtime.execute("x = 1"))
     code = "import os\ntry: os.waitpid(-1, os.WNOHANG)\nexcept ChildProcessError: r = 'none'\nr"
@@ -263,7 +263,7 @@ def test_a_cell_does_not_meet_snapshots(runtime: PythonRuntime) -> None:
 
 
 def test_step_numbers_go_on(runtime: PythonRuntime) -> None:
-    """A number names one step for ever; a crash after a rollback goes back to where the rollback was."""
+    """A step number is never reused; a crash after a rollback restores the state of the rollback."""
     for value in range(1, 4):
         ok(runtime.execute(f"x = {value}"))
     runtime.rollback(1)
@@ -273,7 +273,7 @@ def test_step_numbers_go_on(runtime: PythonRuntime) -> None:
 
 
 def test_thinning(runtime: PythonRuntime) -> None:
-    """The number of snapshots is bounded; the beginning, what has a label and the newest are among them."""
+    """The number of snapshots is bounded; the beginning, labelled ones and the newest are among them."""
     ok(runtime.execute("x = 1"))
     runtime.snapshot("mine")
     for _ in range(12):
@@ -296,7 +296,7 @@ def test_snapshots_can_be_off(make_runtime: MakeRuntime) -> None:
 
 
 def test_only_the_owner_rolls_back(runtime: PythonRuntime) -> None:
-    """Others hold the runtime too."""
+    """Others have access to the runtime too."""
     other = runtime.attach("ann")
     ok(other.execute("x = 1"))
     assert 1 == other.snapshot().step

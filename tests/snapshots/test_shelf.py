@@ -1,4 +1,4 @@
-"""States on a shelf that rest on one copy: each comes and goes by itself, and the copy goes with the last."""
+"""States that share one base copy: each comes and goes by itself, and the copy goes with the last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATER = (2**50, 0)
 
 @pytest.fixture
 def pids() -> Iterator[list[int]]:
-    """Of processes that do nothing."""
+    """Pids of idle processes."""
     started = list[int]()
     for _ in range(2):
         pid = os.fork()
@@ -36,7 +36,7 @@ def pids() -> Iterator[list[int]]:
 
 @pytest.fixture
 def shelf(pids: list[int]) -> SnapshotStore:
-    """With a copy of step 1, and what was bound by steps 2 and 3."""
+    """A snapshot store with a copy of step 1, and the bindings of steps 2 and 3."""
     shelf = SnapshotStore()
     shelf.add(pids[0], 1, 7, socket.socketpair()[0])
     assert shelf.bind(pids[0], 2, LATER, 7, BINDINGS)
@@ -64,7 +64,7 @@ def test_the_last_one_is_the_base(shelf: SnapshotStore) -> None:
 
 
 def test_what_began_before_it_was_told_is_older(pids: list[int]) -> None:
-    """A tick later at the latest; what began in that tick may be younger, and counts as that."""
+    """At the latest one tick later; a process that began in that tick may be younger, and counts as younger."""
     tick = 10**9 // os.sysconf("SC_CLK_TCK")
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     assert start_time_at(now + tick) > start_time_of(pids[1])
@@ -76,7 +76,7 @@ def test_memory_is_that_of_the_copy_once(shelf: SnapshotStore) -> None:
 
 
 def test_only_the_copy_that_came_last_can_be_told_of(shelf: SnapshotStore, pids: list[int]) -> None:
-    """One that is not kept, or of which the worker did not come, is no ground for bindings."""
+    """A dropped copy, or one that the worker does not come from, is no base for bindings."""
     assert not shelf.bind(pids[1], 4, LATER, 7, BINDINGS)
     shelf.add(pids[1], 4, 7, socket.socketpair()[0])
     assert not shelf.bind(pids[0], 5, LATER, 7, BINDINGS)
@@ -113,7 +113,7 @@ def test_a_broken_copy_takes_all_along(shelf: SnapshotStore, pids: list[int]) ->
 
 
 def test_what_is_to_go_on_may_have_ended_just_then(shelf: SnapshotStore, pids: list[int]) -> None:
-    """It is no base any more when it is given up, though nothing on the shelf rests on it."""
+    """It is no base any more once it is dropped, even if no stored state depends on it."""
     state = shelf.base
     assert state is not None
     shelf.forget(pids[0])
@@ -125,7 +125,7 @@ def test_what_is_to_go_on_may_have_ended_just_then(shelf: SnapshotStore, pids: l
 
 @pytest.mark.parametrize("last_words", [b"", b'{"pid": 0}', b"no JSON"])
 def test_a_copy_that_ends_when_it_is_to_go_on(pids: list[int], last_words: bytes) -> None:
-    """Whatever it says, or nothing: it is broken, and the warden goes on with the next."""
+    """Whatever it sends, or nothing: it is broken, and the warden continues with the next."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if last_words:
         there.send(last_words)
@@ -137,7 +137,7 @@ def test_a_copy_that_ends_when_it_is_to_go_on(pids: list[int], last_words: bytes
 
 
 def test_each_has_its_own_files(shelf: SnapshotStore, pids: list[int]) -> None:
-    """And what no state has is wanted no more, up to the newest that was told of."""
+    """Versions without a state are dropped, up to the newest that was reported."""
     assert shelf.bind(pids[0], 3, LATER, 9, BINDINGS)
     assert {"files": [7, 9], "newest": 9} == shelf.files
     assert shelf.bind(pids[0], 3, LATER, 7, BINDINGS)
@@ -164,7 +164,7 @@ def test_a_step_that_is_told_again(shelf: SnapshotStore, pids: list[int]) -> Non
 
 
 def test_giving_up_what_costs_a_cell_too_much(shelf: SnapshotStore, pids: list[int]) -> None:
-    """What rests on the copy of a state that somebody needs costs nothing more."""
+    """A state costs nothing more if it depends on the copy of another state in use."""
     shelf.hold([2])
     shelf.clear()
     assert [1, 2, 3] == steps(shelf)
@@ -175,7 +175,7 @@ def test_giving_up_what_costs_a_cell_too_much(shelf: SnapshotStore, pids: list[i
 
 
 def test_what_a_worker_begins_with_is_a_state_when_it_says_so(pids: list[int]) -> None:
-    """It takes no process; what began after the worker is no part of it."""
+    """It takes no process; processes started after the worker are not part of it."""
     shelf = SnapshotStore()
     assert ([], frozenset()) == (steps(shelf), shelf.pids)
     assert shelf.add_beginning(pids[0], 0, 7)
@@ -200,7 +200,7 @@ def test_what_a_worker_has_begun_with_is_not_kept_where_nothing_is(pids: list[in
 
 
 def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[int]) -> None:
-    """No page of the worker's is there twice for it, and whatever it has bound since rests on it."""
+    """No page of the worker is duplicated for it, and all later bindings depend on it."""
     shelf = SnapshotStore()
     assert shelf.add_beginning(pids[0], 0, 7)
     assert shelf.bind(BEGINNING, 1, LATER, 7, BINDINGS)
@@ -211,7 +211,7 @@ def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[
 
 @pytest.mark.parametrize("how", ["its end was heard of", "it did not wake"])
 def test_who_loses_a_copy_falls_back_to_the_state_before_it(pids: list[int], how: str) -> None:
-    """If that is what the worker has begun with and bound, nothing can kill it."""
+    """If that state consists of the worker's start and its bindings, nothing can kill it."""
     shelf = SnapshotStore()
     assert shelf.add_beginning(pids[0], 0, 7)
     assert shelf.bind(BEGINNING, 1, LATER, 7, BINDINGS)
@@ -225,7 +225,7 @@ def test_who_loses_a_copy_falls_back_to_the_state_before_it(pids: list[int], how
 
 
 def test_at_the_beginning_no_copy_is_kept(pids: list[int]) -> None:
-    """Nor with what was bound since; from the first copy on there is one."""
+    """Nor with later bindings; from the first copy on there is one."""
     shelf = SnapshotStore()
     assert not shelf.is_at_beginning
     assert shelf.add_beginning(pids[0], 1, 7)

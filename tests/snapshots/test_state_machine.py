@@ -1,4 +1,4 @@
-"""Any order of changes, crashes and rollbacks leaves what a model of it has."""
+"""Any order of changes, crashes and rollbacks leaves the state that a model predicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VALUES = st.integers(0, 9)
 
 
 class Namespace(RuleBasedStateMachine):
-    """Lists of numbers by name, and what they were after each step."""
+    """Lists of numbers by name, and their values after each step."""
 
     @initialize()
     def start(self) -> None:

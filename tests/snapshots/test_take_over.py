@@ -1,4 +1,4 @@
-"""A cell cannot take the state down: whatever ends its process, the namespace is as it was before the cell."""
+"""A cell cannot destroy the state: however its process ends, the namespace is as it was before the cell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEATHS = {
     "term": ("import os, signal; signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", "signal 15"),
     "descriptors": ("import os; os.closerange(3, 64)", "exit"),
     "stack": (
-        # In C alone: Python counts its own frames there, and refuses one too many, since 3.12.
+        # In C alone: since 3.12 Python counts its own frames there, and refuses one too many.
         "import ctypes; ctypes.CDLL(None).regcomp(ctypes.create_string_buffer(4096), b'(' * 10**6, 1)",
         "signal 11",
     ),
@@ -43,7 +43,7 @@ def ok(result: ExecutionResult) -> str | None:
 
 
 def survived(runtime: PythonRuntime) -> bool:
-    """Whether the namespace of `prepare` is there, generator and array included, and works."""
+    """Whether the namespace of `prepare` exists, generator and array included, and works."""
     return ok(runtime.execute("x, next(g), float(a.sum()), f(1)")) == "(1, 1, 10.0, 2)"
 
 
@@ -71,7 +71,7 @@ def test_each_kind_of_death(runtime: PythonRuntime, code: str, reason: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock", "none"])
 def test_at_each_level(make_runtime: MakeRuntime, isolation: str) -> None:
-    """Time after time."""
+    """Repeatedly."""
     runtime = make_runtime(isolation=isolation)
     prepare(runtime)
     for _ in range(3):
@@ -83,14 +83,14 @@ def test_at_each_level(make_runtime: MakeRuntime, isolation: str) -> None:
 
 
 def test_the_first_cell(runtime: PythonRuntime) -> None:
-    """What was injected is there."""
+    """The injected values exist."""
     result = runtime.execute("import os; os._exit(1)")
     assert ("rolled_back", 0) == (result.state, result.back_at)
     assert "2" == ok(runtime.execute("1 + 1"))
 
 
 def test_a_cell_that_ignores_its_interrupt(hasty: None, runtime: PythonRuntime) -> None:
-    """It is killed a while later, and the state before it goes on."""
+    """It is killed after a while, and the state before it continues."""
     prepare(runtime)
     result = overdue(runtime, IGNORES_INTERRUPTS)
     assert ("TimeoutError", "time", "rolled_back") == (result.error.type, result.error.reason, result.state)  # type: ignore[union-attr]
@@ -98,7 +98,7 @@ def test_a_cell_that_ignores_its_interrupt(hasty: None, runtime: PythonRuntime) 
 
 
 def test_a_stopped_cell(hasty: None, runtime: PythonRuntime) -> None:
-    """A process that stops itself hears no interrupt; it can still be killed."""
+    """A process that stops itself receives no interrupt; it can still be killed."""
     prepare(runtime)
     result = overdue(runtime, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
     assert ("time", "rolled_back") == (result.error.reason, result.state)  # type: ignore[union-attr]
@@ -108,10 +108,10 @@ def test_a_stopped_cell(hasty: None, runtime: PythonRuntime) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", ["auto", "watchdog"])
 def test_memory(make_runtime: MakeRuntime, limits: str) -> None:
-    """Whoever holds the limit, the state before the cell goes on, with a reason that says memory."""
+    """Whichever process enforces the limit, the state before the cell continues, with a reason that names memory."""
     runtime = make_runtime(memory="256MiB", limits=limits)
     prepare(runtime)
-    # Memory files are held by no limit of a single process.
+    # No limit of a single process covers memory files.
     bomb = "import os\nheld = [os.memfd_create('x') for _ in range(8)]\nfor one in held: os.write(one, b'x' * 2**26)"
     result = runtime.execute(f"x = 'changed'\n{bomb}\nimport time; time.sleep(600)")
     assert ("memory", "rolled_back") == (result.error.reason, result.state)  # type: ignore[union-attr]
@@ -119,7 +119,7 @@ def test_memory(make_runtime: MakeRuntime, limits: str) -> None:
 
 
 def test_what_the_cell_had_started_ends_with_it(runtime: PythonRuntime) -> None:
-    """Its processes and theirs; those of earlier cells go on."""
+    """Its processes and their descendants end; those of earlier cells continue."""
     prepare(runtime)
     ok(runtime.execute("import subprocess; early = subprocess.Popen(['sleep', '100'])"))
     result = runtime.execute("late = [subprocess.Popen(['sh', '-c', 'sleep 99 & sleep 99']) for _ in range(3)]\n"
@@ -130,7 +130,7 @@ def test_what_the_cell_had_started_ends_with_it(runtime: PythonRuntime) -> None:
 
 
 def test_a_fork_bomb_in_the_dying_cell(make_runtime: MakeRuntime) -> None:
-    """Nothing of it is left."""
+    """No process of it is left."""
     runtime = make_runtime(processes=32)
     prepare(runtime)
     bomb = "import os\nfor _ in range(6):\n    try: os.fork()\n    except OSError: pass"
@@ -141,7 +141,7 @@ def test_a_fork_bomb_in_the_dying_cell(make_runtime: MakeRuntime) -> None:
 
 
 def test_a_death_between_cells(runtime: PythonRuntime) -> None:
-    """Somebody is told, once: by a cell that does not run, one that dies, or the news of one that runs after."""
+    """The death is reported once: by a cell that does not run, by one that dies, or in a notice of a later one."""
     ok(runtime.execute("x = 1"))
     first = runtime.execute("import threading, os; threading.Timer(0.3, os._exit, (9,)).start(); x = 2")
 
@@ -155,7 +155,7 @@ def test_a_death_between_cells(runtime: PythonRuntime) -> None:
 
 
 def test_threads_stand_in_the_way(runtime: PythonRuntime) -> None:
-    """With threads nothing is copied, and the next result says so; then the last state without them goes on."""
+    """With threads nothing is copied, and the next result says so; a crash restores the last state without them."""
     ok(runtime.execute("x = 1"))
     ok(
         runtime.execute(
@@ -183,7 +183,7 @@ def test_threads_of_libraries_that_survive(make_runtime: MakeRuntime) -> None:
 
 
 def test_output_and_interrupts_work_in_the_successor(runtime: PythonRuntime) -> None:
-    """Whatever knew the number of the process knows the new one."""
+    """Code that knew the old process number knows the new one."""
     runtime.execute("import os; os._exit(1)")
     result = runtime.execute(
         "import subprocess, sys\nprint('a')\nsubprocess.run(['echo', 'b'])\nprint('c', file=sys.stderr)"
@@ -196,7 +196,7 @@ def test_output_and_interrupts_work_in_the_successor(runtime: PythonRuntime) -> 
 
 
 def test_an_event_loop_goes_on(runtime: PythonRuntime) -> None:
-    """The loop of the process that died is of no use to its successor, which has it renewed."""
+    """The dead process's loop cannot serve its successor, which gets a new one."""
     ok(runtime.execute("import asyncio; lock = asyncio.Lock(); await asyncio.sleep(0)"))
     runtime.execute("import os; os._exit(1)")
     assert "5" == ok(runtime.execute("async with lock:\n    v = await asyncio.to_thread(lambda: 5)\nv"))
@@ -211,19 +211,20 @@ def test_host_functions_can_still_be_called() -> None:
 
 
 class Deadly:
-    """Ends whatever process it is rebuilt in."""
+    """Kills any process that rebuilds it."""
 
     def __reduce__(self) -> object:
         return os._exit, (7,)
 
 
 def test_host_functions_reach_a_process_that_has_not_got_the_first_ones() -> None:
-    """The line of their calls went with the process that it was given to, and the request with it: its successor gets
-    the line with the next."""
+    """The line of their calls is lost with the process that it was given to, and so is the request: its successor
+    gets the line with the next.
+    """
     add = Function(lambda n: n + 1, name="add", host=True)
     with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         ok(runtime.execute("x = 1"))
-        runtime.snapshot()  # or the state that is gone back to might be the one before
+        runtime.snapshot()  # otherwise the rollback might restore the state before
         for _ in range(2):
             with pytest.raises(RolledBackError, match="ended by itself: exit status 7"):
                 runtime.inject(add, Variable("deadly", Deadly()))
@@ -236,7 +237,7 @@ def test_host_functions_reach_a_process_that_has_not_got_the_first_ones() -> Non
 
 
 def test_a_fault_of_our_own_is_not_put_down_to_the_cell() -> None:
-    """It says so, and where, and costs no more than a crash: here a cell has broken what answers requests."""
+    """The result says so, and where, and costs no more than a crash: here a cell has broken the request code."""
     broken = """
 import gc
 for each in gc.get_objects():
@@ -253,7 +254,7 @@ for each in gc.get_objects():
 
 
 def test_without_snapshots(make_runtime: MakeRuntime) -> None:
-    """The state is lost, and each result says that none is kept."""
+    """The state is lost, and each result says that none is stored."""
     runtime = make_runtime(snapshots="none")
     assert "keeps no snapshots" in runtime.execute("x = 1").unkept
     assert "lost" == runtime.execute("import os; os._exit(1)").state
@@ -261,8 +262,9 @@ def test_without_snapshots(make_runtime: MakeRuntime) -> None:
 
 @pytest.mark.slow
 def test_it_is_quick(runtime: PythonRuntime) -> None:
-    """50 ms at 500 MB is the aim; ten times that, at best, is a failure on any machine. One that has much else to do
-    is given several tries."""
+    """The target is 50 ms at 500 MB; ten times that, at best, fails on any machine. A busy machine gets several
+    tries.
+    """
     ok(runtime.execute("import numpy as np; a = np.ones(2**26)"))
 
     def seconds() -> float:

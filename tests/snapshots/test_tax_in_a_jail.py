@@ -1,4 +1,4 @@
-"""A cell that rewrites all its memory does not pay for a snapshot to its end."""
+"""A cell that rewrites all its memory does not pay for a snapshot until it ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from cenote.runtime import PythonRuntime
 
 @pytest.mark.slow
 def test_a_sweep_gives_its_snapshots_up(make_runtime: MakeRuntime) -> None:
-    """The result says so; the state after the cell is kept again."""
+    """The result says so; the state after the cell is stored again."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute("import numpy as np\na = np.zeros(3 * 2**25); a[:] = 1").success
-    result = runtime.execute("for _ in [0, 1, 2]: a += 1")  # which is not seen coming
+    result = runtime.execute("for _ in [0, 1, 2]: a += 1")  # which cannot be foreseen
     assert result.success
     assert "while the cell ran" in result.unkept
     assert "" == runtime.execute("x = 1").unkept
@@ -33,11 +33,11 @@ MAKE = "import numpy as np\na = np.zeros(2**24); a[:] = 1"
 
 
 def test_a_sweep_that_can_be_foreseen_gives_them_up_before_it(make_runtime: MakeRuntime) -> None:
-    """However short it is: nothing is paid, and the result says that the state before it is not kept."""
+    """However short it is: nothing is paid, and the result says that the state before it is not stored."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute(MAKE).success
     assert "given up" in runtime.execute("a += 1").unkept
-    runtime.snapshot()  # of the state behind it, which is waited for
+    runtime.snapshot()  # of the state after it, which is awaited
     assert [2] == [each.step for each in runtime.snapshots()]
     runtime.execute("a = None")
     runtime.rollback(2)
@@ -47,12 +47,14 @@ def test_a_sweep_that_can_be_foreseen_gives_them_up_before_it(make_runtime: Make
 
 
 def test_between_sweeps_in_a_row_nothing_is_copied(make_runtime: MakeRuntime) -> None:
-    """It would be given up at once. What comes instead of another sweep, or nothing, finds its state kept."""
+    """The copy would be dropped at once. A cell after the sweeps, or none, finds its state stored."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute(MAKE).success
 
     def forks() -> int:
-        """Of three sweeps, with this cell's own and those around it, unless they can be run again. Else five."""
+        """Forks for three sweeps, with this cell's and those around it, unless these can be run again. Otherwise
+        five.
+        """
         first = next_pid(runtime)
         assert all("given up" in runtime.execute("a += 1").unkept for _ in range(3))
         return next_pid(runtime) - first
@@ -65,14 +67,14 @@ def test_between_sweeps_in_a_row_nothing_is_copied(make_runtime: MakeRuntime) ->
 
 
 def next_pid(runtime: PythonRuntime) -> int:
-    """Numbers of a jail's processes follow each other."""
+    """Process numbers in a jail are consecutive."""
     code = "import os\nif not (pid := os.fork()):\n    os._exit(0)\nos.waitpid(pid, 0)[0]"
     return int(runtime.execute(code).value or "")
 
 
 @pytest.mark.slow
 def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRuntime) -> None:
-    """It goes through as many objects as they did, and says so; one that speaks of something else has its own."""
+    """It visits as many objects as they did, and its code says so; a cell that uses something else has its copy."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute("objects = [[n] for n in range(1_000_000)]").success
     lost = [runtime.execute("n = sum(map(len, objects))").unkept for _ in range(3)]
@@ -84,7 +86,7 @@ def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRunti
 
 
 def test_what_somebody_has_asked_for_is_not_given_up(make_runtime: MakeRuntime) -> None:
-    """A label, or a cell that is to be undone if it fails."""
+    """A label, or a cell that is rolled back if it fails."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute(MAKE).success
     runtime.snapshot("full")
@@ -96,7 +98,7 @@ def test_what_somebody_has_asked_for_is_not_given_up(make_runtime: MakeRuntime) 
 
 
 def test_an_ordinary_cell_keeps_them(make_runtime: MakeRuntime) -> None:
-    """New memory is no tax, however much there is of it."""
+    """New memory is no copying, however much there is of it."""
     runtime = make_runtime(memory="2GiB")
     assert "" == runtime.execute("import numpy as np\na = np.zeros(2**25); a[:] = 1").unkept
     assert "" == runtime.execute("total = sum(range(10**6))").unkept
@@ -104,7 +106,7 @@ def test_an_ordinary_cell_keeps_them(make_runtime: MakeRuntime) -> None:
 
 
 def on_huge_pages(others: Iterable[int]) -> int:
-    """Bytes of the processes below this one that are none of the others."""
+    """Bytes of the processes below this one, without the other tests' processes."""
     found = 0
     for pid in set(tree_of(os.getpid())).difference(others):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -115,7 +117,7 @@ def on_huge_pages(others: Iterable[int]) -> int:
 
 @needs_collapsing
 def test_small_objects_are_put_on_huge_pages_while_nobody_waits(make_runtime: MakeRuntime) -> None:
-    """The kernel lets a jail do that. The state is kept all the same."""
+    """The kernel lets a jail do that. The state is stored all the same."""
     runtime = make_runtime(memory="2GiB")
     others = tree_of(os.getpid())  # such as a jail of the test before, which is about to end
     assert runtime.execute("numbers = [n + 10**6 for n in range(1_500_000)]").success
@@ -124,12 +126,12 @@ def test_small_objects_are_put_on_huge_pages_while_nobody_waits(make_runtime: Ma
 
 
 def test_a_state_goes_on_without_what_was_free(make_runtime: MakeRuntime) -> None:
-    """Its copy has none of the memory that was given back before, and its own copies have it again."""
+    """Its copy lacks the memory that was released before, and its own copies have it again."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute("import numpy as np\nblocks = [np.full(2**13, n) for n in range(400)]").success
     assert "" == runtime.execute("del blocks[3:-1]\nlast = object()").unkept
     for turn in range(2):
-        runtime.snapshot()  # which is waited for
+        runtime.snapshot()  # which is awaited
         assert "rolled_back" == runtime.execute("import os; os._exit(1)").state
         assert runtime.execute(f"more = [np.full(2**13, {turn}) for n in range(400)]").success
         assert f"{400 * turn}" == runtime.execute("int(sum(each[-1] for each in more))").value

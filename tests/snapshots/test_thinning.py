@@ -1,4 +1,4 @@
-"""Which snapshot is given up first."""
+"""Which snapshot is dropped first."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_no_choice() -> None:
 
 @given(STEPS)
 def test_the_newest_never_goes(numbers: list[int]) -> None:
-    """It is what a crash falls back to."""
+    """A crash falls back to it."""
     assert len(numbers) - 1 != expendable(steps(*numbers))
 
 
 def test_the_far_past_stays_within_reach() -> None:
-    """After a thousand steps with eight kept, ages grow from one to the next by a bounded factor."""
+    """After a thousand steps with eight snapshots, their ages grow from one to the next by a bounded factor."""
     kept: list[int] = []
     for step in range(1_000):
         kept.append(step)

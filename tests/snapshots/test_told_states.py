@@ -1,4 +1,4 @@
-"""States for which no copy is made: they are gone back to like any other."""
+"""States for which no copy is made: rollbacks to them work like any other."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ deeds = st.sampled_from(["", "", "crash", "rollback"])
 
 
 def told(runtime: PythonRuntime) -> list[int]:
-    """Steps that are kept as bindings: what a copy takes is whole kilobytes."""
+    """Steps stored as bindings: the copies take whole kilobytes."""
     return [info.step for info in runtime.snapshots() if info.memory % 1024]
 
 
 def come_to(result: ExecutionResult) -> object:
-    """What a cell has done, without versions that are drawn."""
+    """A cell's trace, without versions that are drawn at random."""
     error = result.error and result.error.type
     if result.trace is None or ANYTHING in result.trace.reads:
         return result.stdout, result.value, error
@@ -121,7 +121,7 @@ def come_to(result: ExecutionResult) -> object:
 
 
 def test_the_first_cell_is_told_like_any_other(runtime: PythonRuntime) -> None:
-    """Behind the copy of the start there need be no second one."""
+    """After the copy of the start no second one is needed."""
     runtime.execute("x = 1")
     runtime.snapshot()
     assert [1] == told(runtime)
@@ -133,7 +133,7 @@ def test_the_first_cell_is_told_like_any_other(runtime: PythonRuntime) -> None:
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(cells, deeds), min_size=4, max_size=9))
 def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]]) -> None:
-    """Each cell does what it does where nobody has ever gone anywhere, and is seen to do the same."""
+    """Each cell has the same effects and the same trace as without rollbacks."""
     first = (
         "import random; random.seed(0); x = y = 1; f = len; kept = []; s = {8}",
         "from pathlib import Path",
@@ -189,12 +189,12 @@ def _there_and_back(policy: SandboxPolicy, first: tuple[str, ...], program: list
     ],
 )
 def test_what_is_told_without_a_copy(runtime: PythonRuntime, code: str, look: str) -> None:
-    """Behind a crash, and gone back to from elsewhere."""
+    """After a crash, and after a rollback from elsewhere."""
     runtime.execute("import numpy as np; a = b = np.ones(3)\ndef old(x):\n    return x\nclass C: pass")
     runtime.execute(
         "import pandas as pd; df = pd.DataFrame({'k': list('abab'), 'v': [1, 2, 3, 4]}); df.groupby('k').sum()"
     )
-    runtime.snapshot()  # what is told is told of a copy, and this one is there
+    runtime.snapshot()  # bindings refer to a copy, and this one exists
     step = runtime.execute(code).step
     expected = runtime.execute(look).value
     runtime.snapshot()
@@ -207,7 +207,7 @@ def test_what_is_told_without_a_copy(runtime: PythonRuntime, code: str, look: st
 
 
 def test_a_function_that_is_told_shows_its_lines(runtime: PythonRuntime) -> None:
-    """To tracebacks and to `inspect`, in a process that has never seen its cell."""
+    """To tracebacks and to `inspect`, in a process that never saw its cell."""
     runtime.execute("class C: pass")
     runtime.execute("def f(x):\n    return 1 / x  # here")
     assert "rolled_back" == runtime.execute(CRASH).state
@@ -218,7 +218,7 @@ def test_a_function_that_is_told_shows_its_lines(runtime: PythonRuntime) -> None
 
 
 def test_a_warning_that_was_shown_is_not_shown_again(runtime: PythonRuntime) -> None:
-    """numpy's own modules know that they have shown it, and no name leads to them."""
+    """numpy's own modules record that they have shown it, and no name leads to them."""
     runtime.execute("import numpy as np; data = [1]; none = np.array([])")
     assert "Mean of empty slice" in runtime.execute("x = np.mean(none)").stderr
     assert runtime.execute("x = np.mean(none)").stderr == ""
@@ -227,7 +227,7 @@ def test_a_warning_that_was_shown_is_not_shown_again(runtime: PythonRuntime) -> 
 
 
 def test_what_pickling_has_changed_is_kept_behind_the_next_cell(runtime: PythonRuntime) -> None:
-    """Which no cell has written. Nothing happens to plain values."""
+    """No cell has written the change. Plain values are unaffected."""
     runtime.execute(
         "class O:\n    def __reduce__(self):\n        self.n.append(1)\n        return list, ()\n"
         "    def __init__(self): self.n = []\no = O()"
@@ -245,7 +245,7 @@ def test_what_pickling_has_changed_is_kept_behind_the_next_cell(runtime: PythonR
 
 
 def test_small_bindings_make_no_copy(runtime: PythonRuntime) -> None:
-    """All that may be gone back to is the copy before them, or told of it."""
+    """All states that a rollback can reach are the copy before them, or bindings relative to it."""
     runtime.execute("data = [1]")
     for number in range(5):
         assert runtime.execute(f"x = {number} * 1000").unkept == ""
@@ -259,7 +259,7 @@ def test_small_bindings_make_no_copy(runtime: PythonRuntime) -> None:
 
 
 def test_a_crash_falls_back_to_the_last_of_them(runtime: PythonRuntime) -> None:
-    """Again and again, with more of them in between."""
+    """Repeatedly, with more of them in between."""
     runtime.execute("data = [1]")
     for number in range(1, 4):
         step = runtime.execute(f"x = {number}").step
@@ -282,7 +282,7 @@ def test_a_label_and_a_failing_atomic_cell(runtime: PythonRuntime) -> None:
 
 
 def test_containers_that_a_copy_has_are_told_with_what_is_in_them_now(runtime: PythonRuntime) -> None:
-    """Sets as they lie: what they give, and in what order, is the same behind a crash and a rollback."""
+    """Sets with their layout: their items and their order are the same after a crash and a rollback."""
     runtime.execute("class F: pass\nrows, table, met, other = [], {'a': [1]}, {8, 0}, 0")
     for code in (
         "rows.append('one')",
@@ -323,7 +323,7 @@ def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
 
 
 def test_a_file_that_nobody_has_a_name_for(runtime: PythonRuntime) -> None:
-    """It is open still, and may have been written to: only a copy has that."""
+    """It is still open, and may have been written to: only a copy has that."""
     runtime.execute("class F: pass\ndef leave():\n    held = [open('left', 'w')]\n    held.append(held)")
     runtime.execute("x = 1")
     runtime.execute("leave()")
@@ -333,7 +333,7 @@ def test_a_file_that_nobody_has_a_name_for(runtime: PythonRuntime) -> None:
 
 
 def test_files_are_carried_from_one(runtime: PythonRuntime) -> None:
-    """As they were there, and not with the copy before it."""
+    """With the values of that state, not those of the copy before it."""
     ran(runtime, "data = {1}\nwith open('a', 'w') as f:\n    f.write('one')")
     ran(runtime, "with open('a', 'w') as f:\n    f.write('two')")
     ran(runtime, "with open('a', 'w') as f:\n    f.write('three')")
@@ -344,7 +344,7 @@ def test_files_are_carried_from_one(runtime: PythonRuntime) -> None:
 
 
 def test_values_are_carried_from_one(runtime: PythonRuntime) -> None:
-    """The copy is asked, and tells what it never had."""
+    """The copy is asked, and returns values that it never had."""
     ran(runtime, "data = [1]")
     ran(runtime, "x = 5000")
     ran(runtime, "x = 6000")
@@ -372,7 +372,7 @@ def test_definitions_behind_one_have_their_sources(runtime: PythonRuntime) -> No
 
 
 def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
-    """The state of then is copied anew before the next cell, which falls back to it; others told so far are gone."""
+    """The present state is copied again before the next cell, which falls back to it; other bindings are lost."""
     runtime.execute("class F: pass\ndata = [1]")
     runtime.execute("x = 1")
     step = runtime.execute("x = 2").step
@@ -385,7 +385,7 @@ def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
 
 
 def test_a_copy_that_ends_while_a_cell_runs(runtime: PythonRuntime) -> None:
-    """The cell's result says that the state before it is not kept; the one behind it is."""
+    """The cell's result says that the state before it is not stored; the one after it is."""
     runtime.execute("class F: pass\ndata = [1]; x = 1")
     copies = _copies(runtime)
     with ThreadPoolExecutor() as thread:
@@ -405,27 +405,27 @@ def _is_busy(runtime: PythonRuntime) -> bool:
 
 
 def _kill(runtime: PythonRuntime, copies: list[int]) -> None:
-    """And waits until the warden has taken note of it: what the worker began with needs none of them."""
+    """Kills a copy and waits until the warden has noticed: the worker's start needs none of them."""
     assert copies
     for pid in copies:
-        with suppress(ProcessLookupError):  # one that is kept no more may have been about to end
+        with suppress(ProcessLookupError):  # a dropped one may have been about to end
             os.kill(pid, signal.SIGKILL)
     until(lambda: [0] == [info.step for info in runtime.snapshots()])
 
 
 def _copies(runtime: PythonRuntime) -> list[int]:
-    """Processes beside the worker, of this jail: as the machine numbers them."""
+    """Processes of this jail other than the worker, by the machine's numbers."""
     inside = runtime.execute("import os; os.getpid()").value
     runtime.snapshot()  # then none is about to be made
     own = {pid: status for pid in descendants(os.getpid()) if (status := status_of(pid))}
-    # The last of the numbers is as the innermost namespace has it.
+    # The last of the numbers is the one in the innermost namespace.
     workers = [pid for pid, status in own.items() if inside == status["NSpid"].split()[-1]]
     wardens = [own[pid]["PPid"] for pid in workers]
     return [pid for pid, status in own.items() if status["PPid"] in wardens and pid not in workers]
 
 
 def test_without_traces_no_more_copies_are_made(make_runtime: MakeRuntime) -> None:
-    """What cells do is looked at all the same where states are kept: that costs less than a copy for each."""
+    """Where states are stored, cells are traced all the same: that costs less than a copy for each."""
     runtime = make_runtime(tracking=False)
     results = [runtime.execute(f"x = {number}") for number in range(3)]
     runtime.snapshot()

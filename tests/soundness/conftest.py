@@ -1,4 +1,4 @@
-"""Runtimes as whoever hosts them has them."""
+"""Runtimes as their host sees them."""
 
 from __future__ import annotations
 

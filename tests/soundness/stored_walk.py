@@ -1,4 +1,4 @@
-"""Random walks of a runtime that stores each of its states and sleeps: what it has kept in memory is gone then."""
+"""Random walks of a runtime that stores each state and hibernates, which drops its states in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_security.policy import SandboxPolicy
 
 
 class StoredWalk(Walk):
-    """began: how often a patch was planned and applied from where; noted: how often otherwise than planned."""
+    """began: how often a patch was planned and applied from which base; noted: how often applied unlike planned."""
 
     def __init__(self, choose: Choose, store: Path | None) -> None:
         """store: None for a platform, which has its own."""

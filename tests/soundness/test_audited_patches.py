@@ -30,7 +30,7 @@ CELLS = (
 )
 
 UNSEEN = ("import json", "flag = True", "shown = flag\nprint(shown)")
-"""The last one's record is made to say that it has not read `flag`: a mechanism that tracking does not see."""
+"""The last cell's record is changed to omit its read of `flag`, as if tracking had missed it."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def reserved() -> list[int]:
 
 @pytest.fixture
 def runtime(reserved: list[int]) -> Iterator[PythonRuntime]:
-    """Its host function has an effect outside."""
+    """A runtime whose host function has an effect outside."""
 
     def reserve(seats: int) -> int:
         reserved.append(seats)
@@ -56,7 +56,7 @@ def runtime(reserved: list[int]) -> Iterator[PythonRuntime]:
 
 @pytest.fixture
 def hosted_by() -> HostedBy:
-    """The runtime as whoever hosts it has it."""
+    """The runtime as its host sees it."""
 
     def backend(runtime: PythonRuntime) -> HostedRuntime:
         assert isinstance(runtime.core.backend, HostedRuntime)
@@ -66,7 +66,7 @@ def hosted_by() -> HostedBy:
 
 
 def blind(hosted: HostedRuntime, step: int, name: str) -> None:
-    """As if tracking had not seen what the step has read under that name."""
+    """Removes the step's read of that name, as if tracking had missed it."""
     tree = hosted.history.tree
     record = tree.get(step)
     assert record.trace is not None
@@ -82,7 +82,7 @@ def patched(runtime: PythonRuntime, step: int, code: str) -> Audit | None:
 def test_a_sound_patch_passes_and_nothing_outside_is_done_again(
     runtime: PythonRuntime, reserved: list[int]
 ) -> None:
-    """Variables, files and output; functions and iterators are compared by what may be said of them."""
+    """Variables, files and output; functions and iterators are compared by their descriptions."""
     assert Audit(outcome="same", described=("it", "more", "reserve")) == patched(
         runtime, 1, "n = raw[1] + int(open('given.txt').read())"
     )
@@ -91,7 +91,7 @@ def test_a_sound_patch_passes_and_nothing_outside_is_done_again(
 
 
 def test_what_changes_with_each_run_is_no_alarm(runtime: PythonRuntime) -> None:
-    """It is named instead."""
+    """The audit names it instead."""
     runtime.execute("import time; now = time.perf_counter_ns()")
     audit = patched(runtime, 1, "n = 5")
     assert audit is not None
@@ -99,7 +99,7 @@ def test_what_changes_with_each_run_is_no_alarm(runtime: PythonRuntime) -> None:
 
 
 def test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back(hosted_by: HostedBy) -> None:
-    """It names the variable, the step that shows something else, and the steps that were not run again."""
+    """It names the variable, the step with other output, and the steps that were not run again."""
     with PythonRuntime(sandbox=SMALL, audit_patches=1.0) as runtime:
         for cell in UNSEEN:
             assert runtime.execute(cell).success
@@ -115,7 +115,7 @@ def test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back(hosted_by: Hoste
 
 
 def test_what_a_client_has_put_in_since_is_there_too(runtime: PythonRuntime) -> None:
-    """In the full run it comes where it came."""
+    """The full run puts it in at the same place."""
     runtime.inject(Variable("late", [1]))
     runtime.execute("later = late.pop()")
     runtime.update_variable("late", [2])
@@ -127,7 +127,7 @@ def test_what_a_client_has_put_in_since_is_there_too(runtime: PythonRuntime) -> 
 def test_a_history_that_cannot_begin_again_says_so(
     runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a client has put in and replaced is held no more where it is large."""
+    """A large value that a client put in and then replaced is not retained."""
     monkeypatch.setattr(injection_log, "MAX_FORMER", 0)
     runtime.inject(Variable("late", bytes(MAX_PUT_IN + 1)))
     runtime.update_variable("late", 1)
@@ -139,7 +139,7 @@ def test_a_history_that_cannot_begin_again_says_so(
 
 
 def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntime) -> None:
-    """The steps before the fork run too; a branch has the setting of what it was forked from."""
+    """The steps before the fork run too; a branch inherits its source's setting."""
     with runtime.fork() as branch:
         branch.execute("m = n * 2")
         audit = patched(branch, branch.state.head, "m = n * 3")
@@ -148,7 +148,7 @@ def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntim
 
 
 def test_a_restored_runtime_is_audited_from_the_start_of_its_record(tmp_path: Path) -> None:
-    """Without one, its history begins with a state that nothing is known of."""
+    """Without a record, its history begins with an unknown state."""
     history = tmp_path / "history.sqlite"
     with PythonRuntime(sandbox=SMALL, store=tmp_path, name="r", durable=True, history=history) as runtime:
         assert runtime.execute("n = 1").success
@@ -163,7 +163,7 @@ def test_a_restored_runtime_is_audited_from_the_start_of_its_record(tmp_path: Pa
 
 
 def test_a_build_is_audited_as_patches_are() -> None:
-    """With either face."""
+    """With the sync and the async API."""
 
     async def built() -> Audit | None:
         async with AsyncPythonRuntime(sandbox=SMALL, audit_patches=1.0) as runtime:
@@ -188,6 +188,6 @@ def test_nothing_is_audited_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True, "0.5"])
 def test_a_share_is_from_0_to_1(share: float) -> None:
-    """Anything else is refused before there is a runtime."""
+    """Anything else is refused before a runtime is made."""
     with pytest.raises(UsageError, match="share from 0 to 1"):
         PythonRuntime(audit_patches=share)

@@ -1,4 +1,4 @@
-"""Patches of steps from before a fork, a sleep or another process: all is run from its start, beside the state."""
+"""Patches of steps from before a fork, a sleep or another process: the history runs from its start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Keep = Callable[[PythonRuntime], PythonRuntime]
 ROOT = Path(__file__).resolve().parents[2]
 
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")
-"""Nothing is kept in memory: neither an older state to begin with, nor the present one to go back to."""
+"""No state is stored in memory: neither an older state to begin with, nor the present one to go back to."""
 
 CELLS = ("a = raw.pop()", "b = [a, 1]", "open('f', 'w').write(str(a))", "c = paid(len(b))", "b.append(c)")
 
@@ -40,10 +40,10 @@ PATCHED = "([1], 7, [7, 1, 20], 20, '7', 'given')"
 
 
 class Client:
-    """What a process gives its runtimes, and how often they have called it."""
+    """What a process offers its runtimes, and how often they have called it."""
 
     def __init__(self, folder: Path | None) -> None:
-        """folder: where they are kept; None for a platform, which has its own."""
+        """folder: where the runtimes are stored; None for a platform, which has its own."""
         self.calls = 0
         self._folder = folder
         self._name = "r" if folder else f"r-{token_hex(8)}"
@@ -101,7 +101,7 @@ def asleep(runtime: PythonRuntime) -> PythonRuntime:
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [forked, asleep])
 def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
-    """Patched, all is that of a full run, and nothing outside is called twice. What fails leaves the same objects."""
+    """A patch gives what a full run gives, without repeated calls. A failed patch leaves the same objects."""
     source = closing.enter_context(client.began())
     runtime = closing.enter_context(kept(source))
     runtime.execute("mine = object(); before = id(mine)")
@@ -116,7 +116,7 @@ def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kep
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [forked, asleep])
 def test_values_put_in_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
-    """Each comes again where it came, those that a later one has replaced too."""
+    """Each value is put in again at its place, also those that a later one has replaced."""
     source = closing.enter_context(client.began())
     for value in ([4], [5]):
         source.update_variable("raw", value)
@@ -128,7 +128,7 @@ def test_values_put_in_before_a_fork_and_a_sleep(client: Client, closing: ExitSt
 
 @pytest.mark.slow
 def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp_path: Path) -> None:
-    """The next one finds the state before the patch, patches it from the record, and leaves that to one more."""
+    """The next process finds the state before the patch, patches it from the record, and passes it on to a third."""
     child = subprocess.run([sys.executable, "-m", __name__, str(tmp_path)], cwd=ROOT, timeout=60, check=False)
     assert -signal.SIGKILL == child.returncode
     with client.restored(1, 2) as runtime:
@@ -140,7 +140,7 @@ def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp
 
 @pytest.mark.slow
 def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The patch is told of as done and not durable; what comes next stores it as well."""
+    """The patch is reported as done and not durable; the next change stores it as well."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -159,7 +159,7 @@ def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values that were too large for the record are others by now, or not there: and nothing has changed."""
+    """Values too large for the record have changed, or are missing; nothing changes then."""
     monkeypatch.setattr(injection_log, "MAX_PUT_IN", 0)
     client.began().close()
     with client.restored(1, 3) as runtime:
@@ -178,7 +178,7 @@ def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pyt
 @pytest.mark.slow
 @pytest.mark.parametrize("raw", [(), (1, 3)])
 def test_another_process_has_what_was_put_in(client: Client, raw: tuple[int, ...]) -> None:
-    """At first, and later in between; whatever it gives its own runtime now."""
+    """At first, and later in between; whatever the process gives its own runtime now."""
     with client.began() as runtime:
         runtime.update_variable("raw", [4])
         runtime.execute("c += raw.pop() + a")
@@ -192,7 +192,7 @@ def test_another_process_has_what_was_put_in(client: Client, raw: tuple[int, ...
 
 
 def _killed(folder: Path) -> None:
-    """Ends in the middle of a patch."""
+    """The process ends in the middle of a patch."""
 
     def progress(now: object) -> None:
         if getattr(now, "position", 0) == 4:

@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of a patch of a durable runtime: the patch was applied, or nothing was."""
+"""A process is killed in the middle of a patch of a durable runtime: the patch is applied in full or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches where no state can be kept: what the waiting jail has as it should be is brought over, the rest is run."""
+"""Patches where no state can be stored: correct values are copied from the waiting jail, the rest is run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def patched(runtime: PythonRuntime, cells: Sequence[str], step: int, code: str) 
 
 
 def test_only_what_the_patch_affects_is_run(runtime: PythonRuntime) -> None:
-    """Objects that two names share are one there as well."""
+    """Objects that two names share stay shared."""
     result = patched(runtime, CELLS, 4, "c = a + 10")
     assert ("applied", (4,)) == (result.status, result.steps_rerun)
     assert "(1, [1, 2], 11, 5, True)" == runtime.execute("a, rows, c, total, same is other['k']").value
 
 
 def test_what_was_changed_since_is_made_again(runtime: PythonRuntime) -> None:
-    """The waiting jail has it as it is at the end, and not as the patched step finds it."""
+    """The waiting jail has its final value, not the one that the patched step finds."""
     cells = ("rows = [1]", "n = len(rows)", "rows.append(2)", "z = 'left alone'")
     result = patched(runtime, cells, 2, "n = len(rows) + 100")
     assert ("applied", (1, 2)) == (result.status, result.steps_rerun[:2])
@@ -43,7 +43,7 @@ def test_what_was_changed_since_is_made_again(runtime: PythonRuntime) -> None:
 
 
 def test_what_cannot_be_pickled_is_made_again(runtime: PythonRuntime) -> None:
-    """Nothing of what it shares objects with is brought over beside it."""
+    """Values that share objects with it are not copied either."""
     cells = (
         "rows = [1, 2, 3]",
         "rest = iter(rows); first = next(rest)",
@@ -57,7 +57,7 @@ def test_what_cannot_be_pickled_is_made_again(runtime: PythonRuntime) -> None:
 
 
 def test_the_state_of_random_numbers_is_that_which_there_was(runtime: PythonRuntime) -> None:
-    """A fresh jail has another, which would have all steps run again that speak of the library."""
+    """A fresh jail has another state, so that all steps that use the library would be run again."""
     cells = (
         "import random",
         "x = random.Random(3).random()",
@@ -70,7 +70,7 @@ def test_the_state_of_random_numbers_is_that_which_there_was(runtime: PythonRunt
 
 
 def test_what_fails_leaves_the_waiting_jail_as_it_was(runtime: PythonRuntime) -> None:
-    """Though it has lent some of what it has."""
+    """Although it has lent some of its values."""
     for cell in CELLS:
         runtime.execute(cell)
     runtime.execute("before = id(other)")
@@ -81,7 +81,7 @@ def test_what_fails_leaves_the_waiting_jail_as_it_was(runtime: PythonRuntime) ->
 
 
 def test_a_class_that_cannot_be_pickled_here_says_so_and_is_made_again(runtime: PythonRuntime) -> None:
-    """Whatever its instances raise when they are asked."""
+    """Whatever its instances raise when they are inspected."""
     cells = ("class Odd:\n    def __reduce__(self): raise SystemError('no')", "odd = Odd()", "x = 1", "y = 1")
     result = patched(runtime, cells, 3, "x = 2")
     assert ("applied", False) == (result.status, 4 in result.steps_rerun)
@@ -89,7 +89,7 @@ def test_a_class_that_cannot_be_pickled_here_says_so_and_is_made_again(runtime: 
 
 
 def test_lines_of_functions_come_over_with_them(runtime: PythonRuntime) -> None:
-    """A traceback shows them, and who asks for the source of a function is given it."""
+    """A traceback shows them, and `inspect` returns a function's source."""
     cells = (
         "def f(): return 1 / 0",
         "x = 1",
@@ -105,7 +105,7 @@ def test_lines_of_functions_come_over_with_them(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_frames_of_polars_come_over(runtime: PythonRuntime) -> None:
-    """Its threads are why the state cannot be kept."""
+    """Because of its threads the state cannot be stored."""
     cells = (
         "import polars as pl",
         "d = pl.DataFrame({'a': [1, 2, 3], 'b': ['x', None, 'z']})",

@@ -1,4 +1,4 @@
-"""Patches of lines much longer than what is kept of them: what a patch goes back to is there until it has ended."""
+"""Patches of lines much longer than the number of stored states: a state that a patch needs remains until it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST = "import os\na, done, seen, met = 1, [], {}, [5]\ndef use(): return 0"
 
 
 def cell(number: int) -> str:
-    """Steps that change what is there, take from what is far behind them, or stand by themselves."""
+    """Steps that change existing objects, read values from much earlier steps, or are independent."""
     match number:
         case 24:
             return "met.append(2)"
@@ -41,7 +41,7 @@ LOOK = f"a, done, seen, met, found, {NUMBERED}"
 
 @pytest.fixture(scope="module")
 def full() -> Iterator[PythonRuntime]:
-    """Nobody asks it for more than what it has in the end."""
+    """Only its final state is looked at."""
     with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none", tracking=False)) as runtime:
         yield runtime
 
@@ -62,20 +62,20 @@ def looks(runtime: PythonRuntime, cells: list[str]) -> str | None:
 
 
 def kept_in_the_end(runtime: PythonRuntime) -> int:
-    """Once the state has changed again."""
+    """The number of snapshots once the state has changed again."""
     runtime.execute("later = 1")
     runtime.snapshot()
     return len(runtime.snapshots())
 
 
 MISSED = "a = a + 1\ndef use(): return len(met)"
-"""Only when a later step calls it is it seen that this needs `met`: the walk starts again, late."""
+"""Only a later call shows that this needs `met`: the walk starts again, late."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 15, 21, 28], ids=["early", "in the middle", "later", "late"])
 def test_a_step_of_a_long_line_is_patched(runtime: PythonRuntime, full: PythonRuntime, number: int) -> None:
-    """Most states of the line are kept no more; those that are needed are, however much is run meanwhile."""
+    """Most states of the line are dropped; needed ones stay, however much is run in between."""
     code = f"{CELLS[number - 1]}\n{MISSED}"
     state = runtime.state
     assert "applied" == state.apply(state.plan(Patch.replace_step(number, code))).status
@@ -85,7 +85,7 @@ def test_a_step_of_a_long_line_is_patched(runtime: PythonRuntime, full: PythonRu
 
 @pytest.mark.slow
 def test_patches_follow_each_other(runtime: PythonRuntime, full: PythonRuntime) -> None:
-    """Each begins from what the one before has left."""
+    """Each begins from the state that the one before has left."""
     codes = list(CELLS)
     for number, change in (
         (28, "a = a + 1"),
@@ -101,7 +101,7 @@ def test_patches_follow_each_other(runtime: PythonRuntime, full: PythonRuntime) 
 
 @pytest.mark.slow
 def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
-    """The state is put back, and no more is kept than before."""
+    """The state is restored, and no more snapshots exist than before."""
     before = runtime.execute(LOOK).value
     state = runtime.state
     result = state.apply(state.plan(Patch.replace_step(1, f"{FIRST}\na = 666")))
@@ -112,7 +112,7 @@ def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRu
 
 @pytest.mark.slow
 def test_an_interrupt_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
-    """As above."""
+    """As above, for an interrupt."""
     before, state = runtime.execute(LOOK).value, runtime.state
 
     def interrupt(progress: Progress) -> None:

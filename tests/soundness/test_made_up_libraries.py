@@ -1,4 +1,4 @@
-"""Libraries that nobody has heard of: a step changes what one keeps for itself, and a later step depends on that."""
+"""Unknown libraries: a step changes a library's internal state, and a later step depends on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _SAID = re.compile(r"\+ (.+)\n- (.+)\n\?\? (.+) -> (.+), (\d+)( !)?\s*\Z")
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """files: its modules. change, instead: what a step says to it, and what it says after the patch. ask: an
-    expression of a later step; before, after: its values. for_all: any step may meet what was changed."""
+    """files: its modules. change, instead: the code of a step, and its code after the patch. ask: an expression of a
+    later step; before, after: its values. for_all: any step may meet what was changed.
+    """
 
     name: str
     files: dict[str, str]
@@ -79,7 +80,7 @@ def runtime() -> Iterator[PythonRuntime]:
 @pytest.mark.sweep
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 def test_a_step_that_asks_is_run_again(library: Library, runtime: PythonRuntime) -> None:
-    """And one that does not is not, though it uses another library."""
+    """A step that does not depend on it does not run again, though it uses another library."""
     changing = runtime.execute(library.change)
     between = runtime.execute("second = first + 1")
     asking = runtime.execute(f"answer = {library.ask}")
@@ -97,7 +98,7 @@ def test_a_step_that_asks_is_run_again(library: Library, runtime: PythonRuntime)
 @pytest.mark.sweep
 @pytest.mark.parametrize("library", LIBRARIES[:8], ids=lambda library: library.name)
 def test_a_step_that_only_asks_changes_nothing(library: Library, runtime: PythonRuntime) -> None:
-    """So that others that ask need not be run again."""
+    """So that later reads need not be run again."""
     runtime.execute(f"answer = {library.ask}")
     asking = runtime.execute(f"one = {library.ask}")
     later = runtime.execute(f"two = {library.ask}")

@@ -1,4 +1,4 @@
-"""What steps have told of lines of code is right behind a patch, though no value says where code stands."""
+"""Line numbers in the output of steps are right after a patch, though no value contains them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runtimes() -> Iterator[tuple[PythonRuntime, PythonRuntime]]:
 
 
 def told(stderr: str, error: object) -> str:
-    """Which number a step has is no matter of the code."""
+    """A step's number is independent of its code."""
     return re.sub(r"cell \d+", "cell", f"{stderr}{error or ''}")
 
 
@@ -53,7 +53,7 @@ def test_lines_are_those_of_the_patched_code(
 
 
 def test_who_told_of_no_line_does_not_run_again(runtimes: tuple[PythonRuntime, PythonRuntime]) -> None:
-    """A comment costs only the step that it is written in."""
+    """A comment reruns only its own step."""
     live, _ = runtimes
     for cell in ("def f(x):\n    return x + 1", "y = f(1)"):
         live.execute(cell)

@@ -1,4 +1,4 @@
-"""Patches that begin with a state which is older than a step of which too little is known."""
+"""Patches that begin with a state older than a step with an incomplete trace."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CELLS = (
     "told = open(path).read()",
     "going.set(); thread.join(); del going, thread",
 )
-"""No state is kept while the thread runs, and the step that starts it may do anything."""
+"""No state is stored while the thread runs, and the step that starts it may do anything."""
 
 
 def test_a_temporary_file_of_the_old_line_is_gone_when_the_new_one_begins() -> None:
-    """Nobody has looked for it at that time, but whoever did first has not found it."""
+    """No step looked for it at that time, but the first step that did had not found it."""
     with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         assert all(runtime.execute(cell).success for cell in ("begun = True", *CELLS))
         state = runtime.state

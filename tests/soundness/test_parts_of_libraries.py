@@ -1,4 +1,4 @@
-"""Parts of packages are there for whoever speaks of them, by whichever step they were imported."""
+"""Steps that use a part of a package depend on its import, whichever step that was."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def patched(runtime: PythonRuntime, step: int, code: str) -> ApplyResult:
 
 
 def test_who_speaks_of_a_part_depends_on_its_import(runtime: PythonRuntime) -> None:
-    """And a later step that imports it as well runs again: it is the first one now."""
+    """And a later step that imports it as well runs again: it is now the first import."""
     assert (1, 3, 4) == patched(runtime, 1, "import xml").steps_rerun
     assert ["ok", "ok", "failed", "ok"] == [step.status for step in runtime.state.steps]
 
 
 def test_who_imports_the_same_as_before_has_nothing_else_run_again(runtime: PythonRuntime) -> None:
-    """Though the part is there already, and cannot be taken away."""
+    """Though the part is imported already, and cannot be removed."""
     assert (1,) == patched(runtime, 1, "import xml.dom  # as before").steps_rerun

@@ -1,4 +1,4 @@
-"""Several patches of one history, taken back in any order, and steps that run again as they ran the first time."""
+"""Several patches of one history, reverted in any order, and steps that run again with their first outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 
 @pytest.fixture
 def sent() -> list[str]:
-    """What was done outside."""
+    """Calls with an effect outside."""
     return []
 
 
@@ -38,7 +38,7 @@ def ran(runtime: PythonRuntime, *cells: str) -> None:
 
 
 def patched(runtime: PythonRuntime, place: int, code: str) -> tuple[str, ApplyResult]:
-    """The step at this place of the line, from 0, has other code. The id of the patch."""
+    """Replaces the code of the step at this index of the line. Returns the patch's id."""
     state = runtime.state
     plan = state.plan(Patch.replace_step(state.steps[place].number, code))
     return plan.patch.id, state.apply(plan, AS_A_NOTEBOOK)
@@ -49,7 +49,7 @@ def codes(runtime: PythonRuntime) -> list[str]:
 
 
 def test_the_first_of_several_patches_is_taken_back(runtime: PythonRuntime) -> None:
-    """Later patches and steps stay; a second time nothing is left to take back."""
+    """Later patches and steps stay; a second revert finds nothing."""
     ran(runtime, "a = 1", "b = a + 1", "c = 5")
     first, _ = patched(runtime, 0, "a = 10")
     ran(runtime, "later = b")
@@ -64,7 +64,7 @@ def test_the_first_of_several_patches_is_taken_back(runtime: PythonRuntime) -> N
 
 @pytest.mark.slow
 def test_a_step_keeps_its_first_number(runtime: PythonRuntime) -> None:
-    """Patches give steps new numbers: what was step 2 can be called so behind any number of them."""
+    """Patches give steps new numbers: step 2 can still be called so after any number of patches."""
     state = runtime.state
     ran(runtime, "a = 1", "b = a + 1", "c = b + 1")
     patched(runtime, 0, "a = 2")
@@ -86,7 +86,7 @@ def test_a_step_keeps_its_first_number(runtime: PythonRuntime) -> None:
 
 
 def test_a_patch_of_a_line_that_was_left_is_not_taken_back(runtime: PythonRuntime) -> None:
-    """What has been done on the other line stays."""
+    """Changes on the other line stay."""
     ran(runtime, "a = 1", "b = a")
     first, _ = patched(runtime, 0, "a = 10")
     runtime.rollback(2)
@@ -100,7 +100,7 @@ def test_a_patch_of_a_line_that_was_left_is_not_taken_back(runtime: PythonRuntim
 def test_what_was_done_outside_is_known_when_it_comes_back(
     runtime: PythonRuntime, sent: list[str], *, removed: bool
 ) -> None:
-    """By a step whose latest version has not asked for it, or that was taken out: it is done once."""
+    """A call is made once, even if the latest version of its step did not make it, or the step was removed."""
     ran(runtime, "n = 0", "n = send('ana')", "m = n")
     state = runtime.state
     plan = state.plan(Patch.remove_step(2) if removed else Patch.replace_step(2, "n = 7"))
@@ -112,7 +112,7 @@ def test_what_was_done_outside_is_known_when_it_comes_back(
 @pytest.mark.slow
 def test_a_step_has_its_limit_when_it_runs_again() -> None:
     """Whether or not it has reached it before."""
-    for limit in (0.5, 5.0, 30.0):  # where a step that does next to nothing takes as long, with more
+    for limit in (0.5, 5.0, 30.0):  # where even a trivial step takes as long, with a higher limit
         if (found := _found_of_limits(limit)) == (["ok", "failed"], ["ok", "ok"], "time", "[4]"):
             break
     else:
@@ -132,7 +132,7 @@ def _found_of_limits(limit: float) -> tuple[object, ...]:
 
 
 def test_a_step_that_was_to_be_undone_is_undone_when_it_fails_again(runtime: PythonRuntime) -> None:
-    """What came before it, and was not run again, stays; and nothing behind it has to run for that."""
+    """Steps before it that were not run again stay; and no later step has to run for that."""
     ran(runtime, "n = 1", "stands = [5]")
     runtime.execute("stands = n\nassert n == 1", on_error="rollback")
     ran(runtime, "later = [4]")
@@ -142,8 +142,9 @@ def test_a_step_that_was_to_be_undone_is_undone_when_it_fails_again(runtime: Pyt
 
 
 def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRuntime) -> None:
-    """Where the state is not right yet when a client's file is written again, nobody goes back to it,
-    until it is."""
+    """A client's file may be written again while the state is still wrong; no rollback reaches that state until it is
+    right.
+    """
     runtime.execute("a = 1")
     runtime.files.write("f", b"1")
     hosted = runtime.core.backend
@@ -159,7 +160,7 @@ def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRunti
 
 
 def test_an_unknown_name_is_near_to_names_of_that_time(runtime: PythonRuntime) -> None:
-    """Not to those that later steps have bound."""
+    """The hint does not name names that later steps have bound."""
     ran(runtime, "n = 1", "stands = [5]", "n\nitems", "item = 2")
     _, result = patched(runtime, 0, "n = 3")
     error = result.records[2].error

@@ -1,4 +1,4 @@
-"""Notebooks of the corpus under patches: every output, value and file is that of a full run."""
+"""Notebooks of the corpus under patches: every output, value and file equals that of a full run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_security.policy import SandboxPolicy
 AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 
 UNWATCHED = SandboxPolicy(snapshots="none", tracking=False)
-"""Of what runs a patched notebook in full: nobody asks it for more than what it says and has."""
+"""Policy of the full run of a patched notebook: only its outputs and its final state are looked at."""
 
 MEANING = """
 def _meaning():
@@ -29,7 +29,7 @@ def _meaning():
     return sorted((name, told(value)) for name, value in values.items() if not callable(value))
 _meaning()
 """
-"""A cell that tells the whole namespace."""
+"""A cell that prints the whole namespace."""
 
 FEW = ("penguin_survey", "zen_statistics")
 """The lightest ones; all of them with --long."""
@@ -59,7 +59,7 @@ def _files(runtime: PythonRuntime) -> dict[bytes, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_a_patched_notebook_is_that_of_a_full_run(name: str) -> None:
-    """The last patch of each."""
+    """Checks the last patch of each."""
     notebook = load(name)
     _check(notebook, notebook.edits[-1])
 
@@ -68,7 +68,7 @@ def test_a_patched_notebook_is_that_of_a_full_run(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_patched_notebooks_are_those_of_full_runs(name: str) -> None:
-    """All patches of all."""
+    """Checks all patches of all."""
     notebook = load(name)
     for edit in notebook.edits:
         _check(notebook, edit)

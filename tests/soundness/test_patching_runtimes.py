@@ -1,4 +1,4 @@
-"""Patches of real runtimes: both faces, host calls that are not made twice, all or nothing, back again."""
+"""Patches of real runtimes: both APIs, host calls that are made once, all or nothing, reverts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def test_only_what_follows_from_a_patch_is_run_again(runtime: PythonRuntime) -> None:
-    """The rest stands: it is in place, or is brought over from a kept state."""
+    """The other steps stand: their results are in place, or are copied from a stored state."""
     state = runtime.state
     plan = state.plan(Patch.replace_step(1, "x = 5"))
     result = state.apply(plan)
@@ -41,7 +41,7 @@ def test_only_what_follows_from_a_patch_is_run_again(runtime: PythonRuntime) -> 
 
 
 def test_a_patch_is_taken_back_and_what_came_after_it_stays(runtime: PythonRuntime) -> None:
-    """By its id; one that nobody has applied is not known."""
+    """By its id; an unknown id is an error."""
     state = runtime.state
     plan = state.plan(Patch.replace_step(1, "x = 5"))
     state.apply(plan)
@@ -53,7 +53,7 @@ def test_a_patch_is_taken_back_and_what_came_after_it_stays(runtime: PythonRunti
 
 
 def test_a_step_that_waits_for_ever_ends_by_the_limit(runtime: PythonRuntime) -> None:
-    """Of the patch, where it has none of its own; everything is as it was then."""
+    """The patch's limit, where the step has none of its own; the state is unchanged then."""
     state = runtime.state
     plan = state.plan(Patch.replace_step(3, "import threading\nthreading.Event().wait()"))
     result = state.apply(plan, ApplyOptions(timeout=0.5))
@@ -69,7 +69,7 @@ def test_a_limit_is_a_length_of_time(seconds: float) -> None:
 
 
 def test_a_counter_of_the_kernel_is_not_read_twice(runtime: PythonRuntime) -> None:
-    """A copy of the process has the one that was read already: the steps before it are run again as well."""
+    """A copy of the process has the counter that was read already: the steps before it are run again as well."""
     for cell in ("import os", "fd = os.eventfd(3)"):
         runtime.execute(cell)
     read = runtime.execute("r = os.eventfd_read(fd)").step
@@ -90,7 +90,7 @@ def test_a_failure_in_the_middle_leaves_everything_as_it_was(runtime: PythonRunt
 
 
 def test_the_head_goes_where_the_state_goes(runtime: PythonRuntime) -> None:
-    """By both ways of rolling back, and each next step follows the one that was gone back to."""
+    """By both rollback methods, and each next step follows the restored one."""
     runtime.state.rollback(2)
     assert 2 == runtime.state.head
     assert "['x', 'y']" == runtime.execute("sorted({'x', 'y', 'z'} & {*globals()})").value
@@ -100,7 +100,7 @@ def test_the_head_goes_where_the_state_goes(runtime: PythonRuntime) -> None:
 
 
 def test_files_are_those_of_a_full_run() -> None:
-    """A file of a step that stands is brought over, and a file of a step that is run again is written again."""
+    """A file of a step that stands is copied, and a file of a step that is run again is written again."""
     with PythonRuntime(sandbox=SMALL) as runtime:
         runtime.execute("n = 1")
         runtime.execute("open('kept.txt', 'w').write('kept')")
@@ -113,7 +113,7 @@ def test_files_are_those_of_a_full_run() -> None:
 
 
 def test_recorded_answers_stand_for_equal_host_calls() -> None:
-    """A call with an effect outside is made once; another that a patch would make is not made."""
+    """A call with an effect outside is made once; a different call of a patch is not made."""
     sent: list[object] = []
 
     def send(to: str) -> int:
@@ -136,7 +136,7 @@ def test_recorded_answers_stand_for_equal_host_calls() -> None:
 
 
 def test_a_plan_is_for_the_state_that_it_was_made_in(runtime: PythonRuntime) -> None:
-    """Another step has come in between."""
+    """Another step has been run in between."""
     plan = runtime.state.plan(Patch.replace_step(1, "x = 5"))
     runtime.execute("x = 3")
     with pytest.raises(StalePlanError):
@@ -144,7 +144,7 @@ def test_a_plan_is_for_the_state_that_it_was_made_in(runtime: PythonRuntime) -> 
 
 
 def test_what_a_client_has_put_in_stands_or_is_refused() -> None:
-    """It cannot be run again; behind it, and where it can be brought over, patches apply."""
+    """An injection cannot be run again; patches after it apply, and patches whose results can be copied."""
     with PythonRuntime(sandbox=SMALL, variables=[Variable("raw", [1])]) as runtime:
         runtime.execute("a = 1")
         runtime.update_variable("raw", [2])
@@ -158,7 +158,7 @@ def test_what_a_client_has_put_in_stands_or_is_refused() -> None:
 
 
 def test_a_patch_brings_in_nothing_that_the_rules_refuse() -> None:
-    """Nothing has happened then."""
+    """Then nothing has run."""
     checker = SecurityChecker([ImportRule({"socket"})])
     with PythonRuntime(sandbox=SMALL, security_checker=checker) as runtime:
         runtime.execute("x = 1")
@@ -175,7 +175,7 @@ def test_authors_who_are_attached_cannot_change_the_history(runtime: PythonRunti
 
 
 def test_cancelled_between_two_steps_it_puts_everything_back(runtime: PythonRuntime) -> None:
-    """Whoever cancels is asked before each step."""
+    """The cancel callback is called before each step."""
     asked: list[int] = []
     state = runtime.state
     plan = state.plan(Patch.replace_step(1, "x = 5"))
@@ -185,7 +185,7 @@ def test_cancelled_between_two_steps_it_puts_everything_back(runtime: PythonRunt
 
 
 async def test_the_asynchronous_face_awaits_changes() -> None:
-    """And answers questions at once."""
+    """Queries return at once."""
     async with AsyncPythonRuntime(sandbox=SMALL) as runtime:
         for cell in CELLS[:3]:
             await runtime.execute(cell)

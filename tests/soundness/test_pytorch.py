@@ -83,7 +83,7 @@ rate = opt.param_groups[0]["lr"]
 
 
 def test_models_optimizers_and_generators_sleep_and_branch(tmp_path: Path) -> None:
-    """Gradients, moments, shared memory, random numbers and settings are there again; branches draw their own."""
+    """Gradients, moments, shared memory, random numbers and settings are restored; branches draw their own."""
     policy = SandboxPolicy(preload=PRELOAD)
     with PythonRuntime(store=str(tmp_path), name="model", sandbox=policy) as runtime:
         assert runtime.execute(TRAINED).error is None

@@ -1,4 +1,4 @@
-"""Patches of steps from before everything that is still kept: the history is begun again, beside what there is."""
+"""Patches of steps older than all stored states: the history is run from its start, beside the present state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def forget(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """What is kept is given up, but for the newest state, as when memory is short."""
+    """Drops all snapshots but that of the newest state, as when memory is short."""
     runtime.snapshot()
     assert hosted.supervisor is not None
     hosted.supervisor.strike(JailExit(reason="memory"))
@@ -47,7 +47,7 @@ def forget(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
 
 
 def test_without_the_start_the_history_is_begun_again(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """With what was put in before the first step, and answers of pure host calls."""
+    """With the values put in before the first step, and recorded answers of pure host calls."""
     forget(runtime, hosted)
     state = runtime.state
     result = state.apply(state.plan(Patch.replace_step(1, "a = raw.pop() + 5")))
@@ -57,7 +57,7 @@ def test_without_the_start_the_history_is_begun_again(runtime: PythonRuntime, ho
 
 
 def test_what_fails_there_leaves_everything_as_it_was(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Objects too: the jail that there was has only waited."""
+    """Objects are the same too: the present jail only waited."""
     runtime.execute("before = id(b)")
     forget(runtime, hosted)
     state = runtime.state
@@ -69,7 +69,7 @@ def test_what_fails_there_leaves_everything_as_it_was(runtime: PythonRuntime, ho
 
 
 def test_what_was_put_in_since_is_not_the_start(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """It comes again behind the step that it came behind."""
+    """It is put in again after the same step."""
     runtime.update_variable("raw", [9])
     runtime.execute("d = raw[0]")
     forget(runtime, hosted)
@@ -81,7 +81,7 @@ def test_what_was_put_in_since_is_not_the_start(runtime: PythonRuntime, hosted: 
 def test_going_back_to_a_start_that_is_gone_does_nothing(
     runtime: PythonRuntime, hosted: HostedRuntime
 ) -> None:
-    """It would give up the state that there is."""
+    """That would discard the present state."""
     forget(runtime, hosted)
     with pytest.raises(NotKeptError):
         runtime.state.rollback(0)
@@ -90,7 +90,7 @@ def test_going_back_to_a_start_that_is_gone_does_nothing(
 
 @pytest.fixture
 def forgetful() -> Iterator[PythonRuntime]:
-    """Keeps no state at all, like one in which threads of a library run."""
+    """A runtime that stores no states, like one in which threads of a library run."""
     with PythonRuntime(sandbox=SandboxPolicy(snapshots="none", preload=())) as runtime:
         for cell in ("a = [1]", "b = a * 2", "mine = object()"):
             assert runtime.execute(cell).success
@@ -98,7 +98,7 @@ def forgetful() -> Iterator[PythonRuntime]:
 
 
 def test_where_no_state_can_be_kept_the_patch_is_applied_beside_it(forgetful: PythonRuntime) -> None:
-    """Nothing has to be kept for that: what there is waits, and lends what stays, until it is not needed any more."""
+    """No state needs to be stored: the present jail waits, lends unaffected values, and ends afterwards."""
     state = forgetful.state
     result = state.apply(state.plan(Patch.replace_step(1, "a = [5]")))
     assert ("applied", (1, 2)) == (result.status, result.steps_rerun)
@@ -106,7 +106,7 @@ def test_where_no_state_can_be_kept_the_patch_is_applied_beside_it(forgetful: Py
 
 
 def test_what_fails_beside_it_leaves_it_as_it_was(forgetful: PythonRuntime) -> None:
-    """The same objects, the same history, and it goes on from there."""
+    """The same objects, the same history, and later cells follow it."""
     forgetful.execute("before = id(mine)")
     state = forgetful.state
     result = state.apply(state.plan(Patch.replace_step(1, "a = None")))

@@ -1,4 +1,4 @@
-"""The traps: each patch makes a difference that would be missed, and applying it gives what a full run gives."""
+"""The traps: each patch makes a difference that is easy to miss, and applying it gives the result of a full run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
 SAME_EITHER_WAY = {"a silent store into an array", "a silent store into a list", "a seed set to what it was"}
-"""A full run gives the same before and after: what must not happen is that an older value comes back."""
+"""A full run gives the same before and after: an older value must not reappear."""
 
 AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 
@@ -33,7 +33,8 @@ LIBRARIES = (
     "sklearn.tree",
 )
 """Seconds of CPU time for each jail that has to import one of these itself. For each of them, the first trap that
-names it does so; for the others it is there before the first cell, as numpy and pandas are."""
+names it does so; for the others it is preloaded, as numpy and pandas are.
+"""
 
 USUAL = SandboxPolicy().preload
 
@@ -42,7 +43,7 @@ Begin = Callable[..., PythonRuntime]
 
 @pytest.fixture(scope="module")
 def begin() -> Iterator[Begin]:
-    """Makes a runtime of a policy with these settings; asked again, gives the same one."""
+    """Makes a runtime of a policy with these settings; equal settings give the same one."""
     with ExitStack() as opened:
         yield cache(lambda **policy: opened.enter_context(PythonRuntime(sandbox=SandboxPolicy(**policy))))
 
@@ -61,22 +62,22 @@ def _first_of(library: str) -> str:
 
 
 THEMSELVES = {_first_of(library) for library in HEAVY}
-"""Traps whose cells import a library that is not there yet, in the runtime that is patched."""
+"""Traps whose cells import a library that is not preloaded, in the runtime that is patched."""
 
 
 def _preload(trap: Trap) -> tuple[str, ...]:
-    """Where a program imports no library, each copy of its process is by a sixth cheaper without them."""
+    """Where a program imports no library, each copy of its process costs a sixth less without them."""
     imported = _imported(trap)
     return LIBRARIES if imported & HEAVY else USUAL if imported else ()
 
 
 def live(trap: Trap, begin: Begin) -> PythonRuntime:
-    """Runs the program as it was, and then the patch is applied."""
+    """Runs the original program; the patch is applied to it."""
     return begin(preload=USUAL if trap.name in THEMSELVES else _preload(trap))
 
 
 def full(trap: Trap, begin: Begin) -> PythonRuntime:
-    """Runs the patched program from its beginning. Nobody asks it for more than what it prints and has."""
+    """Runs the patched program from its beginning. Only its output and its final state are looked at."""
     return begin(preload=_preload(trap), snapshots="none", tracking=False)
 
 
@@ -87,14 +88,14 @@ def _run(runtime: PythonRuntime, cells: tuple[str, ...], look: str) -> tuple[lis
 
 
 def test_there_are_enough() -> None:
-    """What is published counts on at least so many mechanisms, each with a name of its own."""
+    """The published figure counts at least this many mechanisms, each with a unique name."""
     assert len({trap.name for trap in TRAPS}) == len(TRAPS) >= 60
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_an_applied_patch_gives_what_a_full_run_gives(trap: Trap, begin: Begin) -> None:
-    """Outputs and what is looked at; they depend on the patch, through steps that the patch does not touch."""
+    """Outputs and the observed values; they depend on the patch, through steps that the patch does not touch."""
     check(trap, full(trap, begin), live(trap, begin))
 
 

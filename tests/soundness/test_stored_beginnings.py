@@ -1,4 +1,4 @@
-"""Patches that begin with a checkpoint: what comes before it is not run again, and all is that of a full run."""
+"""Patches that begin with a checkpoint: earlier steps are not run again, and everything equals a full run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cenote.runtime import Function, PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")
-"""Nothing is kept in memory: neither an older state to begin with, nor the present one to go back to."""
+"""No state is stored in memory: neither an older state to begin with, nor the present one to go back to."""
 
 
 class Counted:
-    """A runtime whose steps are counted where they call `ran`, and one in which the same is run in full."""
+    """A runtime that counts its steps when they call `ran`, and one in which the same is run in full."""
 
     def __init__(self, store: Path | None, **given: Any) -> None:
         """store: None for a platform, which has its own."""
@@ -47,7 +47,7 @@ def runtime(counted: Counted) -> Iterator[PythonRuntime]:
 
 
 def run(runtime: PythonRuntime, *cells: str, stored: int = 0) -> None:
-    """stored: behind how many of them the state is stored."""
+    """stored: the number of cells after which the state is stored."""
     for number, cell in enumerate(cells, 1):
         result = runtime.execute(cell)
         assert result.success, (cell, result.error)
@@ -77,7 +77,7 @@ def in_full(*cells: str, look: str) -> str | None:
 
 
 def test_steps_before_it_are_not_run_again(runtime: PythonRuntime) -> None:
-    """And what comes behind it is what a full run gives: values, what they share, random numbers, files."""
+    """And later steps give the results of a full run: values, shared objects, random numbers, files."""
     run(runtime, *CELLS, stored=2)
     plan = runtime.state.plan(Patch.replace_step(3, f"{CELLS[2]}; a.append(9)"))
     assert ("checkpoint", 2, [3, 4]) == (plan.strategy, plan.base, [step.number for step in plan.rerun])
@@ -90,7 +90,7 @@ def test_steps_before_it_are_not_run_again(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_it_is_begun_with_behind_a_sleep(runtime: PythonRuntime) -> None:
-    """Whoever sleeps has given up all that was kept in memory."""
+    """Hibernating drops all states in memory."""
     run(runtime, *CELLS[:2])
     runtime.hibernate()
     run(runtime, *CELLS[2:])
@@ -104,7 +104,7 @@ def test_it_is_begun_with_behind_a_sleep(runtime: PythonRuntime) -> None:
 
 
 def test_a_process_that_has_no_record_of_the_first_steps_can_begin_with_it(tmp_path: Path) -> None:
-    """It was all that was known of them when they were restored."""
+    """The checkpoint was all that was known of them when they were restored."""
     kept = Counted(tmp_path)
     with kept.made() as runtime:
         run(runtime, *CELLS[:2], stored=2)
@@ -141,8 +141,8 @@ def test_the_state_that_a_patch_has_made_is_stored_and_begun_with_in_turn(runtim
 
 @pytest.mark.slow
 def test_states_on_the_way_of_a_patch_are_none(tmp_path: Path) -> None:
-    """Each step of a durable runtime is stored, those that a patch runs among them: in the live state, of which some
-    may still be that of the old line.
+    """Each step of a durable runtime is stored, also those that a patch runs: their live state may still have parts
+    of the old line.
     """
     with PythonRuntime(store=tmp_path, name="r", durable=True, sandbox=SandboxPolicy(preload=())) as runtime:
         run(runtime, "a = 1", "b = a", "c = [5]", "d = b", "e = c")
@@ -192,7 +192,7 @@ def test_one_that_cannot_be_read_any_more_is_said_and_done_without(
 
 
 def test_an_older_one_with_numbers_of_another_line_is_none(tmp_path: Path) -> None:
-    """A process that goes on from an older one without the record gives further steps the same numbers."""
+    """A process that continues from an older checkpoint without the record gives further steps the same numbers."""
     kept = Counted(tmp_path)
     with kept.made() as runtime:
         run(runtime, "a = 1", stored=1)
@@ -286,7 +286,7 @@ LOST: dict[str, tuple[str, str, str]] = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("what", LOST)
 def test_what_it_does_not_hold_is_made_again(runtime: PythonRuntime, what: str) -> None:
-    """Whether it is begun with or not: what comes out is what a full run gives."""
+    """Whether or not the patch begins with it: the result is that of a full run."""
     before, behind, look = LOST[what]
     cells = [before, "other = 1", behind, "end = other"]
     for number, cell in enumerate(cells, 1):
@@ -301,7 +301,7 @@ def test_what_it_does_not_hold_is_made_again(runtime: PythonRuntime, what: str) 
 
 @pytest.mark.slow
 def test_frames_are_what_they_were(tmp_path: Path) -> None:
-    """Of pandas: what pickling leaves in one of them is none of its content."""
+    """Of pandas: attributes that pickling leaves in a frame are not part of its content."""
     pytest.importorskip("pandas")
     frame = "import pandas as pd; df = pd.DataFrame({'n': [1, 2], 's': list('ab')}); col = df['n']"
     with Counted(tmp_path).made() as runtime:
@@ -321,7 +321,7 @@ SETTINGS = (
 
 @pytest.mark.slow
 def test_settings_of_libraries_are_what_they_were(tmp_path: Path) -> None:
-    """Behind a sleep, and where a patch begins with a checkpoint."""
+    """After a sleep, and where a patch begins with a checkpoint."""
     for library in ("numpy", "pandas", "matplotlib"):
         pytest.importorskip(library)
     look = (

@@ -1,4 +1,4 @@
-"""Patches that begin before a client has written a file: that is done again, or it is said that it cannot be."""
+"""Patches that begin before a client has written a file: the file is written again, or the error says why not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runtime() -> Iterator[PythonRuntime]:
 
 
 def test_an_upload_is_a_step_that_is_done_again(runtime: PythonRuntime) -> None:
-    """Behind a step that runs again, and that writes the same file."""
+    """After a step that runs again, and that writes the same file."""
     good(runtime, "n = 1\nopen('a.txt', 'w').write('by hand')")
     runtime.files.write("a.txt", b"uploaded", overwrite=True)
     good(runtime, "text = open('a.txt').read() + str(n)")
@@ -47,7 +47,7 @@ def test_an_upload_is_a_step_that_is_done_again(runtime: PythonRuntime) -> None:
 
 
 def test_one_that_never_was_and_is_taken_back(runtime: PythonRuntime) -> None:
-    """Who lists the folder notices both, though another file was uploaded since; empty folders count."""
+    """Listing the folder shows both, though another file was uploaded since; empty folders count."""
     good(runtime, "import os\nfor path in ('data', 'data/a'): assert not os.path.exists(path)")
     runtime.files.write("data/a", b"1")
     runtime.files.write("b", b"2")
@@ -61,7 +61,7 @@ def test_one_that_never_was_and_is_taken_back(runtime: PythonRuntime) -> None:
 
 
 def test_a_removed_file_is_removed_again(runtime: PythonRuntime) -> None:
-    """One that is not there any more need not be; what cannot be removed leaves everything as it was."""
+    """The file need not exist any more; a failed removal leaves everything unchanged."""
     good(runtime, "n = 1\nopen('a', 'w').close()")
     runtime.files.delete("a")
     good(runtime, f"{LISTED}\nm = n")
@@ -85,7 +85,7 @@ def test_a_removed_file_is_removed_again(runtime: PythonRuntime) -> None:
 
 
 def test_an_upload_comes_earlier(runtime: PythonRuntime) -> None:
-    """A history may be arranged anew with it."""
+    """A history can be rearranged with it."""
     runtime.files.write("a", b"old")
     good(runtime, "text = open('a').read()")
     runtime.files.write("a", b"new", overwrite=True)
@@ -98,7 +98,7 @@ def test_an_upload_comes_earlier(runtime: PythonRuntime) -> None:
 def test_what_was_there_before_the_first_step_is_there_in_a_second_jail(
     runtime: PythonRuntime, hosted: HostedRuntime
 ) -> None:
-    """The newest of each file; a jail that was reset begins without."""
+    """The newest of each file; a jail after a reset begins without them."""
     runtime.files.write("data/a", b"1")
     runtime.files.write("data/a", b"22", overwrite=True)
     good(runtime, f"{LISTED}\nn = len(open('data/a').read())")
@@ -115,7 +115,7 @@ def test_what_was_there_before_the_first_step_is_there_in_a_second_jail(
 
 
 def test_what_is_too_much_to_be_kept_is_named(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Patches that begin behind it apply. Before the first step too: no other jail begins with it."""
+    """Patches that begin after it apply. A file from before the first step too: no other jail begins with it."""
     runtime.files.write("early", bytes(MAX_FILE + 1))
     good(runtime, "n = 1")
     runtime.files.write("large", bytes(MAX_FILE + 1))

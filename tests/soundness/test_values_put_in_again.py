@@ -1,4 +1,4 @@
-"""Patches that begin before a client has put in a value: that is put in again, as it was, or it is said why not."""
+"""Patches that begin before a client has put in a value: it is put in again unchanged, or the error says why not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def patched(runtime: PythonRuntime, code: str) -> ApplyResult:
 
 
 def put(value: object, name: str = "raw") -> Deed:
-    """In the place of what has that name."""
+    """Puts in the value, replacing the one of that name."""
     return lambda runtime: runtime.update_variable(name, value)
 
 
@@ -53,7 +53,7 @@ def new(value: object, name: str) -> Deed:
 
 
 def test_each_value_is_put_in_where_it_was(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Under one name, each taking the place of the one before; none is what cells have made of it in between."""
+    """Several values under one name, each replacing the one before; not the object that cells changed in between."""
     cells = ("n = raw.pop()", "log = [list(raw)]", put([3]), "raw.append(n); log.append(raw)", put([4, 5]))
     done(runtime, *cells, "raw.append(n); log.append(raw)")
     forget(runtime, hosted)
@@ -68,7 +68,7 @@ def test_each_value_is_put_in_where_it_was(runtime: PythonRuntime, hosted: Hoste
 
 
 def test_while_its_state_is_kept_as_well(runtime: PythonRuntime) -> None:
-    """From the kept state before the change, with only what that change affects run again."""
+    """From the stored state before the change, with only the affected steps run again."""
     done(runtime, "n = 1", put([3]), "m = raw[0]", "k = raw[0] + n")
     result = patched(runtime, "n = 2")
     assert ("applied", (1, 4)) == (result.status, result.steps_rerun)
@@ -77,7 +77,7 @@ def test_while_its_state_is_kept_as_well(runtime: PythonRuntime) -> None:
 
 @pytest.mark.slow
 def test_what_was_put_in_together_goes_on_sharing(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Arrays too, which lie in sealed memory: each time as they were, and writable."""
+    """Arrays too, which lie in sealed memory: unchanged each time, and writable."""
     array = numpy.arange(20_000)
 
     def together(runtime: PythonRuntime) -> None:
@@ -97,7 +97,7 @@ class Point:
 
 
 def test_classes_come_along_again(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Those of values, and those that were asked for."""
+    """Classes of values, and those given explicitly."""
     done(runtime, "n = 1", lambda runtime: runtime.inject(Type(Point), Variable("p", Point(2))))
     done(runtime, "q = Point(p.x + n); alike = type(p) is Point")
     forget(runtime, hosted)
@@ -106,7 +106,7 @@ def test_classes_come_along_again(runtime: PythonRuntime, hosted: HostedRuntime)
 
 
 def test_a_class_comes_along_where_there_is_none(runtime: PythonRuntime) -> None:
-    """A cell had defined another of that name, and does not any more; or does it only now."""
+    """A cell had defined another class of that name, and no longer does; or it does only now."""
     look = "type(p) is Point, k"
     other = "class Point: pass"
     done(runtime, "z = 1", other, new(Point(2), "p"), "k = p.x")
@@ -130,7 +130,7 @@ class Ledger:
 
 
 def test_what_stays_with_the_client_is_offered_again(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Functions and objects; equal calls get the answers that they got, and nothing is paid twice."""
+    """Functions and objects; equal calls get their recorded answers, and nothing is paid twice."""
     ledger = Ledger()
 
     def offered(runtime: PythonRuntime) -> None:
@@ -158,7 +158,7 @@ def test_a_reference_is_put_in_again(runtime: PythonRuntime, hosted: HostedRunti
 
 
 def test_what_a_client_deletes_is_deleted_again(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """Before the first step and later; what is not there need not be."""
+    """Before the first step and later; the value need not exist any more."""
     done(runtime, new(1, "early"), lambda runtime: runtime.delete("early"))
     done(runtime, "n = 1; gone = 1", lambda runtime: runtime.delete("gone"))
     done(runtime, "there = [name for name in ('early', 'gone') if name in globals()], n")
@@ -171,7 +171,7 @@ def test_what_a_client_deletes_is_deleted_again(runtime: PythonRuntime, hosted: 
 def test_large_values_are_put_in_again_while_they_are_held(
     runtime: PythonRuntime, hosted: HostedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then it is said which step is in the way, and nothing has happened; steps behind it can be patched."""
+    """Then the error names the step that prevents it, and nothing has happened; later steps can be patched."""
     monkeypatch.setattr(injection_log, "MAX_FORMER", 2 * MAX_PUT_IN)
     first, second, third = (bytes([number]) * (MAX_PUT_IN + 1) for number in (1, 2, 3))
     done(runtime, "n = 1", put(first), "a = raw[0] + n", put(second), "b = raw[0] + n")
@@ -187,7 +187,7 @@ def test_large_values_are_put_in_again_while_they_are_held(
 
 
 class Once:
-    """Can be pickled, and cannot be unpickled where it was unpickled before."""
+    """Can be pickled, and fails to unpickle the second time in the same process."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _once, ()
@@ -201,7 +201,7 @@ def _once() -> str:
 def test_what_cannot_be_put_in_again_leaves_everything_as_it_was(
     runtime: PythonRuntime, hosted: HostedRuntime
 ) -> None:
-    """And is named."""
+    """And is named in the error."""
     done(runtime, "n = 1; mine = object(); before = id(mine)", new(Once(), "odd"), "m = odd, n")
     done(runtime, "import os; os.remove('once'); os.mkdir('once')", "m += n,")
     forget(runtime, hosted)
@@ -215,7 +215,7 @@ def test_what_cannot_be_put_in_again_leaves_everything_as_it_was(
 
 
 def test_behind_a_jail_that_was_lost(runtime: PythonRuntime) -> None:
-    """The next one begins with what each name was given last; that is the start of the history from there on."""
+    """The next jail begins with the last value of each name; the history starts there from then on."""
     policy = SandboxPolicy(preload=(), snapshots="none")
     with PythonRuntime(sandbox=policy, variables=[Variable("raw", [1, 2])]) as runtime:
         done(runtime, "n = 1", put([3]), new([4], "more"))
@@ -228,7 +228,7 @@ def test_behind_a_jail_that_was_lost(runtime: PythonRuntime) -> None:
 
 
 def test_in_a_branch_and_behind_a_rollback(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
-    """A branch has what its source was given, the large ones without a copy."""
+    """A branch has its source's injections, the large ones without a copy."""
     large = bytes([7]) * (MAX_PUT_IN + 1)
     done(runtime, "n = 1", put(large), "a = raw[0] + n", lambda runtime: runtime.snapshot("middle"))
     done(runtime, put([5]), "b = raw[0] + n")
@@ -262,7 +262,7 @@ def test_full_runs_have_what_was_put_in() -> None:
 
 
 def test_a_name_that_got_another_value_first_stays_in_its_place() -> None:
-    """In a full run, in a jail after a crash, and where the history is begun again."""
+    """In a full run, in a jail after a crash, and where the history is run from its start."""
     order = "[each for each in globals() if each in ('first', 'second', 'third')]"
     policy = SandboxPolicy(preload=(), snapshots="none")
     with PythonRuntime(sandbox=policy, audit_patches=1.0) as runtime:
@@ -279,7 +279,7 @@ def test_a_name_that_got_another_value_first_stays_in_its_place() -> None:
 
 @pytest.mark.slow
 def test_nothing_stays_open() -> None:
-    """Of values that were put in, and put in again; while the runtime is there, each is held once."""
+    """Of values put in once and again; while the runtime exists, each is held once."""
     policy = SandboxPolicy(preload=(), snapshots="none")
     arrays = [numpy.full(20_000, number) for number in range(3)]
     with all_closed(MEMORY), PythonRuntime(sandbox=policy, variables=[Variable("raw", arrays[0])]) as runtime:

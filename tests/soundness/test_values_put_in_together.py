@@ -1,4 +1,4 @@
-"""What shares objects from the beginning, or since nobody watched, does so behind a patch as in a full run."""
+"""Objects shared from the beginning, or since an untraced step, are shared after a patch as in a full run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cenote_security.policy import SandboxPolicy
 SANDBOX = SandboxPolicy(preload=())
 
 LATER = "later = [1]; more = [2]; most = [3]"
-"""Stands. So it is cheapest to go on from the present state, and to bring over what has to be different there."""
+"""Stands. So it is cheapest to continue from the present state, and to copy what must be different there."""
 
 Deed = str | Callable[[PythonRuntime], None]
 
@@ -56,14 +56,14 @@ def done(runtime: PythonRuntime, deeds: Sequence[Deed]) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_names_share_objects_as_in_a_full_run(case: str) -> None:
-    """No trace says so: what was there before has been written by nobody, and is read by its own names only."""
+    """No trace shows it: initial values were written by no step, and are read by their own names only."""
     deeds, place, other = CASES[case]
     look = "a is b, a, b, globals().get('same')"
     with PythonRuntime(sandbox=SANDBOX) as live, PythonRuntime(sandbox=SANDBOX) as full:
         done(live, (*deeds, LATER))
         done(full, (*deeds[:place], other, *deeds[place + 1 :], LATER))
         state = live.state
-        put_in_first = deeds[0] is put_in  # then it is no step, but part of the beginning
+        put_in_first = deeds[0] is put_in  # then it is no step, but part of the start
         number = state.line(state.head)[place - put_in_first].number
         patch = (
             Patch.replace_step(number, other)

@@ -1,4 +1,4 @@
-"""Sequences of cells, changes by clients, patches, their reversal and rollbacks: each state is that of a full run."""
+"""Sequences of cells, changes by clients, patches, reverts and rollbacks: each state equals that of a full run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.soundness.walk import Walk
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_walk_is_where_a_full_run_would_be(seed: int) -> None:
-    """Each is reproduced by its number, as far as the same states are kept."""
+    """Each is reproduced by its number, as far as the same states are stored."""
     Walk(random.Random(seed).randrange).go(10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_walk_of_a_runtime_that_sleeps_is_where_a_full_run_would_be(seed: int, tmp_path: Path) -> None:
-    """Its patches begin with checkpoints, where what was kept in memory is gone with the jail that slept."""
+    """Its patches begin with checkpoints, since a hibernated jail has lost its states in memory."""
     StoredWalk(random.Random(seed).randrange, tmp_path).go(10)
 
 

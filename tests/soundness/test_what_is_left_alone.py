@@ -100,7 +100,7 @@ CASES = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_no_more_is_run_than_depends_on_the_patch(runtime: PythonRuntime, case: str) -> None:
-    """Of the last one the list has changed since: it is run with what it was."""
+    """The list has changed since in the last case: its step runs with the former list."""
     cells, (step, code), rerun = CASES[case]
     runtime.reset()
     for cell in cells:

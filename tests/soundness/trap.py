@@ -1,4 +1,4 @@
-"""The traps of `traps.txt`, and of those beside it for this Python, as data."""
+"""The traps of `traps.txt`, and of the files beside it for this Python, as data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILES = ("traps.txt", *(f"traps-3.{minor}.txt" for minor in (12, 13) if sys.vers
 
 @dataclass(frozen=True, kw_only=True)
 class Trap:
-    """step: counted from 1. look: an expression that must come out as in a full run of the patched program."""
+    """step: counted from 1. look: an expression that must equal that of a full run of the patched program."""
 
     name: str
     cells: tuple[str, ...]

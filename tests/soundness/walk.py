@@ -1,4 +1,4 @@
-"""Random walks over what can be done to a runtime, each with an account of the history that there should be."""
+"""Random walks over the operations of a runtime, each with a model of the expected history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _files = sorted(os.path.join(folder, name) for folder, inner, found in os.walk('
 print([(path, os.path.islink(path), os.path.isfile(path) and open(path).read()) for path in _files])
 print([[os.path.samefile(one, other) for other in _files] for one in _files], random.getstate())
 """
-"""A cell that tells the whole state."""
+"""A cell that prints the whole state."""
 
 FILES = (
     *("open('p', 'a').write(str({}))", "open('q', 'w').write(str(a))", "a = len(open('p').read())"),
@@ -42,14 +42,14 @@ FILES = (
     *("os.rename('d', 'e')", "os.rmdir('d')", "h = open('p', 'a')", "h.write('{}'); h.flush()", "h.close()"),
     *("print(sorted(os.listdir('.')))", "print(sorted(os.walk('.')))", "print(os.path.exists('d/p'))"),
 )
-"""What is done to files; often there is none. Then it fails, or goes on as if nothing had been."""
+"""Operations on files; often the file is missing. Then the operation fails, or does nothing."""
 
 Told = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deed:
-    """One step as it should be in the history: a cell, an upload, a value that a client puts in, or takes away.
+    """One step of the expected history: a cell, an upload, a value that a client puts in or removes.
 
     key: stays when a patch gives it other code.
     """
@@ -76,7 +76,7 @@ Line = tuple[Deed, ...]
 
 
 def given(policy: SandboxPolicy) -> dict[str, Any]:
-    """Values that share an object, and functions that stay here."""
+    """Values that share an object, and functions that stay with the client."""
     shared = [1]
     variables = [Variable("raw", shared), Variable("alias", shared)]
     functions = [
@@ -98,16 +98,16 @@ def outputs(runtime: PythonRuntime) -> list[Told]:
 
 
 def in_full(line: Line) -> tuple[list[Told], str]:
-    """What a fresh runtime shows that does the same."""
+    """The outputs and the state of a fresh runtime with the same steps."""
     with begun(SandboxPolicy(preload=(), snapshots="none", tracking=False)) as fresh:
         for deed in line:
-            with suppress(UnknownNameError):  # taken away by another step of a patched history
+            with suppress(UnknownNameError):  # removed by another step of a patched history
                 deed.do(fresh)
         return outputs(fresh), fresh.execute(LOOK).stdout
 
 
 class Walk:
-    """One walk. An AssertionError says after which deeds the runtime was not what it should have been."""
+    """One walk. An AssertionError lists the operations after which the runtime differs from the model."""
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
@@ -115,9 +115,9 @@ class Walk:
         self._keys = count(1)
         self._line: Line = ()
         self._lines: dict[int, Line] = {}
-        """To each step that was the last of a line."""
+        """The line up to each last step."""
         self._patches: list[tuple[str, Line, Line]] = []
-        """Their ids, and the lines before and behind them."""
+        """Their ids, and the lines before and after them."""
         self._deeds: list[str] = []
 
     def _begun(self) -> PythonRuntime:
@@ -140,7 +140,7 @@ class Walk:
                 self._keep_account()
             self._check()
 
-    # -- deeds --
+    # -- operations --
 
     def _code(self) -> str:
         own = (
@@ -179,7 +179,7 @@ class Walk:
             self._add(Deed(key=next(self._keys), kind="deletion"))
 
     def _changed(self) -> tuple[Patch, Line]:
-        """A patch, and the line that it makes. The first step stays as it is: random numbers begin there."""
+        """A patch, and the line that results. The first step stays as it is: it seeds the random numbers."""
         line = self._line
         at = 1 + self._choose(len(line) - 1) if len(line) > 1 else 0
         deed, number = line[at], self._records()[at]
@@ -202,7 +202,7 @@ class Walk:
         return self._runtime.state.apply(self._runtime.state.plan(patch), AS_A_NOTEBOOK)
 
     def _two_plans(self) -> None:
-        """The second one is out of date when the first was applied."""
+        """The second one is out of date once the first is applied."""
         (one, line), (other, _) = self._changed(), self._changed()
         self._deeds.append(f"{one.changes}, then {other.changes}")
         state = self._runtime.state
@@ -230,7 +230,7 @@ class Walk:
         self._check()
 
     def _as_told(self, line: Line, codes: list[str]) -> Line:
-        """With this code of its cells, if any is given: two patches may have changed one step, in other lines."""
+        """The line with this code of its cells, if given: two patches may have changed one step, in other lines."""
         cells = iter(codes)
         return tuple(
             replace(deed, code=next(cells)) if codes and deed.kind == "cell" else deed for deed in line
@@ -247,7 +247,7 @@ class Walk:
             self._line = self._lines[step]
             self._check()
 
-    # -- the account --
+    # -- the model --
 
     def _records(self) -> list[int]:
         state = self._runtime.state
@@ -265,7 +265,7 @@ class Walk:
         self._lines.update((number, self._line[: at + 1]) for at, number in enumerate(numbers))
 
     def _check(self) -> None:
-        """Outputs, names with what they share, files and random state are those of a full run."""
+        """Outputs, names with the objects that they share, files and random state equal those of a full run."""
         self._keep_account()
         shown, state = in_full(self._line)
         assert shown == outputs(self._runtime), self._deeds
@@ -275,7 +275,7 @@ class Walk:
 
 
 def taken_back(line: Line, before: Line, behind: Line) -> tuple[Line, bool]:
-    """The line without what a patch has done to another; whether no later patch has changed the same steps."""
+    """The line without a patch's changes to another line; whether no later patch changed the same steps."""
     was, made = ({deed.key: deed for deed in each} for each in (before, behind))
     left, sure = list[Deed](), True
     for deed in line:

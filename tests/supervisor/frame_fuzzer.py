@@ -1,4 +1,4 @@
-"""Broken messages for the three decoders that hear a jail: frames, host calls, the warden's JSON.
+"""Broken messages for the three decoders of a jail's output: frames, host calls, the warden's JSON.
 
 A corpus line is `decoder hex name`. `mutations` breaks its messages in seeded ways; `feed` gives one to its decoder,
 over a real socket where the decoder reads one.
@@ -39,7 +39,7 @@ def corpus() -> list[Seed]:
 
 
 def bodies(seeds: list[Seed]) -> set[str]:
-    """Which of a frame's and a reply's bodies the corpus has."""
+    """The bodies of frames and replies that occur in the corpus."""
     found: set[str] = set()
     for seed in seeds:
         if seed.decoder == "edge":
@@ -81,7 +81,7 @@ def _break(data: bytearray, chance: random.Random, other: bytes) -> None:
 
 
 class Refuser:
-    """A handler of host calls that counts what it hears and keeps nothing."""
+    """A handler of host calls that counts and discards them."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -113,7 +113,7 @@ class Deaf:
 
 
 def feed(seed: Seed, descriptors: int = 0) -> bool:
-    """Whether the decoder took the message; False when it is a violation. Anything else is an error of ours."""
+    """Whether the decoder accepted the message; False for a violation. Other exceptions are bugs in the decoder."""
     try:
         match seed.decoder:
             case "edge":

@@ -1,4 +1,4 @@
-"""A producer that was stopped goes on again, whatever it adds meanwhile."""
+"""A producer that was stopped continues, whatever it adds in the meantime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT = 8
 
 
 def test_what_a_stopped_producer_still_adds() -> None:
-    """Nothing that is added between the limit and its half lets the stop be forgotten."""
+    """Additions between half the limit and the limit do not cancel the stop."""
     backlog = Backlog(LIMIT)
     assert not backlog.add(LIMIT + 1)
     assert not backlog.take(3)
@@ -24,7 +24,7 @@ def test_what_a_stopped_producer_still_adds() -> None:
 
 @given(st.lists(st.integers(0, 6), max_size=30), st.randoms(use_true_random=False))
 def test_all_that_is_stopped_goes_on(sizes: list[int], random: Random) -> None:
-    """With any order of adding and taking: stopped from above the limit, until half of it."""
+    """With any order of adding and taking: a producer is stopped from above the limit down to half of it."""
     backlog, waiting, stopped = Backlog(LIMIT), list[int](), False
     for size in sizes:
         waiting.append(size)

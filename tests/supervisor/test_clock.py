@@ -16,7 +16,7 @@ def test_timeout_interrupts_then_kills() -> None:
 
 
 def test_a_wish_interrupts_too_but_is_no_timeout() -> None:
-    """Somebody's interrupt starts the same grace, once, and is not reported as a timeout."""
+    """A caller's interrupt starts the same grace, once, and is not reported as a timeout."""
     clock = CellClock(started=0.0, timeout=None)
     assert clock.deadline is None
     clock.interrupt(3.0)

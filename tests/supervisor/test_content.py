@@ -1,4 +1,4 @@
-"""Content: parts survive the trip, and nothing that lies about itself is read."""
+"""Content: parts survive the trip, and inconsistent content is not read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def over_the_wire(content: Content, limit: int = 1 << 30) -> Content:
 @given(PARTS)
 @settings(max_examples=100)
 def test_parts_survive(parts: list[bytes | tuple[bytes, ...]]) -> None:
-    """What was packed is unpacked, in the same order; pieces of one part are joined."""
+    """Packed parts are unpacked in the same order; pieces of one part are joined."""
     content = over_the_wire(Content.pack(parts))
     assert [flat(part) for part in parts] == [bytes(part) for part in content.unpack()]
 
@@ -83,7 +83,7 @@ def test_lies_are_refused(message: jail_pb2.Payload) -> None:
 
 @given(st.binary(max_size=200), st.integers(0, 30))
 def test_any_bytes_unpack_or_are_refused(data: bytes, count: int) -> None:
-    """A table that points outside its content never reads there."""
+    """A table that points outside its content never causes a read there."""
     content = Content(size=len(data), count=count, inline=data)
     try:
         parts = content.unpack()
@@ -94,7 +94,7 @@ def test_any_bytes_unpack_or_are_refused(data: bytes, count: int) -> None:
 
 @given(st.binary(max_size=200), st.binary(max_size=20))
 def test_the_only_part_is_what_is_unpacked(part: bytes, data: bytes) -> None:
-    """Or refused, as that is."""
+    """It equals the unpacked part, or both are refused."""
     packed = Content.pack([part])
     assert part == packed.only_part() == bytes(packed.unpack()[0])
     for inline in (data, struct.pack("<Q", len(part)) + data, (packed.inline or b"") + data):
@@ -109,7 +109,7 @@ def test_the_only_part_is_what_is_unpacked(part: bytes, data: bytes) -> None:
 
 
 def test_the_only_part_in_memory() -> None:
-    """What is too large for a packet is read from there."""
+    """A part too large for a packet is read from memory."""
     with_memory = Content.pack([b"a" * 100_000])
     assert b"a" * 100_000 == with_memory.only_part()
     with_memory.close()
@@ -135,7 +135,7 @@ def test_memory_that_is_not_sealed_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_parts_that_come_bit_by_bit(size: int) -> None:
-    """They are packed as those that are there already."""
+    """They are packed like parts that are complete."""
     parts = [b"a" * size, b"", b"b" * 3]
     bits = [[part[:5], part[5:]] for part in parts]
     packed, written = Content.pack(parts), Content.written([len(part) for part in parts], bits)
@@ -146,7 +146,7 @@ def test_parts_that_come_bit_by_bit(size: int) -> None:
 
 
 def test_a_part_that_turns_out_to_be_damaged_leaves_nothing() -> None:
-    """Whoever reads the parts hears of it; the memory is given back."""
+    """The reader of the parts gets the error; the memory is freed."""
 
     def broken() -> Iterator[bytes]:
         yield b"a" * 100_000
@@ -158,7 +158,7 @@ def test_a_part_that_turns_out_to_be_damaged_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, INLINE_LIMIT - 64, INLINE_LIMIT - 63])
 def test_one_part_is_packed_as_any_number_of_them(size: int) -> None:
-    """A short way for what each cell has, and none beyond what fits a packet."""
+    """The shortcut for a single part gives the usual result, also beyond the size of a packet."""
     part = os.urandom(size)
     short, usual = Content.pack([part]), Content.pack([(part,)])
     assert (usual.size, usual.count, usual.inline) == (short.size, short.count, short.inline)

@@ -1,4 +1,4 @@
-"""The line to the warden: every word of it is checked."""
+"""The line to the warden: every message on it is checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.supervisor.exit_reason import JailExit
 
 
 class Line:
-    """A control line with the warden's end in the test's hand; what it observed."""
+    """A control line whose warden end the test controls, and the events observed on it."""
 
     def __init__(self) -> None:
         ours, self.warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -55,7 +55,7 @@ class Line:
 
 
 def test_an_interrupt_is_pending_until_it_is_acknowledged() -> None:
-    """While an interrupt is on its way no cell may be sent: it could be hit."""
+    """While an interrupt is pending no cell may be sent: the interrupt could hit it."""
     line = Line()
     line.line.interrupt()
     assert line.line.interrupting
@@ -75,7 +75,7 @@ def test_a_flood_is_read_in_turns() -> None:
 
 
 def test_status() -> None:
-    """The answer reaches the one who asked."""
+    """The answer reaches the caller."""
     line, answers = Line(), []
     line.line.status(
         lambda memory, processes: answers.append((memory, processes)), lambda: answers.append(None)
@@ -85,7 +85,7 @@ def test_status() -> None:
 
 
 def test_an_empty_message_is_no_end() -> None:
-    """`recv` gives the same for both. The jail lives, and one that is taken for dead is let go of."""
+    """`recv` returns the same for both. The jail lives, and must not be treated as dead."""
     line = Line()
     with pytest.raises(ProtocolViolation, match="empty"):
         line.says(b"")
@@ -94,7 +94,7 @@ def test_an_empty_message_is_no_end() -> None:
 
 @pytest.mark.parametrize("how", [socket.socket.close, lambda warden: warden.shutdown(socket.SHUT_WR)])
 def test_a_line_at_its_end(how: Callable[[socket.socket], None]) -> None:
-    """The other end was closed, or shut."""
+    """The other end was closed, or shut down."""
     line = Line()
     how(line.warden)
     line.line.read()
@@ -102,7 +102,7 @@ def test_a_line_at_its_end(how: Callable[[socket.socket], None]) -> None:
 
 
 def test_a_question_is_awaited_until_its_answer() -> None:
-    """Each kind of question is known to whoever has a clock."""
+    """The observer, which has a clock, is notified of each kind of question."""
     line = Line()
     questions: list[Callable[[], None]] = [
         line.line.interrupt,
@@ -124,7 +124,7 @@ def test_a_question_is_awaited_until_its_answer() -> None:
 
 
 def test_questions_fail_when_the_line_closes() -> None:
-    """Nobody waits for ever."""
+    """Their callers are answered, and do not wait for ever."""
     line, answers = Line(), []
     line.line.status(lambda memory, processes: answers.append(1), lambda: answers.append(None))
     line.line.close()
@@ -141,21 +141,21 @@ def test_questions_fail_when_the_line_closes() -> None:
     ],
 )
 def test_the_end(message: dict[str, object], reason: str) -> None:
-    """The warden's last words become a reason."""
+    """The warden's last message becomes a reason."""
     line = Line()
     line.says(message)
     assert [reason] == [death.reason for death in line.deaths]
 
 
 def test_a_worker_that_a_copy_follows() -> None:
-    """The jail goes on: why the worker died, and where its successor is."""
+    """The jail continues: the message says why the worker died, and the step of its successor."""
     line = Line()
     line.says({"op": "revived", "signal": 11, "step": 4, "pid": 7})
     assert ([("signal 11", 4, 7)], []) == (line.revivals, line.deaths)
 
 
 def test_a_rollback_is_answered_once() -> None:
-    """With the step that the jail is at now, or None if nothing is kept of the one that was asked for."""
+    """With the present step of the jail, or None if the requested state is not stored."""
     line = Line()
     line.line.rollback(3, "")
     asked = line.heard()
@@ -169,7 +169,7 @@ def test_a_rollback_is_answered_once() -> None:
 
 
 def test_a_worker_that_ends_and_comes_again() -> None:
-    """Each question is answered once. The jail is free meanwhile: a successor would ask again."""
+    """Each question is answered once. The line does not count as busy: a successor would ask again."""
     line = Line()
     line.line.park(3)
     asked = line.heard()
@@ -191,7 +191,7 @@ def test_what_a_former_process_asked_is_over() -> None:
 
 
 def test_snapshots_are_listed() -> None:
-    """Labels are a jail's words: shown, they can do no harm."""
+    """A jail chooses its labels: they are displayed harmlessly."""
     line, told = Line(), []
     line.line.snapshots(told.append, lambda: told.append(None))
     kept = [{"step": 0, "label": "", "memory": 1}, {"step": 2, "label": "a\x1b", "memory": 2}]
@@ -200,7 +200,7 @@ def test_snapshots_are_listed() -> None:
 
 
 def test_silence_is_an_end_too() -> None:
-    """A warden that is gone without a word was killed."""
+    """A warden that ended without a message was killed."""
     line = Line()
     line.warden.close()
     line.line.read()
@@ -234,7 +234,7 @@ def test_nonsense(data: bytes) -> None:
 
 
 def test_a_successor_holds_nothing() -> None:
-    """Who needed former states was a caller of the process that died: they may be thinned away again."""
+    """A caller of the dead process needed those states: they may be thinned out again."""
     line = Line()
     line.line.holds.add([3, "here"])
     assert {3, "here"} == set(line.heard()["targets"])

@@ -27,7 +27,7 @@ def parse(data: bytes, descriptors: list[int] | None = None) -> frame_parser.Jai
 @given(st.binary(max_size=300))
 @settings(max_examples=300)
 def test_any_bytes(data: bytes) -> None:
-    """Noise never gets further than the edge."""
+    """Arbitrary bytes never get further than the edge."""
     with contextlib.suppress(ProtocolViolation):
         parse(data)
 
@@ -47,7 +47,7 @@ def test_mutated_frames(text: bytes, position: int, byte: int) -> None:
 
 
 def test_notices_are_bounded_lines() -> None:
-    """They are shown to models as lines of their own: twenty, of one line, with names of a certain length."""
+    """Models see them as separate lines: at most twenty, of one line each, with names of bounded length."""
     frame = jail_pb2.WorkerFrame()
     notices = frame.reply.executed.notices
     notices.add(name="x" * 2_000, author="é" * 200, step=2**64 - 1, deleted=True)
@@ -93,7 +93,7 @@ def test_an_executed_cell() -> None:
     "reason", ["killed", *(name for name, verdict in BY_REASON.items() if verdict == INFRASTRUCTURE)]
 )
 def test_a_jail_cannot_say_that_its_machine_failed(reason: str) -> None:
-    """A model whose code forges that would have its bad rollouts dropped."""
+    """A model that forges such a verdict could have its bad rollouts dropped."""
     frame = jail_pb2.WorkerFrame()
     frame.reply.id = 3
     error = frame.reply.executed.error
@@ -126,7 +126,7 @@ def test_an_oversized_reply_is_unwrapped_once() -> None:
 
 @pytest.mark.slow
 def test_a_reply_has_so_many_parts_and_no_more() -> None:
-    """Two bytes are a variable on the wire, and 200 here: eight million of them took half a minute and 1.5 GB."""
+    """Two bytes are a variable on the wire, 200 in memory: eight million of them took half a minute and 1.5 GB."""
     for count, ok in ((frame_parser.MAX_FIELDS - 2, True), (frame_parser.MAX_FIELDS - 1, False)):
         reply = _sized(4, _sized(5, b"\x0a\0" * count))
         outer, descriptors = jail_pb2.WorkerFrame(), list[int]()
@@ -136,14 +136,14 @@ def test_a_reply_has_so_many_parts_and_no_more() -> None:
 
 
 def _sized(field: int, body: bytes) -> bytes:
-    """A field that is a message, as it is on the wire."""
+    """A field that holds a message, in wire format."""
     length = bytes(len(body) >> shift & 0x7F | 0x80 for shift in (0, 7, 14))
     return bytes([field << 3 | 2]) + length + b"\0" + body
 
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_so_many_classes_go_along_with_values(over: int) -> None:
-    """Whose names are as long as others."""
+    """Their names have the length limit of all names."""
     frame = jail_pb2.WorkerFrame()
     frame.reply.done.along.extend(["A" * (frame_parser.MAX_NAME + 1)] * (MAX_ALONG - 1))
     frame.reply.done.found.extend(["B"] * (1 + over))
@@ -168,7 +168,7 @@ def test_descriptors_that_nothing_names() -> None:
 
 
 def test_what_comes_with_a_refused_reply_is_given_back() -> None:
-    """A value with one descriptor too many: neither of them stays, nor the memory behind it."""
+    """A value with one descriptor too many: both are closed, and the memory is freed."""
     frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
     with SealedMemory.create([b"x" * 8_000]) as memory, all_closed(MEMORY):
         Content(size=memory.size, count=0, memory=memory.duplicate()).to_wire(
@@ -179,7 +179,7 @@ def test_what_comes_with_a_refused_reply_is_given_back() -> None:
 
 
 def test_parts_are_counted_before_they_are_listed() -> None:
-    """A table of a million parts takes a second to read, and 200 MB: if it does not fit its message, it is not."""
+    """A table of a million parts takes a second to read, and 200 MB: one that does not fit its message isn't read."""
     for message in ("display", "oversized"):
         frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
         payload = frame.display.content if message == "display" else frame.oversized

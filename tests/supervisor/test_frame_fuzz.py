@@ -1,4 +1,4 @@
-"""Whatever a jail sends is understood or refused, in bounded time, with every descriptor closed."""
+"""Messages of a jail are understood or refused, in bounded time, with every descriptor closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOWEST = 2.0
 
 
 def fuzz(seed: int, count: int) -> tuple[int, int]:
-    """How many broken messages were taken and refused."""
+    """How many broken messages were accepted and refused."""
     taken = 0
     with all_closed():
         for broken in mutations(SEEDS, random.Random(seed), count):
@@ -30,7 +30,7 @@ def fuzz(seed: int, count: int) -> tuple[int, int]:
 
 
 def test_the_corpus_has_every_kind_of_frame() -> None:
-    """Who adds a frame adds it to the corpus."""
+    """A new frame needs an entry in the corpus."""
     frame, reply = jail_pb2.WorkerFrame.DESCRIPTOR, jail_pb2.Reply.DESCRIPTOR
     fields = [*frame.oneofs_by_name["body"].fields, *reply.oneofs_by_name["body"].fields]
     assert {field.name for field in fields} == bodies(SEEDS)
@@ -38,7 +38,7 @@ def test_the_corpus_has_every_kind_of_frame() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.decoder}, {seed.name}")
 def test_the_corpus(seed: Seed) -> None:
-    """Each message is taken or refused; descriptors that it does not name make it a violation and are closed."""
+    """Each message is accepted or refused; descriptors that it does not name make it a violation and are closed."""
     with all_closed():
         feed(seed)
         if seed.decoder == "edge":
@@ -46,7 +46,7 @@ def test_the_corpus(seed: Seed) -> None:
 
 
 def test_broken_messages() -> None:
-    """Mutations of the corpus: many of both outcomes, so that the fuzzer reaches behind the first check."""
+    """Mutations of the corpus: many of both outcomes, so that the fuzzer gets past the first check."""
     taken, refused = fuzz(random.randrange(2**32), 10_000)
     assert taken > 200
     assert refused > 1_000
@@ -55,7 +55,7 @@ def test_broken_messages() -> None:
 @given(st.sampled_from(["edge", "host", "control"]), st.binary(min_size=1, max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_noise(decoder: str, data: bytes) -> None:
-    """Bytes of no descent."""
+    """Random bytes that derive from no message."""
     feed(Seed(decoder, data, "noise"))
 
 

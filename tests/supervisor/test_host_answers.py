@@ -1,4 +1,4 @@
-"""Answers to a jail that reads them late or never: whoever has them to give does not wait, and holds so much."""
+"""Answers to a jail that reads them late or never: the sender does not wait, and stores a bounded amount."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ NUMBERS = range(1, 2_001)
 
 
 class Jail:
-    """The far end of a line, which reads when it likes. Its calls are answered at once, by the thread that reads
-    them: the reactor's."""
+    """The far end of a line, which reads at the test's pace. Its calls are answered at once, by the thread that reads
+    them: the reactor's.
+    """
 
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -49,7 +50,7 @@ def jail() -> Iterator[Jail]:
 
 
 def test_a_jail_that_reads_late_keeps_nobody_waiting(jail: Jail) -> None:
-    """Calls are read while answers wait, by the one thread that reads for all jails; none is lost, or overtaken."""
+    """Calls are read while answers wait, by the one thread that reads for all jails; none is lost or reordered."""
     for number in NUMBERS:
         jail.call(number)
     assert list(NUMBERS) == [jail.answered() for _ in NUMBERS]
@@ -59,7 +60,7 @@ def test_a_jail_that_reads_late_keeps_nobody_waiting(jail: Jail) -> None:
 
 
 def test_what_waits_is_bounded_by_bytes(jail: Jail) -> None:
-    """Behind a full socket values wait up to the limit; past it the line is cut, and they are given back."""
+    """When the socket is full, values wait up to the limit; past it the line is closed, and they are freed."""
     for number in NUMBERS:
         jail.call(number)
     room = LIMIT - jail.line._answers._size
@@ -80,7 +81,7 @@ def test_what_waits_is_bounded_by_number(jail: Jail, monkeypatch: pytest.MonkeyP
 
 
 def test_a_jail_that_never_reads_is_cut_off(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When its patience is over, the thread that sends ends too, and with it its descriptor."""
+    """When its timeout is over, the sending thread ends too, and closes its descriptor."""
     monkeypatch.setattr(host_calls, "PATIENCE", 0.01)
     request = jail_pb2.HostRequest(call=jail_pb2.HostCall(id=1, target="nothing"))
     with all_closed("socket:"):

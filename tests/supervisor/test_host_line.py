@@ -1,4 +1,4 @@
-"""What a jail may have waiting on its host line."""
+"""The number of calls that a jail may have waiting on its host line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cenote_worker.transport.packets import send_packet
 
 
 class Slow:
-    """A HostHandler that holds what it is given, and notes what nobody waits for any more."""
+    """A HostHandler that holds its calls, and notes which are cancelled."""
 
     def __init__(self) -> None:
         self.held: dict[int, HostCall] = {}
@@ -47,7 +47,7 @@ class Jail:
         self.line = HostCallChannel(ours, self.handler, 1 << 20)
 
     def call(self, number: int, *, opaque: bool = False) -> None:
-        """With arguments in memory. opaque: with a value to pass on, whose memory does not come along."""
+        """With arguments in memory. opaque: with a value to pass on, whose memory is missing."""
         request, descriptors = jail_pb2.HostRequest(), list[int]()
         request.call.id, request.call.target = number, "f"
         with SealedMemory.create([b"x"]) as memory:
@@ -75,7 +75,7 @@ def jail() -> Iterator[Jail]:
 
 
 def test_a_jail_holds_so_many_descriptors_of_its_supervisor(jail: Jail) -> None:
-    """At the limit a call is passed on, one past it refused; room comes back with each that is over."""
+    """At the limit a call is passed on, one past it refused; each finished call makes room for another."""
     for number in range(MAX_ATTACHED):
         jail.call(number)
     jail.call(MAX_ATTACHED)
@@ -87,7 +87,7 @@ def test_a_jail_holds_so_many_descriptors_of_its_supervisor(jail: Jail) -> None:
 
 
 def test_a_call_is_cancelled_once(jail: Jail) -> None:
-    """What is said of calls that nobody made, or that are over, reaches nobody."""
+    """Messages about unknown or finished calls have no effect."""
     jail.call(1)
     for number in (1, 1, 2):
         jail.cancel(number)
@@ -95,7 +95,7 @@ def test_a_call_is_cancelled_once(jail: Jail) -> None:
 
 
 def test_an_empty_packet_is_no_end(jail: Jail) -> None:
-    """The end is when the jail's end was closed, and then only."""
+    """The stream ends only when the jail's end is closed."""
     jail.socket.send(b"")
     with pytest.raises(ProtocolViolation, match="empty"):
         jail.line.read(1)
@@ -104,7 +104,7 @@ def test_an_empty_packet_is_no_end(jail: Jail) -> None:
 
 
 def test_what_came_with_half_a_call_is_given_back(jail: Jail) -> None:
-    """Its arguments are there, and the value to pass on is not: nobody gets either."""
+    """Its arguments arrived, and the value to pass on did not: neither is delivered."""
     with pytest.raises(ProtocolViolation, match="without its descriptor"):
         jail.call(1, opaque=True)
     assert {} == jail.handler.held

@@ -1,7 +1,7 @@
-"""A supervisor against a peer that may do anything, in any order: Hypothesis writes the play.
+"""A supervisor against a peer that may do anything, in any order: Hypothesis chooses the actions.
 
-The peer is this test, at the other ends of real sockets and pipes; a child process stands for the jail, so that
-a kill is a real one. The reactor is stepped by hand: same calls, no thread, no clock.
+The peer is this test, at the other ends of real sockets and pipes; a child process stands for the jail, so that a
+kill is a real one. The reactor is stepped by hand: same calls, no thread, no clock.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SteppedReactor:
 
 
 class Heard:
-    """A listener that keeps what it is told."""
+    """A listener that records what it receives."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -115,7 +115,7 @@ class Heard:
 
 
 class HostilePeer(RuleBasedStateMachine):
-    """asked: what was sent, in order, with its listener. honest: which of them had an honest answer."""
+    """asked: the requests sent, in order, with their listeners. honest: which of them had an honest answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class HostilePeer(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(list(BODIES)))
     def ask(self, kind: RequestKind) -> None:
-        """A caller wants something."""
+        """A caller sends a request."""
         heard, message = Heard(), jail_pb2.Request()
         getattr(message, BODIES[kind]).SetInParent()
         self.asked.append((kind, heard))
@@ -173,7 +173,7 @@ class HostilePeer(RuleBasedStateMachine):
 
     @rule()
     def answer(self) -> None:
-        """The request under way is answered as it should be."""
+        """The current request is answered correctly."""
         with suppress(OSError):
             packet = receive_packet(self.frames)
             if packet is not None:
@@ -204,7 +204,7 @@ class HostilePeer(RuleBasedStateMachine):
 
     @rule()
     def warden_answers(self) -> None:
-        """The warden answers one question as it should."""
+        """The warden answers one question correctly."""
         with suppress(OSError):
             data = self.control.recv(4096)
             asked = json.loads(data or b"{}")
@@ -226,13 +226,13 @@ class HostilePeer(RuleBasedStateMachine):
 
     @rule(offset=st.integers(-1, 3), kind=st.sampled_from(list(ANSWERS)))
     def forge(self, offset: int, kind: RequestKind) -> None:
-        """An answer that may fit, to a request that may be under way."""
+        """An answer that may fit a request that may be in progress."""
         self.broken = True
         self.send(_answer(max(len(self.asked) - offset, 0), kind))
 
     @rule(offset=st.integers(-1, 3), kind=st.sampled_from([RequestKind.FETCH, RequestKind.READ_FILE]))
     def forge_with_memory(self, offset: int, kind: RequestKind) -> None:
-        """Likewise, with memory that nobody may have asked for and somebody has to close."""
+        """Likewise, with memory that may be unrequested and must be closed."""
         self.broken = True
         frame, descriptors = _answer(max(len(self.asked) - offset, 0), kind), list[int]()
         with SealedMemory.create([b"x"]) as memory:
@@ -269,11 +269,11 @@ class HostilePeer(RuleBasedStateMachine):
         self.end_process()
         self.settle()
 
-    # -- what must hold --
+    # -- invariants --
 
     @invariant()
     def nobody_hears_twice(self) -> None:
-        """One outcome at most for each request, status or not."""
+        """At most one outcome for each request, status or not."""
         assert all(len(heard.outcomes) <= 1 for _, heard in self.asked)
         assert all(len(answers) <= 1 for answers in self.statuses)
 
@@ -289,14 +289,14 @@ class HostilePeer(RuleBasedStateMachine):
 
     @invariant()
     def each_outcome_is_of_its_kind(self) -> None:
-        """A cell gives a result whatever happens; anything else a reply or the loss of the jail."""
+        """A cell gives a result in any case; anything else a reply or the loss of the jail."""
         for kind, heard in self.asked:
             for outcome in heard.outcomes:
                 assert isinstance(outcome, ExecutionResult) == (kind is RequestKind.EXECUTE)
                 assert not isinstance(outcome, Exception) or isinstance(outcome, JailLostError)
 
     def teardown(self) -> None:
-        """When the jail is gone, everybody has heard, and no descriptor is left."""
+        """When the jail is gone, every listener has an outcome, and no descriptor is left."""
         self.end_process()
         self.settle()
         assert self.supervisor.death is not None
@@ -313,7 +313,7 @@ class HostilePeer(RuleBasedStateMachine):
                 os.close(end)
         until(lambda: len(opened()) <= self.before)
 
-    # -- the stage --
+    # -- the test harness --
 
     def send(self, frame: jail_pb2.WorkerFrame) -> None:
         with suppress(OSError):
@@ -321,7 +321,7 @@ class HostilePeer(RuleBasedStateMachine):
         self.settle()
 
     def settle(self) -> None:
-        """Lets the supervisor act. When the jail is dead its ends close, as the kernel would do it."""
+        """Lets the supervisor act. When the jail is dead its ends close, as the kernel would close them."""
         self.reactor.run()
         if self.process.poll() is not None or self._was_killed():
             for sock in (self.frames, self.control):
@@ -334,7 +334,7 @@ class HostilePeer(RuleBasedStateMachine):
         self.process.wait()
 
     def _was_killed(self) -> bool:
-        """Whether the supervisor has passed its sentence: then the end is near, and is waited for."""
+        """Whether the supervisor has decided to kill the jail: then its end is awaited."""
         if not self.supervisor.is_sentenced:
             return False
         return self.process.wait(timeout=PATIENCE) == -signal.SIGKILL
@@ -354,7 +354,7 @@ TestHostilePeer.settings = settings(max_examples=60, stateful_step_count=25, dea
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_many_plays() -> None:
-    """Two thousand longer ones."""
+    """Two thousand longer runs."""
     run_state_machine_as_test(
         HostilePeer, settings=settings(max_examples=2_000, stateful_step_count=50, deadline=None)
     )

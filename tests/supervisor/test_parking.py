@@ -1,4 +1,4 @@
-"""When a supervisor has an idle worker ended and made again, with the test at the jail's end."""
+"""When a supervisor has an idle worker ended and restarted, with the test at the jail's end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cenote_worker.supervisor.worker_failover import WorkerPresence
 
 
 class Warden:
-    """What a jail's warden hears and says. No message comes twice."""
+    """The messages of a jail's warden. No message arrives twice."""
 
     def __init__(self, jail: Jail) -> None:
         self.jail = jail
@@ -57,7 +57,7 @@ def jail(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jail]:
 
 @pytest.fixture
 def warden(jail: Jail) -> Warden:
-    """Of a jail that has run a cell."""
+    """The warden of a jail that has run a cell."""
     ran(asked(jail), jail)
     return Warden(jail)
 
@@ -76,7 +76,7 @@ def ran(listener: Listener, jail: Jail) -> None:
 
 
 def test_a_request_while_it_ends(warden: Warden, jail: Jail) -> None:
-    """Is sent when the next one is there, and only then."""
+    """It is sent once the next worker has started, and not before."""
     number = warden.hears("park")["id"]
     listener = asked(jail)
     warden.says("parked", number, is_parked=True)
@@ -88,7 +88,7 @@ def test_a_request_while_it_ends(warden: Warden, jail: Jail) -> None:
 
 
 def test_an_interrupt_while_it_comes(warden: Warden, jail: Jail) -> None:
-    """Is for the request that would be running by then, and reaches it."""
+    """It is meant for the request that would be running by then, and reaches it."""
     warden.park()
     assert not jail.supervisor.interrupt()
     listener = asked(jail)
@@ -100,7 +100,7 @@ def test_an_interrupt_while_it_comes(warden: Warden, jail: Jail) -> None:
 
 
 def test_one_that_stays_is_not_asked_again(warden: Warden, jail: Jail) -> None:
-    """Before something has run."""
+    """Until another request has run."""
     warden.says("parked", warden.hears("park")["id"], is_parked=False)
     until(lambda: warden.presence is WorkerPresence.THERE)
     assert [] == select.select([jail.control], [], [], 0)[0]
@@ -109,7 +109,7 @@ def test_one_that_stays_is_not_asked_again(warden: Warden, jail: Jail) -> None:
 
 
 def test_none_can_be_made(warden: Warden, jail: Jail) -> None:
-    """Whoever asked hears that nothing ran; who asks again may have more luck."""
+    """The caller is informed that nothing ran; a second attempt may succeed."""
     warden.park()
     refused = asked(jail)
     warden.says("unparked", warden.hears("unpark")["id"], pid=0)
@@ -120,7 +120,7 @@ def test_none_can_be_made(warden: Warden, jail: Jail) -> None:
 
 
 def test_none_comes(warden: Warden, jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In time: nobody waits for ever."""
+    """In time: no caller waits for ever."""
     warden.park()
     monkeypatch.setattr(worker_failover, "COMING_SECONDS", 0.0)
     asked(jail)
@@ -128,7 +128,7 @@ def test_none_comes(warden: Warden, jail: Jail, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_that_was_to_be_killed_meanwhile(warden: Warden, jail: Jail) -> None:
-    """Another takes its place at once, without being asked for."""
+    """Another replaces it at once, without a request for it."""
     warden.park()
     jail.supervisor.strike(JailExit(reason="time"))
     warden.hears("kill_worker")
@@ -137,7 +137,7 @@ def test_one_that_was_to_be_killed_meanwhile(warden: Warden, jail: Jail) -> None
 
 
 def test_one_that_dies_while_it_is_asked_to_end(warden: Warden, jail: Jail) -> None:
-    """Both are told, in whichever order."""
+    """Both messages arrive, in either order."""
     number = warden.hears("park")["id"]
     warden.says("revived", signal=9, step=0, pid=7)
     warden.says("parked", number, is_parked=False)

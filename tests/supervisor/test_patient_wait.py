@@ -1,4 +1,4 @@
-"""What counts as waiting: not what a machine stood still for."""
+"""Which time counts as waiting: standstills of the machine do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_worker.zygote.worker_start import READY
 
 
 def clock(*times: float) -> Iterator[float]:
-    """Reads as given, and then as it read last."""
+    """Returns the given times, and then the last one for ever."""
     yield from times
     while True:
         yield times[-1]
@@ -29,7 +29,7 @@ def test_it_is_spent_in_pieces() -> None:
 
 
 def test_what_comes_early_is_not_waited_for() -> None:
-    """Of what is left, a look takes what it took."""
+    """Each check uses up the time that it took."""
     wait = PatientWait(1.0, partial(next, clock(0.0, 0.0, 0.1, 0.6, 0.9)))
     assert [0.5, 0.5, 0.4, 0.1] == [round(wait.piece(), 9) for _ in range(4)]
 
@@ -41,7 +41,7 @@ def test_a_standstill_counts_as_a_piece() -> None:
 
 
 def test_what_comes_in_time_is_ready() -> None:
-    """And what does not come is waited for to the end."""
+    """If nothing arrives, the full time is waited."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert not is_ready(ours, 0.02)
@@ -51,7 +51,7 @@ def test_what_comes_in_time_is_ready() -> None:
 
 
 def test_a_jail_that_was_ready_while_the_machine_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its word is there when the machine goes on, and is read then."""
+    """Its message has arrived when the machine continues, and is read then."""
     stood_still = partial(PatientWait, clock=partial(next, clock(0.0, 10 * spawn.START_SECONDS)))
     monkeypatch.setattr(spawn, "PatientWait", stood_still)
     reader, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""Memory in pieces: it arrives as it was sent, sealed; what does not fit the protocol is refused."""
+"""Memory in pieces: it arrives unchanged and sealed; violations of the protocol are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def give(assembly: PacketAssembly, kind: int, number: int, data: bytes = b"") ->
 
 
 def contents(packet: Packet) -> list[bytes]:
-    """What the memories of a packet hold; they are closed."""
+    """The contents of a packet's memories, which are closed."""
     found = [os.pread(memory, LIMIT, 0) for memory in packet.descriptors]
     packet.close()
     return found
@@ -78,14 +78,14 @@ def test_what_arrives_is_what_was_sent(data: bytes, sizes: list[int]) -> None:
 
 
 def test_memories_arrive_sealed() -> None:
-    """Whoever takes them over checks that, as it does with those of other levels."""
+    """The receiver checks that, as at other levels."""
     whole = carried(b"", [b"x" * 10])
     with SealedMemory.receive(whole.descriptors.pop(), max_size=10) as memory:
         assert b"x" * 10 == bytes(memory.map())
 
 
 def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_packet(assembly: PacketAssembly) -> None:
-    """A packet that names no memory has none, whatever came before it."""
+    """A packet that names no memory has none, whichever pieces came before it."""
     give(assembly, START, 0, b"half of")
     whole = give(assembly, PACKET, 0, b"news")
     assert whole is not None
@@ -93,7 +93,7 @@ def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_packet(assembly: P
 
 
 def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_memory(assembly: PacketAssembly) -> None:
-    """A first memory begins anew: no byte of the one before is in it, and its room is free again."""
+    """A first memory starts again: it has no byte of the former one, whose room is free again."""
     give(assembly, START, 0, b"a" * (LIMIT - 1))
     give(assembly, START, 1, b"b")
     give(assembly, START, 0, b"c" * (LIMIT - 1))
@@ -131,7 +131,7 @@ def test_what_the_protocol_has_no_place_for(assembly: PacketAssembly, packets: l
 
 
 def test_the_limit_is_for_all_memories_of_a_packet(assembly: PacketAssembly) -> None:
-    """At the limit it goes; the next packet has all of it again."""
+    """A packet at the limit passes; the next one has the full limit again."""
     for _ in range(2):
         give(assembly, START, 0, b"x" * (LIMIT - 1))
         give(assembly, START, 1, b"y")
@@ -141,7 +141,7 @@ def test_the_limit_is_for_all_memories_of_a_packet(assembly: PacketAssembly) -> 
 
 
 def test_a_descriptor_is_refused_and_closed(assembly: PacketAssembly) -> None:
-    """Nothing that comes in pieces brings one."""
+    """No descriptor comes with pieces."""
     descriptor = os.memfd_create("unexpected")
     with pytest.raises(ProtocolViolation):
         assembly.take(Packet(bytes((PACKET, 0)), [descriptor]))
@@ -150,7 +150,7 @@ def test_a_descriptor_is_refused_and_closed(assembly: PacketAssembly) -> None:
 
 
 def test_no_room_ends_the_jail_and_nothing_else(assembly: PacketAssembly) -> None:
-    """Where the client has no descriptor left, the jail's packet is at fault, as at levels that pass descriptors."""
+    """Where the client has no descriptor left, the jail's packet is refused, as at levels that pass descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
@@ -163,7 +163,7 @@ def test_no_room_ends_the_jail_and_nothing_else(assembly: PacketAssembly) -> Non
 
 
 def test_nothing_is_left_open() -> None:
-    """What never became a packet goes with the assembly."""
+    """Incomplete packets are freed with the assembly."""
     with all_closed(MEMORY):
         assembly = PacketAssembly(LIMIT)
         for number in range(MAX_DESCRIPTORS):
@@ -174,7 +174,7 @@ def test_nothing_is_left_open() -> None:
 @given(st.lists(st.binary(max_size=6), max_size=12))
 @settings(max_examples=200)
 def test_no_packets_do_more_than_be_refused(packets: list[bytes]) -> None:
-    """Whatever comes: pieces, a packet with sealed memories, or a violation."""
+    """The result is an incomplete packet, a packet with sealed memories, or a violation."""
     assembly = PacketAssembly(limit=16)
     try:
         for data in packets:

@@ -1,4 +1,4 @@
-"""Head and tail: what was printed first and last, in bounded memory."""
+"""Head and tail: the first and the last output, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIMIT = 100
 
 @given(st.lists(st.text(max_size=30), max_size=60))
 def test_short_output_is_kept_whole_long_output_at_both_ends(pieces: list[str]) -> None:
-    """Up to the limit nothing is lost; beyond it the first and the last halves remain, however it came."""
+    """Up to the limit nothing is lost; beyond it the first and the last halves remain, however it was split."""
     collected = HeadAndTail(LIMIT)
     for piece in pieces:
         collected.add(piece)
@@ -29,7 +29,7 @@ def test_short_output_is_kept_whole_long_output_at_both_ends(pieces: list[str]) 
 
 
 def test_a_flood_of_short_lines_costs_little() -> None:
-    """Ten million characters in lines of two leave no more objects behind than the limit allows."""
+    """Ten million characters in lines of two leave no more objects than the limit allows."""
     collected = HeadAndTail(10_000)
     for _ in range(200_000):
         collected.add("x\n" * 25)

@@ -1,4 +1,4 @@
-"""The state machine of a conversation: a jail may answer what was asked, once, and print."""
+"""The state machine of a conversation: a jail may answer the current request, once, and print."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_ready_only_once() -> None:
 
 
 def test_forged_answers() -> None:
-    """Not asked, asked something else, answered twice, answered in another kind."""
+    """Unrequested, of another kind, or repeated."""
     with pytest.raises(ProtocolViolation, match="nobody"):
         ready().hear(ReplyEvent(1, EXECUTED))
     conversation = ready()

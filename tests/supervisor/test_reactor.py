@@ -20,7 +20,7 @@ FOREVER = 30.0
 
 @pytest.mark.parametrize("seconds", [3e7, 1e300, math.inf])
 def test_a_time_far_away_stops_nothing(seconds: float) -> None:
-    """epoll refuses to wait for a month at once; everybody else's events go on."""
+    """epoll refuses to wait for a month at once; other events are still handled."""
     reactor, answered = Reactor(), threading.Event()
     reactor.call_at(time.monotonic() + seconds, lambda: None)
     reactor.call_soon(lambda: reactor.call_soon(answered.set))
@@ -28,7 +28,7 @@ def test_a_time_far_away_stops_nothing(seconds: float) -> None:
 
 
 def test_timers_fire_in_order_and_not_when_cancelled() -> None:
-    """The earlier first, whatever the order of asking."""
+    """The earlier first, in whichever order they were set."""
     reactor, done, heard = Reactor(), threading.Event(), list[str]()
     now = time.monotonic()
     reactor.call_at(now + 0.04, done.set)
@@ -40,7 +40,7 @@ def test_timers_fire_in_order_and_not_when_cancelled() -> None:
 
 
 def test_cancelled_timers_do_not_stay_until_their_time() -> None:
-    """Each cell has one, an hour or a year ahead; those that were not cancelled are kept, in order."""
+    """Each cell has one, an hour or a year ahead; timers that were not cancelled remain, in order."""
     reactor, looked, heard = Reactor(), threading.Event(), list[str]()
     far, done = time.monotonic() + 1e9, threading.Event()
     for _ in range(5 * FEW_TIMERS):
@@ -57,7 +57,7 @@ def test_cancelled_timers_do_not_stay_until_their_time() -> None:
 
 
 def test_behind_a_standstill_others_come_before_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that stands still keeps jails from answering: what is there when it goes on has come in time."""
+    """A machine that stands still keeps jails from answering: an answer that waits when it continues is in time."""
     monkeypatch.setattr(reactor_module, "STANDSTILL", 0.1)
     reactor, heard, read = Reactor(), list[str](), threading.Event()
     reader, writer = os.pipe()
@@ -86,7 +86,7 @@ def test_behind_a_standstill_others_come_before_the_times(monkeypatch: pytest.Mo
 
 
 def test_no_time_is_put_off_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the reactor comes late to all of them, each comes."""
+    """When the reactor is late for all of them, each still fires."""
     monkeypatch.setattr(reactor_module, "STANDSTILL", -1.0)
     monkeypatch.setattr(reactor_module, "CATCH_UP", 0.01)
     reactor, come = Reactor(), threading.Semaphore(0)
@@ -104,7 +104,7 @@ def test_a_callback_that_fails_stops_nothing() -> None:
 
 
 def test_watching_ends() -> None:
-    """A descriptor is called for while it is watched, and unknown ones may be unwatched."""
+    """A descriptor's callback runs while it is watched, and unknown descriptors may be unwatched."""
     reactor, heard = Reactor(), threading.Event()
     reader, writer = os.pipe()
 
@@ -122,7 +122,7 @@ def test_watching_ends() -> None:
 
 
 def test_a_socket_that_was_closed_may_be_unwatched() -> None:
-    """Its descriptor is -1 then: its jail ended by another event of the same turn."""
+    """Its descriptor is -1 then: another event of the same turn ended its jail."""
     reactor, unwatched = Reactor(), threading.Event()
 
     def unwatch() -> None:
@@ -134,7 +134,7 @@ def test_a_socket_that_was_closed_may_be_unwatched() -> None:
 
 
 class _Reader:
-    """One end of a pipe, and a reactor that reads it until it is called for."""
+    """One end of a pipe, and a reactor that reads it until its first event."""
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
@@ -175,7 +175,7 @@ class _Counting(Reactor):
 
 
 def _settled(reactor: Reactor) -> None:
-    """Everything that was asked before has been looked at, and the reactor waits again."""
+    """Waits until all earlier calls are handled, and the reactor sleeps again."""
     for _ in range(2):
         looked = threading.Event()
         reactor.call_soon(looked.set)
@@ -184,7 +184,7 @@ def _settled(reactor: Reactor) -> None:
 
 
 def test_nobody_is_woken_for_times_that_do_not_come() -> None:
-    """Each small cell has one, later than the one before, and is over long before that."""
+    """Each small cell sets one, later than the one before, and ends long before that."""
     reactor = _Counting()
     reactor.call_at(time.monotonic() + FOREVER, lambda: None).cancel()
     _settled(reactor)
@@ -192,11 +192,11 @@ def test_nobody_is_woken_for_times_that_do_not_come() -> None:
     for _ in range(100):
         reactor.call_at(time.monotonic() + 2 * FOREVER, lambda: None).cancel()
     _settled(reactor)
-    assert reactor.woken - before <= 2  # by what settles it
+    assert reactor.woken - before <= 2  # by `_settled`
 
 
 def test_an_earlier_time_ends_a_long_wait() -> None:
-    """However long the wait is that is under way, for a time that still holds or does not any more."""
+    """However long the present wait is, for a timer that is set or cancelled."""
     reactor, answered = Reactor(), threading.Event()
     reactor.call_at(time.monotonic() + FOREVER, lambda: None)
     reactor.call_at(time.monotonic() + FOREVER / 2, lambda: None).cancel()

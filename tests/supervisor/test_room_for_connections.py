@@ -1,4 +1,4 @@
-"""How much of a process those who connect to it may have."""
+"""Which share of a process's descriptors its connections may use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cenote_worker.supervisor.jail_count_limit import room_for_connections
 
 @pytest.fixture
 def few() -> Iterator[None]:
-    """A soft limit as shells have it, and then the old one again."""
+    """A soft limit as shells set it; the former one is restored."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
     yield
@@ -21,7 +21,7 @@ def few() -> Iterator[None]:
 
 @pytest.mark.usefixtures("few")
 def test_connections_leave_half_of_the_descriptors() -> None:
-    """However many there may be; where they are more than there is room for, there is more room first."""
+    """However many connections are wanted; the soft limit is raised first where it is too low."""
     room = room_for_connections(10**6)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft // 2 == room

@@ -34,7 +34,7 @@ from cenote_worker.transport.content import Content
 
 
 class Jail:
-    """A process that only sleeps, and the far ends of its channels in the test's hands."""
+    """A process that only sleeps; the test controls the far ends of its channels."""
 
     def __init__(self, reactor: Reactor) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -66,7 +66,7 @@ class Jail:
         self.frames.send(frame.SerializeToString())
 
     def await_control(self, operation: str) -> None:
-        """Reads what the warden is told until it is that."""
+        """Reads the warden's messages up to that one."""
         self.control.settimeout(PATIENCE)
         while json.loads(self.control.recv(10_000))["op"] != operation:
             pass
@@ -117,7 +117,7 @@ def test_a_request_and_its_answer(jail: Jail) -> None:
 
 @pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, -1.0, 1e9])
 def test_no_cell_took_longer_than_it_was_waited_for(jail: Jail, said: float) -> None:
-    """Time limits of later work and budgets are sums of what jails say: not a number would be one for ever."""
+    """Time limits of later work and budgets are sums of durations that jails report: a NaN would persist."""
     listener = Listener()
     jail.supervisor.submit(cell(listener))
     jail.answer(said)
@@ -127,7 +127,7 @@ def test_no_cell_took_longer_than_it_was_waited_for(jail: Jail, said: float) -> 
 
 
 def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails by itself, at once and with a next step; the one after it goes through."""
+    """Only that request fails, at once and with a next step; the one after it goes through."""
     first, refused, after = Listener(), Listener(), Listener()
     jail.supervisor.submit(cell(first))
     jail.answer()
@@ -148,7 +148,7 @@ def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytes
 
 
 def test_an_empty_packet_breaks_the_protocol(jail: Jail) -> None:
-    """`recv` gives the same for it as at the end of a stream. Whoever waits for a cell hears of it at once."""
+    """`recv` returns the same as at the end of a stream. A waiting caller is informed at once."""
     listener = Listener()
     jail.supervisor.submit(cell(listener))
     jail.frames.recv(100_000)
@@ -162,7 +162,7 @@ def test_an_empty_packet_breaks_the_protocol(jail: Jail) -> None:
 
 
 def test_a_jail_that_hangs_up_and_lives_on(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that it answers would be heard any more: it is ended, whether or not its cell has a time limit."""
+    """None of its answers could be read any more: it is ended, whether or not its cell has a time limit."""
     monkeypatch.setattr(supervisor, "HANGUP_SECONDS", 0.01)
     listener = Listener()
     jail.supervisor.submit(cell(listener))
@@ -177,7 +177,7 @@ def test_a_jail_that_hangs_up_and_lives_on(jail: Jail, monkeypatch: pytest.Monke
 
 
 def test_a_warden_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At `gvisor` it can be a cell's: the jail is ended, and whoever has asked hears that it was."""
+    """At `gvisor` a cell can be the cause: the jail is ended, and the caller is informed."""
     monkeypatch.setattr(worker_failover, "WARDEN_SECONDS", 0.01)
     answers: SimpleQueue[object] = SimpleQueue()
     jail.supervisor.status(answers.put)
@@ -188,7 +188,7 @@ def test_a_warden_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_a_successor_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of a cell runs on when its worker was killed for its time: what follows has so long to answer."""
+    """A cell's clock continues when its worker was killed for its time: the successor has limited time to answer."""
     monkeypatch.setattr(interrupts, "SUCCESSOR_SECONDS", 0.01)
     listener = Listener()
     request = cell(listener)

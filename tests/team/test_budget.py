@@ -34,7 +34,7 @@ def test_a_reservation_is_granted_up_to_the_limit_and_not_beyond() -> None:
 
 
 def test_what_others_have_reserved_is_waited_for() -> None:
-    """Not a refusal: their calls may turn out cheaper. Settled in full, they leave too little."""
+    """It is not refused: the other calls may turn out cheaper. Settled in full, they leave too little."""
     account = BudgetAccount(Budget(tokens=100))
     first = account.reserve(tokens(60))
     assert first is not None
@@ -45,7 +45,7 @@ def test_what_others_have_reserved_is_waited_for() -> None:
 
 
 def test_more_than_was_reserved_is_booked_in_full() -> None:
-    """A server that reports more than was reserved is believed: what follows is refused."""
+    """A server that reports more than was reserved is believed: later calls are refused."""
     account = BudgetAccount(Budget(tokens=100))
     account.settle(account.reserve(tokens(50)) or 0, tokens(120))
     assert (tokens(120), 0) == (account.spent, refused(account, tokens(1)).left)
@@ -62,7 +62,7 @@ def test_money_is_counted_exactly() -> None:
 
 
 def test_a_ticket_is_settled_once() -> None:
-    """Whoever settles twice has a bug, and hears of it."""
+    """Settling twice is a bug of the caller, and raises an error."""
     account = BudgetAccount(Budget())
     ticket = account.reserve(tokens(1)) or 0
     account.settle(ticket, tokens(1))
@@ -71,7 +71,7 @@ def test_a_ticket_is_settled_once() -> None:
 
 
 def test_agents_and_depth_have_limits() -> None:
-    """At the limit, and one past it; a retired agent makes room."""
+    """At the limit, and one past it; a retired agent frees its place."""
     account = BudgetAccount(Budget(agents=2, depth=3))
     account.check_depth(3)
     with pytest.raises(BudgetExceededError, match="depth"):
@@ -99,7 +99,7 @@ def test_agents_and_depth_have_limits() -> None:
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(limits: dict[str, float]) -> None:
-    """Before anything is made with it."""
+    """Before anything is created with it."""
     with pytest.raises(UsageError):
         Budget(**limits)
 
@@ -110,7 +110,8 @@ def test_a_budget_that_makes_no_sense_is_refused(limits: dict[str, float]) -> No
 )
 def test_no_order_of_calls_overspends(limit: int, calls: list[tuple[int, float, int]]) -> None:
     """However reservations and settlements interleave: spent and reserved together stay within the limit, and in
-    the end everything that was used is booked and nothing else."""
+    the end exactly what was used is booked.
+    """
     account = BudgetAccount(Budget(tokens=limit))
     under_way: list[tuple[int, int]] = []
     used = 0
@@ -142,7 +143,7 @@ CALLS = st.lists(
 @settings(max_examples=50, deadline=None)
 @given(limit=st.integers(60, 150), calls=CALLS)
 def test_concurrent_calls_never_overspend(limit: int, calls: list[tuple[int, float, str]]) -> None:
-    """Calls that end, fail or are cancelled at once: all settle, all that can be afforded are made, none hangs."""
+    """Calls that end, fail or are cancelled concurrently: all settle, all affordable ones are made, none hangs."""
     treasury = BudgetLedger(Budget(tokens=limit))
 
     async def call(needed: int, share: float, fate: str) -> int:
@@ -173,7 +174,7 @@ def test_concurrent_calls_never_overspend(limit: int, calls: list[tuple[int, flo
 
 
 async def test_a_waiting_call_goes_on_when_another_is_settled_from_a_thread() -> None:
-    """Host calls settle from threads; the waiting task hears of it."""
+    """Host calls settle from threads; the waiting task is notified."""
     treasury = BudgetLedger(Budget(tokens=10))
     first = await treasury.reserve(tokens(10))
     waiting = asyncio.create_task(treasury.reserve(tokens(10)))
@@ -184,7 +185,7 @@ async def test_a_waiting_call_goes_on_when_another_is_settled_from_a_thread() ->
 
 
 async def test_a_call_that_gives_up_waiting_holds_nothing() -> None:
-    """Cancelled while it waits: the next one gets everything."""
+    """Cancelled while it waits: the next call gets everything."""
     treasury = BudgetLedger(Budget(tokens=10))
     first = await treasury.reserve(tokens(10))
     waiting = asyncio.create_task(treasury.reserve(tokens(10)))
@@ -195,7 +196,7 @@ async def test_a_call_that_gives_up_waiting_holds_nothing() -> None:
 
 
 async def test_time_runs_from_the_first_task_on() -> None:
-    """At the limit a call is refused; before the first task no time passes."""
+    """At the limit a call is refused; the time starts with the first task."""
     now = 100.0
     treasury = BudgetLedger(Budget(seconds=5), clock=lambda: now)
     now = 200.0
@@ -210,7 +211,7 @@ async def test_time_runs_from_the_first_task_on() -> None:
 
 
 def test_limits_are_numbers() -> None:
-    """What is no number is refused by name when the budget is made."""
+    """A value that is not a number is refused by name when the budget is created."""
     with pytest.raises(
         UsageError, match=r"a budget's tokens is a whole number from 0 to .*, or None for no limit, not 'x'"
     ):

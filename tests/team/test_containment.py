@@ -69,7 +69,7 @@ AS_STRONG = [
 
 @pytest.mark.parametrize("changes", WEAKER, ids=lambda changes: "-".join(changes))
 def test_what_allows_more_is_weaker(changes: dict[str, object]) -> None:
-    """One field beyond the parent's is enough, and it is the one that is named."""
+    """One field beyond the parent's is enough, and the error names it."""
     child = replace(PARENT, **changes)
     found = weakness(child, PARENT)
     assert found is not None
@@ -88,7 +88,7 @@ def test_what_allows_no_more_is_not(changes: dict[str, object]) -> None:
 
 
 def test_auto_stands_between_what_it_may_become() -> None:
-    """Under `strict`, `auto` might turn out as `landlock`; under `landlock` it cannot be weaker."""
+    """Under `strict`, `auto` might resolve to `landlock`; under `landlock` it cannot be weaker."""
     strict, auto, landlock = (SandboxPolicy(isolation=level) for level in ("strict", "auto", "landlock"))
     assert "isolation" == getattr(weakness(auto, strict), "field", None)
     assert weakness(auto, landlock) is None
@@ -96,7 +96,7 @@ def test_auto_stands_between_what_it_may_become() -> None:
 
 
 def test_what_may_not_be_executed_stays_so() -> None:
-    """A child of a parent with `noexec` has it too; by itself it is a tightening."""
+    """A child of a parent with `noexec` has it too; by itself it is a restriction."""
     plain, tight = SandboxPolicy(), SandboxPolicy(noexec=True)
     assert "noexec" == getattr(weakness(plain, tight), "field", None)
     assert weakness(tight, tight) is None
@@ -109,7 +109,7 @@ def test_no_network_at_all_permits_none() -> None:
 
 
 def test_every_field_has_its_place() -> None:
-    """A field that is added to the policy must be compared, or said to open nothing."""
+    """A field that is added to the policy must be compared, or declared harmless."""
     opens_nothing = {known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing}
     assert {"check_first", "env", "preload", "snapshots", "tracking"} == opens_nothing
     assert {field.name for field in fields(SandboxPolicy)} == set(compared()) | opens_nothing
@@ -128,7 +128,7 @@ POLICIES = st.builds(
 
 @given(POLICIES, POLICIES, POLICIES)
 def test_a_chain_of_sub_agents_never_gains(first: SandboxPolicy, second: SandboxPolicy, third: SandboxPolicy):
-    """As strong as what is as strong as the first is as strong as the first."""
+    """If A contains B and B contains C, then A contains C."""
     assert weakness(first, first) is None
     if weakness(second, first) is None and weakness(third, second) is None:
         assert weakness(third, first) is None

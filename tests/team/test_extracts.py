@@ -1,4 +1,4 @@
-"""Extracts of values as text: ranges, and where something occurs."""
+"""Extracts of values as text: ranges, and search positions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NESTED = [{"id": n, "tags": ["a", f"tag-{n}"]} for n in range(9_000)]
     ],
 )
 def test_a_range_is_counted_as_slices_are(value: object, start: int, stop: int, text: str) -> None:
-    """Ends beyond the value, from behind, and none at all included."""
+    """Ends beyond the value, negative ones, and none at all included."""
     assert text == piece(value, start, stop)
 
 
@@ -47,20 +47,20 @@ def test_rows_of_a_frame(frame: object) -> None:
 
 
 def test_places_are_found_across_the_whole_value() -> None:
-    """Beyond what is looked through at once; the position is that of the item."""
+    """Beyond the size of one search chunk; the position is that of the item."""
     assert "8999: {'id': 8999, 'tags': ['a', 'tag-8999']}" == occurrences(NESTED, "tag-8999", 5)
     assert "1: b: [1, 'needle']" == occurrences({"a": 0, "b": [1, "needle"]}, "needle", 5)
 
 
 def test_as_many_places_as_were_asked_for() -> None:
-    """At the number, and one past it: then it says that there are more."""
+    """At the number, and one past it: then the result says that there are more."""
     assert "0: xa\n2: xb" == occurrences(["xa", "y", "xb"], "x", 2)
     assert "0: xa\n... more were not looked for" == occurrences(["xa", "y", "xb"], "x", 1)
     assert "not in any of 3 items" == occurrences(["xa", "y", "xb"], "z", 2)
 
 
 def test_places_in_a_text_have_their_surroundings() -> None:
-    """On one line, cut on either side."""
+    """On one line, truncated on either side."""
     text = "a" * 500 + "\nneedle\n" + "b" * 500
     (line,) = occurrences(text, "needle", 5).split("\n")
     assert line == f"501: ...{'a' * 79} needle {'b' * 79}..."
@@ -68,7 +68,7 @@ def test_places_in_a_text_have_their_surroundings() -> None:
 
 @given(st.text(alphabet="ab", max_size=30), st.text(alphabet="ab", min_size=1, max_size=3))
 def test_every_place_in_a_text_is_one(text: str, wanted: str) -> None:
-    """Each position that is told is right, and there is one if and only if the text holds it."""
+    """Each reported position is right, and there is one if and only if the text contains it."""
     found = occurrences(text, wanted, 100)
     if wanted not in text:
         assert found.startswith("not in any")

@@ -39,7 +39,7 @@ def reporting(prompt: int, completion: int) -> ScriptedModel:
 
 
 async def test_the_reported_usage_is_settled() -> None:
-    """Whatever was estimated: what counts in the end is the server's figure."""
+    """Whatever was estimated: the server's figure counts in the end."""
     model, treasury = metered(reporting(40, 2), tokens=10_000)
     assert "Many." == (await model.complete(PROMPT)).text
     assert (42, 10_000 - 42) == (treasury.spent.tokens, treasury.remaining().tokens)
@@ -51,14 +51,14 @@ class Nameless(Model):
 
 
 async def test_a_model_that_has_no_name() -> None:
-    """One of a user's own class serves agents of a team as it serves an agent alone; no price is known for it."""
+    """A user's own model class works in a team as with a single agent; it has no known price."""
     model, treasury = metered(Nameless(), tokens=10_000)
     assert ("Many.", "") == ((await model.complete(PROMPT)).text, model.model_id)
     assert 42 == treasury.spent.tokens
 
 
 async def test_a_call_that_is_not_covered_is_not_made() -> None:
-    """Prompt and the longest answer have to fit; nothing is sent otherwise."""
+    """Prompt and the longest answer have to fit; otherwise nothing is sent."""
     scripted = ScriptedModel(["Many."])
     model, treasury = metered(scripted, tokens=100, answer=100)
     with pytest.raises(BudgetExceededError, match="tokens") as refusal:
@@ -68,7 +68,7 @@ async def test_a_call_that_is_not_covered_is_not_made() -> None:
 
 
 async def test_an_answer_that_outgrows_its_reservation_is_cut_off() -> None:
-    """It ends as if the server had a token limit, close behind what was reserved."""
+    """It ends as if the server had a token limit, shortly after the reserved length."""
     model, treasury = metered(ScriptedModel(["word " * 500], chunk_size=5), tokens=1000, answer=50)
     turn = await model.complete(PROMPT)
     assert ("length", True) == (turn.finish_reason, turn.usage.estimated)
@@ -84,7 +84,7 @@ async def test_an_answer_as_long_as_its_reservation_is_whole() -> None:
 
 
 async def test_a_refused_call_costs_nothing() -> None:
-    """The server was not there: everything that was reserved is back."""
+    """The server was unreachable: the whole reservation is returned."""
     model, treasury = metered(ScriptedModel([ModelUnavailableError("no answer")]), tokens=5000)
     with pytest.raises(ModelUnavailableError):
         await model.complete(PROMPT)
@@ -92,7 +92,7 @@ async def test_a_refused_call_costs_nothing() -> None:
 
 
 async def test_an_answer_that_broke_off_is_paid_for() -> None:
-    """No server says what it cost: the prompt and the text that came are counted."""
+    """No server reports its cost: the prompt and the received text are counted."""
     lost = ModelInterruptedError("lost", partial="There are seven or more ")
     model, treasury = metered(ScriptedModel([lost]), tokens=5000)
     with pytest.raises(ModelInterruptedError):
@@ -116,7 +116,7 @@ class Endless(Model):
 
 
 async def test_a_cancelled_call_is_paid_for_and_holds_nothing() -> None:
-    """What was sent and received is booked, the rest of the reservation is back."""
+    """What was sent and received is booked, the rest of the reservation is returned."""
     endless = Endless()
     model, treasury = metered(endless, tokens=5000)
     call = asyncio.create_task(model.complete(PROMPT))
@@ -129,7 +129,7 @@ async def test_a_cancelled_call_is_paid_for_and_holds_nothing() -> None:
 
 
 async def test_a_stream_that_is_closed_early_is_settled() -> None:
-    """As an agent does it when it has read the end of a block."""
+    """As an agent does when it has read the end of a block."""
     model, treasury = metered(ScriptedModel(["one two three four five six"]), tokens=5000)
     async with aclosing(model.stream(PROMPT)) as chunks:
         await anext(chunks)
@@ -138,7 +138,7 @@ async def test_a_stream_that_is_closed_early_is_settled() -> None:
 
 
 async def test_what_a_closed_stream_delivered_is_counted() -> None:
-    """The piece that its reader was given last included."""
+    """The last piece that its reader received included."""
     text = "one two three four five six seven eight nine ten"
     spent = []
     for size in (1, len(text)):
@@ -150,7 +150,7 @@ async def test_what_a_closed_stream_delivered_is_counted() -> None:
 
 
 class Careless(Model):
-    """Forgets to end its answer."""
+    """Does not end its answer."""
 
     model_id = "careless"
 
@@ -159,7 +159,7 @@ class Careless(Model):
 
 
 async def test_an_answer_without_an_end_stays_one() -> None:
-    """It is not taken for one that was cut off; what was heard of it is paid for."""
+    """It does not count as cut off; the received part is paid for."""
     model, treasury = metered(Careless(), tokens=5000)
     with pytest.raises(ModelResponseError, match="without a ModelTurn"):
         await model.complete(PROMPT)
@@ -167,7 +167,7 @@ async def test_an_answer_without_an_end_stays_one() -> None:
 
 
 async def test_money_is_reserved_and_settled_at_the_model_s_price() -> None:
-    """A million prompt tokens for a dollar, half of it where they were cached; as many written for ten."""
+    """A million prompt tokens for a dollar, half of it where they were cached; as many completion tokens for ten."""
     price = Price(prompt=1, completion=10, cached=0.5)
     turn = ModelTurn("Many.", "stop", TokenUsage(prompt=1000, cached=400, completion=100))
     model, treasury = metered(ScriptedModel([turn]), price, cost=1.0)
@@ -177,7 +177,7 @@ async def test_money_is_reserved_and_settled_at_the_model_s_price() -> None:
 
 
 async def test_estimates_follow_what_the_server_reports() -> None:
-    """A tokenizer that is not known here counts more: the next reservation is larger by as much."""
+    """An unknown tokenizer counts more: the next reservation is larger by as much."""
     model, treasury = metered(reporting(1000, 1), tokens=2000, answer=10)
     await model.complete(PROMPT)
     with pytest.raises(BudgetExceededError) as refusal:
@@ -187,7 +187,7 @@ async def test_estimates_follow_what_the_server_reports() -> None:
 
 
 async def test_without_limits_nothing_is_counted_beforehand() -> None:
-    """Only what the calls report is added up."""
+    """Only the usage that the calls report is added up."""
     meter = Meter()
     model = MeteredModel(reporting(40, 2), BudgetLedger(Budget()), meter, None)
     await model.complete(PROMPT)
@@ -208,7 +208,7 @@ async def test_without_limits_nothing_is_counted_beforehand() -> None:
     ],
 )
 def test_no_more_than_a_tenth_of_a_budget_is_reserved(budget: Budget, reserved: int) -> None:
-    """A small one would end with most of it unspent. What was set stays. A token costs a thousand nanodollars."""
+    """Otherwise a small budget would end mostly unspent. A set limit stays. A token costs a thousand nanodollars."""
     assert reserved == budget.reserve(1000)
 
 

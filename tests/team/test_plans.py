@@ -1,4 +1,4 @@
-"""Plans of steps, in real jails: pipelines, all at once, races, fan-outs."""
+"""Plans of steps, in real jails: pipelines, gathers, races, fan-outs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def block(code: str) -> str:
 
 
 def agent(team: Team, name: str, code: str, answer: str = "Done.", times: int = 1) -> Member:
-    """An agent whose model runs `code` and then answers, for so many tasks."""
+    """An agent whose model runs `code` and then answers, for this many tasks."""
     return team.add(name, model=lambda: ScriptedModel([block(code), answer] * times))
 
 
 class Gate:
-    """A function for a jail that says it was reached: the cell sleeps then for longer than any test lasts."""
+    """A function for a jail that reports that it was reached: the cell then sleeps longer than any test lasts."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -57,13 +57,13 @@ class Gate:
 
 
 async def is_free(member: Member) -> bool:
-    """Whether the member's runtime answers, as it does not while a cell sleeps there."""
+    """Whether the member's runtime answers, which it does not while a cell sleeps there."""
     result = await asyncio.wait_for(member.runtime.execute("6 * 7"), PATIENCE)
     return result.value == "42"
 
 
 async def test_a_pipeline_hands_references_on() -> None:
-    """The value goes in once, from stage to stage as a reference, and what comes out is one."""
+    """The value goes in once, passes from stage to stage as a reference, and the result is one."""
     async with Team("line", sandbox=SMALL) as team:
         double = Step(agent(team, "a", "y = [2 * n for n in x]"), "Double.", takes="x", gives="y")
         total = Step(agent(team, "b", "z = sum(y)", "Summed up."), "Sum up.", takes="y", gives="z")
@@ -78,7 +78,7 @@ async def test_a_pipeline_hands_references_on() -> None:
 
 
 async def test_a_stage_has_to_fit_the_next_one() -> None:
-    """Found out before anything runs."""
+    """Checked before anything runs."""
     team = Team("fit")
     member = team.add("a", model=ScriptedModel([]))
     nothing, two = Step(member, "Do."), Step(member, "Do.", takes=["x", "y"])
@@ -103,7 +103,7 @@ async def test_a_stage_has_to_fit_the_next_one() -> None:
 
 
 async def test_gathered_works_take_the_same_and_give_in_order() -> None:
-    """What follows takes what each gave."""
+    """The next step takes the outputs of all."""
     async with Team("gather", sandbox=SMALL) as team:
         low = Step(agent(team, "low", "r = min(x)"), "Lowest.", takes="x", gives="r")
         high = Step(agent(team, "high", "r = max(x)"), "Highest.", takes="x", gives="r")
@@ -130,7 +130,7 @@ async def test_a_failure_ends_what_runs_beside_it() -> None:
 
 @pytest.mark.parametrize("choose", [race, first])
 async def test_whoever_wins_ends_the_others(choose: Callable[..., Step]) -> None:
-    """Cancellation reaches the running cell; the loser can be used again."""
+    """Cancellation reaches the running cell; the losing agent can be used again."""
     gate = Gate()
     async with Team("race", sandbox=SMALL) as team:
         sleeper = gate.agent(team, "sleeper")
@@ -146,7 +146,7 @@ async def test_whoever_wins_ends_the_others(choose: Callable[..., Step]) -> None
 
 
 async def test_the_first_success_passes_over_failures() -> None:
-    """A race does not: the first to end decides."""
+    """Unlike a race, where the first one to end decides."""
     async with Team("first", sandbox=SMALL) as team:
         bad, good = agent(team, "bad", "x = 1", times=2), agent(team, "good", "y = 1")
         fails = Step(bad, "Make `y`.", gives="y")
@@ -157,7 +157,7 @@ async def test_the_first_success_passes_over_failures() -> None:
 
 
 async def test_a_task_that_ends_without_success_fails_its_step() -> None:
-    """An agent that has run out of steps has not done its task, whatever it has made."""
+    """An agent that has used up its steps has not done its task, whatever it has produced."""
     async with Team("steps", sandbox=SMALL) as team:
         member = team.add("slow", model=ScriptedModel([block("y = 1")]), max_steps=1)
         with pytest.raises(StepFailedError, match="max_steps_reached"):
@@ -165,7 +165,7 @@ async def test_a_task_that_ends_without_success_fails_its_step() -> None:
 
 
 async def test_a_failed_step_tells_why_its_last_block_failed() -> None:
-    """An error of the code, a rule or a patch; not one that was put right before the agent gave up."""
+    """An error of the code, a rule or a patch; not one that was fixed before the agent gave up."""
     put_right = [block("1 / 0"), block("x = 1"), "I did it."]
     missing = "it has not made 'y'"
     ends = {
@@ -224,7 +224,7 @@ async def test_a_failing_item_ends_a_fan_out() -> None:
 
 
 async def test_steps_of_one_agent_wait_for_each_other() -> None:
-    """Plans may run at once though they share an agent: it does one thing after the other."""
+    """Plans may run concurrently though they share an agent: it does one thing after the other."""
     async with Team("turns", sandbox=SMALL) as team:
         member = agent(team, "one", "y = x + 1", times=3)
         step = Step(member, "Count on.", takes="x", gives="y")

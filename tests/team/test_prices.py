@@ -11,18 +11,18 @@ from cenote_security.errors import UsageError
 
 @pytest.mark.parametrize("name", ["gpt-4.1", "openai/gpt-4.1"])
 def test_a_model_is_found_with_and_without_its_provider(name: str) -> None:
-    """The list names most models without, people name them with it."""
+    """The list names most models without a provider, users name them with it."""
     assert Price(prompt=2.0, completion=8.0, cached=0.5) == list_price(name)
 
 
 @pytest.mark.parametrize("name", ["scripted", "nobody/gpt-4.1", "", "openai/"])
 def test_what_is_not_listed_has_no_price(name: str) -> None:
-    """Another provider's model of the same name has another price, perhaps."""
+    """Another provider's model of the same name may have another price."""
     assert list_price(name) is None
 
 
 def test_long_prompts_are_reckoned_at_the_highest_rate() -> None:
-    """A budget that is kept for every prompt."""
+    """So that the budget holds for every prompt."""
     price = list_price("gemini/gemini-2.5-pro")
     assert price is not None
     assert (2.5, 15.0) == (price.prompt, price.completion)
@@ -35,6 +35,6 @@ def test_costs_are_rounded_up() -> None:
 
 @pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
 def test_a_price_that_makes_no_sense_is_refused(rate: float) -> None:
-    """Before it hides what a call costs."""
+    """Otherwise it would hide what a call costs."""
     with pytest.raises(UsageError):
         Price(prompt=rate, completion=1)

@@ -1,4 +1,4 @@
-"""Looking at values through references: in a jail of its own, bounded."""
+"""Reading values through references: in a separate jail, bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = SandboxPolicy(memory="256MiB", preload=())
 
 
 async def shared(code: str) -> ObjectReference:
-    """What `code` makes as `x`, from a jail that is gone then."""
+    """The value that `code` assigns to `x`, from a jail that is gone then."""
     async with AsyncPythonRuntime(sandbox=SMALL) as runtime:
         assert (await runtime.execute(code)).success
         return await runtime.share("x")
@@ -38,7 +38,7 @@ async def test_a_value_is_looked_at_without_taking_it_in() -> None:
 
 
 async def test_a_piece_is_bounded_whatever_the_jail_says() -> None:
-    """A range of a long text is cut at the limit; at it, it is whole."""
+    """A range of a long text is truncated at the limit; a text at the limit is whole."""
     reader = ReferenceReader(embedded, SMALL)
     reference = await shared("x = 'a' * 100_000")
     head = "characters 0:{} of 100000\n"
@@ -49,7 +49,7 @@ async def test_a_piece_is_bounded_whatever_the_jail_says() -> None:
 
 
 async def test_a_search_for_anything_is_a_literal() -> None:
-    """Quotes, backslashes and line ends of the text are no code."""
+    """Quotes, backslashes and line ends of the text are not code."""
     reader = ReferenceReader(embedded, SMALL)
     wanted = "'; import os; os._exit(1) #\\\n\""
     reference = await shared(f"x = ['a', {wanted!r}]")
@@ -67,7 +67,7 @@ async def test_what_makes_no_sense_is_refused(most: int) -> None:
 
 
 async def test_a_hostile_value_harms_its_own_reading_only() -> None:
-    """A pickle that ends the process: an error that says so, and the next value is read."""
+    """A pickle that ends the process: the call raises an error that says so, and the next value is read."""
     reader = ReferenceReader(embedded, SMALL)
     code = "import os\nclass Bomb:\n    def __reduce__(self): return (os._exit, (1,))\nx = Bomb()"
     with pytest.raises(JailLostError):
@@ -77,7 +77,7 @@ async def test_a_hostile_value_harms_its_own_reading_only() -> None:
 
 @pytest.mark.parametrize("method", ["__reduce__", "__getitem__"])
 async def test_a_value_that_keeps_its_reader_waiting_is_given_up(method: str) -> None:
-    """Whether it is the loading that does not end, or the showing."""
+    """Whether loading it does not end, or showing it."""
     code = (
         "import time\nclass Slow(list):\n    def __getitem__(self, key): time.sleep(60)\nx = Slow([1, 2])\n"
         if method == "__getitem__"
@@ -89,14 +89,14 @@ async def test_a_value_that_keeps_its_reader_waiting_is_given_up(method: str) ->
 
 
 async def test_a_value_that_cannot_be_shown_says_why() -> None:
-    """An error of the value's own code is told as text."""
+    """An error of the value's own code is returned as text."""
     code = "class Odd(list):\n    def __getitem__(self, key): raise ValueError('no\\nway')\nx = Odd([1, 2])"
     with pytest.raises(RejectedError, match=r"this value cannot be read: ValueError: no\\nway"):
         await ReferenceReader(embedded, SMALL).read(await shared(code))
 
 
 async def test_jails_for_reading_have_no_way_out() -> None:
-    """Whatever the team's own may do."""
+    """Whatever the policies of the team's own jails."""
     seen: list[SandboxPolicy] = []
 
     def runtimes(name: str, sandbox: SandboxPolicy) -> AsyncPythonRuntime:
@@ -109,7 +109,7 @@ async def test_jails_for_reading_have_no_way_out() -> None:
 
 
 async def test_code_looks_at_team_variables() -> None:
-    """By name; nothing of the value but what it asked for comes into its namespace."""
+    """By name; only the extracts that it requests come into its namespace."""
     code = (
         "print(await team.preview('log'))\nprint(await team.read('log', 2, 4))\n"
         "print(await team.search('log', 'line 77', 1))"
@@ -128,7 +128,7 @@ async def test_code_looks_at_team_variables() -> None:
 
 @pytest.mark.slow
 async def test_readings_run_at_once_up_to_a_number() -> None:
-    """Each has a jail of its own; hostile code that asks for thousands gets them one after the other."""
+    """Each has its own jail; hostile code that requests thousands gets them one after the other."""
     open_now: set[int] = set()
     most: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Several coroutines at once: none outlives the call."""
+"""Several coroutines concurrently: none outlives the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cenote.team.errors import NoSuccessError
 
 
 class Stage:
-    """Jobs that end when they are told to, and note how."""
+    """Jobs that end when the test says so, and record how."""
 
     def __init__(self) -> None:
         self.ended: list[str] = []
@@ -44,14 +44,14 @@ async def test_results_are_in_the_order_of_the_jobs() -> None:
 
 
 async def test_at_most_so_many_run_at_once() -> None:
-    """Exactly the limit, while there is enough to do."""
+    """Exactly the limit, while there are enough jobs."""
     stage = Stage()
     await all_of([stage.job(str(number), 3) for number in range(10)], limit=3)
     assert (3, 10) == (stage.most, len(stage.ended))
 
 
 async def test_a_failure_stops_the_others_and_is_raised_as_it_is() -> None:
-    """One that came into its place meanwhile included; nothing runs on."""
+    """A job that started in its place meanwhile included; nothing runs on."""
     stage = Stage()
     with pytest.raises(ConnectionError):
         await all_of([stage.job("a", 50), stage.job("b", 2, ConnectionError()), stage.job("c", 1)], limit=2)
@@ -85,7 +85,7 @@ async def test_if_none_succeeds_all_errors_are_told() -> None:
 
 
 async def test_what_a_job_waits_for_may_be_cancelled_by_somebody_else() -> None:
-    """That is a failure like others: the race goes on, and does not wait for ever."""
+    """That is a failure like others: the race continues, and does not wait for ever."""
     stage = Stage()
     future = asyncio.get_running_loop().create_future()
     future.cancel()
@@ -97,7 +97,7 @@ async def test_what_a_job_waits_for_may_be_cancelled_by_somebody_else() -> None:
 
 
 async def test_what_must_not_be_left_half_done_is_not() -> None:
-    """A cancellation comes through when the job has ended; its result and its error do at once."""
+    """A cancellation takes effect when the job has ended; its result and its error do at once."""
     stage = Stage()
     job = asyncio.ensure_future(to_its_end(stage.job("a", 10)))
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_what_must_not_be_left_half_done_is_not() -> None:
 
 @pytest.mark.parametrize("join", [all_of, first_of, first_success])
 async def test_cancelling_cancels_all(join) -> None:
-    """Whoever waits for several is cancelled with them."""
+    """A caller that waits for several jobs is cancelled together with them."""
     stage = Stage()
     both = asyncio.ensure_future(join([stage.job("a", 10_000), stage.job("b", 10_000)]))
     for _ in range(4):

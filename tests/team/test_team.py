@@ -26,12 +26,12 @@ def says(*turns: str) -> ScriptedModel:
 
 
 def shown(model: ScriptedModel, call: int) -> str:
-    """What the model was last told before its answer of that number, from 0."""
+    """The model's last input before its answer of that number, from 0."""
     return model.prompts[call][-1].content
 
 
 async def test_a_lead_directs_the_others_by_their_names() -> None:
-    """Data goes to a sub-agent, work is done there, the result is fetched; no prompt holds a value."""
+    """Data goes to a sub-agent, which works on it, and the result is fetched; no prompt contains a value."""
     lead = says(
         block(
             "cleaner.runtime.update_variable('data', raw)\n"
@@ -54,7 +54,7 @@ async def test_a_lead_directs_the_others_by_their_names() -> None:
 
 
 async def test_a_lead_hands_over_data_that_nobody_has_declared() -> None:
-    """Under any name: by the next task the agent is told of it, and it can be replaced."""
+    """Under any name: the agent's next prompt mentions it, and it can be replaced."""
     lead = says(
         *(
             block(f"cleaner.runtime.update_variable('sales', [{size}])\nprint(await cleaner.run('Go on.'))")
@@ -89,7 +89,7 @@ async def test_agents_may_have_agents_of_their_own() -> None:
 
 
 async def test_a_sub_agent_may_do_no_more_than_its_parent() -> None:
-    """Refused by the name of the field: when it is added, or when the lead is to get it."""
+    """The error names the field: when the agent is added, or when the lead is to get it."""
     wide = SandboxPolicy(memory="512MiB", preload=())
     async with Team("walls", sandbox=SMALL) as team:
         lead = team.add("lead", model=says("Done."))
@@ -103,7 +103,7 @@ async def test_a_sub_agent_may_do_no_more_than_its_parent() -> None:
 
 
 async def test_a_sub_agent_takes_over_its_parent_s_sandbox() -> None:
-    """Where nothing else was said; the factory is told."""
+    """Unless another one is given; the factory receives it."""
     made: dict[str, SandboxPolicy] = {}
 
     def runtimes(name: str, sandbox: SandboxPolicy) -> PythonRuntime:
@@ -118,7 +118,7 @@ async def test_a_sub_agent_takes_over_its_parent_s_sandbox() -> None:
 
 
 async def test_a_blocking_runtime_does_as_well() -> None:
-    """The team holds it, and closes it in the end."""
+    """The team holds it, and closes it at the end."""
     made: list[PythonRuntime] = []
 
     def runtimes(name: str, sandbox: SandboxPolicy) -> PythonRuntime:
@@ -134,7 +134,7 @@ async def test_a_blocking_runtime_does_as_well() -> None:
 
 
 async def test_a_budget_ends_the_work_of_the_whole_tree() -> None:
-    """The sub-agent's next call is refused; its parent's code is told why in words, and nothing is overspent."""
+    """The sub-agent's next call is refused; its parent's code gets the reason as text, and nothing is overspent."""
     lead = says(
         block("try:\n    await worker.run('Work.')\nexcept Exception as e:\n    print(e)"), "Stopped."
     )
@@ -152,7 +152,7 @@ async def test_a_budget_ends_the_work_of_the_whole_tree() -> None:
 
 
 async def test_code_can_read_the_budget() -> None:
-    """As plain numbers, below what the program sees afterwards."""
+    """As plain numbers, lower than what the program sees afterwards."""
     model = says(block("left = budget.remaining()\nused = budget.spent()"), "Done.")
     async with Team("read", sandbox=SMALL, budget=Budget(tokens=50_000, agents=3, depth=2)) as team:
         team.add("only", model=model)
@@ -168,7 +168,7 @@ async def test_code_can_read_the_budget() -> None:
 
 
 async def test_without_limits_there_is_no_budget_to_read() -> None:
-    """What nobody needs stands in no prompt."""
+    """No prompt mentions an absent budget."""
     model = says("Done.")
     async with Team("free", sandbox=SMALL) as team:
         team.add("only", model=model)
@@ -177,7 +177,7 @@ async def test_without_limits_there_is_no_budget_to_read() -> None:
 
 
 async def test_the_number_of_agents_is_limited() -> None:
-    """At the limit, and one past it; nothing is left of the one that was refused."""
+    """At the limit, and one past it; nothing is left of the refused one."""
     async with Team("few", sandbox=SMALL, budget=Budget(agents=2)) as team:
         team.add("a", model=says())
         team.add("b", model=says())
@@ -187,7 +187,7 @@ async def test_the_number_of_agents_is_limited() -> None:
 
 
 async def test_a_refused_agent_takes_no_place() -> None:
-    """Settings that make no sense are refused at once, and what was reserved is given back."""
+    """Invalid settings are refused at once, and the reservation is returned."""
     async with Team("few", sandbox=SMALL, budget=Budget(agents=1)) as team:
         with pytest.raises(UsageError, match="max_steps"):
             team.add("a", model=says(), max_steps=0)
@@ -208,7 +208,7 @@ async def test_time_is_part_of_the_budget() -> None:
 
 
 async def test_a_limit_on_cost_takes_a_price() -> None:
-    """Nobody knows what a scripted model costs: better no agent than one that spends unseen."""
+    """A scripted model has no price: no agent is better than one that spends uncounted."""
     async with Team("costly", sandbox=SMALL, budget=Budget(cost=0.5)) as team:
         with pytest.raises(UsageError, match="no price is known for 'scripted'"):
             team.add("only", model=says("Done."))
@@ -241,7 +241,7 @@ async def test_cancelling_a_team_ends_what_its_agents_do() -> None:
 
 
 async def test_a_sub_agent_that_was_not_awaited_ends_with_its_parent() -> None:
-    """Code that starts a run and goes on leaves nothing behind when its agent is done."""
+    """Code that starts a run and continues leaves nothing running when its agent is done."""
     started = asyncio.Event()
 
     async def enter() -> None:
@@ -269,7 +269,7 @@ async def test_a_sub_agent_that_was_not_awaited_ends_with_its_parent() -> None:
 
 
 async def test_two_tasks_at_once_are_one_too_many() -> None:
-    """An agent that is asked twice at once says that it is busy, and goes on with the first."""
+    """An agent that gets a second task reports that it is busy, and continues with the first."""
     at_work, refused = asyncio.Event(), asyncio.Event()
 
     async def working() -> None:
@@ -305,7 +305,7 @@ print(await first)
 
 
 async def test_being_asked_while_busy_disturbs_nothing() -> None:
-    """The lead is refused a second task; what its sub-agent does for the first goes on."""
+    """The lead is refused a second task; its sub-agent's work for the first continues."""
     at_work, go_on = asyncio.Event(), asyncio.Event()
 
     async def working() -> None:
@@ -327,7 +327,7 @@ async def test_being_asked_while_busy_disturbs_nothing() -> None:
 
 
 async def test_code_that_nobody_waits_for_sets_nobody_to_work() -> None:
-    """A thread that a cell left behind, or a jail that was taken over, cannot spend when its agent has no task."""
+    """A thread that a cell left running, or a jail that was taken over, cannot spend when its agent has no task."""
     worker = says("Never said.")
     async with Team("idle", sandbox=SMALL) as team:
         team.add("lead", model=says("Done."))
@@ -358,7 +358,7 @@ async def test_events_have_the_name_of_their_agent() -> None:
 
 
 async def test_closing_the_events_ends_the_work() -> None:
-    """As cancelling the run does."""
+    """Like a cancellation of the run."""
     entered = asyncio.Event()
 
     async def enter() -> None:
@@ -378,7 +378,7 @@ async def test_closing_the_events_ends_the_work() -> None:
 
 
 async def test_events_end_with_the_error_of_the_run() -> None:
-    """Whoever follows a team learns why it stopped."""
+    """A client that follows a team learns why it stopped."""
     async with Team("loud", sandbox=SMALL, budget=Budget(tokens=10)) as team:
         team.add("only", model=says("Done."))
         with pytest.raises(BudgetExceededError):
@@ -397,13 +397,13 @@ def test_a_team_needs_agents_of_different_names() -> None:
 
 
 async def test_a_team_without_agents_runs_nothing() -> None:
-    """It says so."""
+    """The error says so."""
     with pytest.raises(UsageError, match="has no agents"):
         await Team("empty").run("Begin.")
 
 
 async def test_a_name_that_is_taken_in_a_namespace_is_refused() -> None:
-    """A variable of the user's called `team` is not replaced by the team."""
+    """A user's variable called `team` is not replaced by the team."""
     async with Team("clash", sandbox=SMALL) as team:
         team.add("only", model=says("Done."), variables=[Variable("team", "mine")])
         with pytest.raises(NameExistsError):
@@ -411,7 +411,7 @@ async def test_a_name_that_is_taken_in_a_namespace_is_refused() -> None:
 
 
 async def test_models_can_be_made_for_each_agent() -> None:
-    """A function that makes one is called for each agent that needs it."""
+    """A factory function is called for each agent that needs a model."""
     made: list[ScriptedModel] = []
 
     def make() -> ScriptedModel:
@@ -429,7 +429,7 @@ async def test_models_can_be_made_for_each_agent() -> None:
 
 
 async def test_a_replica_brings_agents_like_its_own() -> None:
-    """Its sub-agents are others too; all of them are gone with it, and their places free."""
+    """Its sub-agents are new ones too; all of them are gone with it, and their places free."""
 
     def lead_model() -> ScriptedModel:
         return says(block("print(await helper.run('Go.'))"), "Done.")
@@ -448,13 +448,13 @@ async def test_a_replica_brings_agents_like_its_own() -> None:
 
 
 async def test_the_team_s_runtimes_are_asynchronous() -> None:
-    """Whatever the factory makes: members are used from code that awaits."""
+    """Whatever the factory creates: members are used from code that awaits."""
     team = Team("face")
     assert isinstance(team.add("a", model=says()).runtime, AsyncPythonRuntime)
 
 
 async def test_what_makes_no_team_is_told() -> None:
-    """A team has a name to be found by, and an agent a model: said when they are given, not at the first call."""
+    """A team needs a name, and an agent a model: checked when they are given, not at the first call."""
     for name in ("", None, "a\0b"):
         with pytest.raises(UsageError, match="the name of a team is a printable text"):
             Team(name)  # type: ignore[arg-type]
@@ -465,7 +465,7 @@ async def test_what_makes_no_team_is_told() -> None:
 
 @pytest.mark.slow
 async def test_members_go_back_and_patch_as_agents_do_by_themselves() -> None:
-    """What CaveAgent can do in a runtime of its own, a member of a team can."""
+    """What CaveAgent can do in its own runtime, a member of a team can."""
     careful = says(block("x = 1"), block("x = 2\n1 / 0"), block("print(x)"), "One.")
     keeper = says(
         block("y = 1\ncheckpoint('here')"), block("y = 2\nrollback('here')"), block("print(y)"), "One."

@@ -1,4 +1,4 @@
-"""The state of a team as plain data, and going on from it."""
+"""The state of a team as plain data, and resuming from it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STATES = st.builds(
 
 
 class Kept(ReferencesInUse):
-    """A store that holds what it was given, as one outside of this process would."""
+    """A store that holds the states that it was given, as an external one would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,14 +101,14 @@ def test_what_is_not_a_state_is_refused(text: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    """It may mean something else by the same words."""
+    """It may give the same fields another meaning."""
     data = json.loads(TeamState(team="t").to_json())
     with pytest.raises(UsageError, match="newer Cenote"):
         TeamState.from_json(json.dumps({**data, "version": 2}))
 
 
 def make_team(state: TeamState | None, store: Kept, scripts: dict[str, list[str]], **options: object) -> Team:
-    """A team of two, as a program makes it at each of its starts."""
+    """A team of two, as a program creates it at each of its starts."""
     team = Team("nightly", sandbox=SMALL, state=state, references=store, **options)
     for name in ("load", "sum"):
         team.add(name, model=ScriptedModel(scripts.get(name, [])))
@@ -157,7 +157,7 @@ async def test_a_restarted_plan_goes_on_where_it_was() -> None:
     ids=["other-input", "other-task", "value-gone", "was-running", "had-failed"],
 )
 async def test_what_is_not_surely_the_same_is_done_again(value: int, change: dict[str, object]) -> None:
-    """Another input, another task, a value that is not there any more, or a step that had not ended well."""
+    """Another input, another task, a value that no longer exists, or a step that had not succeeded."""
     store = Kept()
     async with make_team(None, store, {"load": LOAD, "sum": SUM}) as team:
         await plan(team).run(7)
@@ -175,7 +175,7 @@ async def test_what_is_not_surely_the_same_is_done_again(value: int, change: dic
     ids=["list", "tuple", "set", "long"],
 )
 async def test_inputs_that_nobody_can_compare_are_taken_as_new(value: object, calls: int) -> None:
-    """JSON would take a tuple for a list; a value is the same only if it surely is."""
+    """JSON would take a tuple for a list; a value counts as the same only if it certainly is."""
     store = Kept()
     async with make_team(None, store, {"load": LOAD * 2}) as team:
         step = Step(team["load"], "Load `rows`.", takes="seed", gives="rows")
@@ -185,7 +185,7 @@ async def test_inputs_that_nobody_can_compare_are_taken_as_new(value: object, ca
 
 
 async def test_a_plan_that_runs_twice_is_done_twice() -> None:
-    """Each run has a name of its own, by its number, unless it is given one."""
+    """Each run has its own name, by its number, unless it is given one."""
     store = Kept()
     async with make_team(None, store, {"load": LOAD * 2, "sum": SUM * 2}) as team:
         for _ in range(2):
@@ -196,7 +196,7 @@ async def test_a_plan_that_runs_twice_is_done_twice() -> None:
 
 
 async def test_variables_are_there_again_with_their_versions() -> None:
-    """A value that is lost is not there, but its number is not used again."""
+    """A lost value is missing, but its number is not used again."""
     store = Kept()
     async with make_team(None, store, {}) as team:
         await team["load"].runtime.inject(Variable("x", [1, 2]))
@@ -213,7 +213,7 @@ async def test_variables_are_there_again_with_their_versions() -> None:
 
 
 async def test_what_was_spent_stays_spent() -> None:
-    """A restart is no way to a fresh budget."""
+    """A restart does not give a fresh budget."""
     team = Team(
         "poor",
         budget=Budget(tokens=100, cost=2),
@@ -223,7 +223,7 @@ async def test_what_was_spent_stays_spent() -> None:
 
 
 async def test_what_is_reserved_counts_as_spent_in_the_state() -> None:
-    """A crash in the middle of a call leaves nobody who knows what it came to."""
+    """After a crash in the middle of a call its cost is unknown."""
     asked: list[TeamState] = []
     team = Team("poor", sandbox=SMALL, budget=Budget(tokens=9_000, answer=500))
 
@@ -238,7 +238,7 @@ async def test_what_is_reserved_counts_as_spent_in_the_state() -> None:
 
 
 def test_the_state_of_another_team_is_refused() -> None:
-    """Its steps have the same names, perhaps."""
+    """Its steps may have the same names."""
     with pytest.raises(UsageError, match="state of team 'a', not of 'b'"):
         Team("b", state=TeamState(team="a"))
 
@@ -255,7 +255,7 @@ def test_a_state_names_agents_and_their_parents() -> None:
 
 
 async def test_references_in_use_prolong_no_life() -> None:
-    """The same reference has the same id; one that nobody holds any more is not found."""
+    """The same reference has the same id; one that is not held any more is not found."""
     store = ReferencesInUse()
     async with Team("life", sandbox=SMALL) as team:
         member = team.add("a", model=ScriptedModel([]), variables=[Variable("x", [1])])

@@ -1,4 +1,4 @@
-"""Variables of a team: versions, waiting for change, and what agents are told."""
+"""Variables of a team: versions, waiting for changes, and notices to agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def block(code: str) -> str:
 
 
 def test_each_put_is_a_version() -> None:
-    """Counted from 1, for each name by itself; the newest is what there is."""
+    """Counted from 1, for each name separately; the newest one is current."""
     variables, second = TeamVariables(), reference()
     assert [1, 2] == [
         variables.put("cleaned", reference()),
@@ -45,7 +45,7 @@ def test_each_put_is_a_version() -> None:
 
 
 def test_what_is_not_there_is_named_with_what_is() -> None:
-    """For whoever mistyped it."""
+    """This helps a caller that mistyped the name."""
     variables = TeamVariables()
     variables.put("cleaned", reference())
     with pytest.raises(UnknownTeamNameError, match="no variable 'clean'; there are cleaned"):
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_named_with_what_is() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("not a name", reference()), ("x", [1, 2, 3])])
 def test_only_references_under_names_are_taken(name: str, value: ObjectReference) -> None:
-    """A value would have to be copied for each reader; nobody is told of what was refused."""
+    """A value would have to be copied for each reader; a refused put causes no notice."""
     variables = TeamVariables()
     with pytest.raises(UsageError):
         variables.put(name, value)
@@ -62,7 +62,7 @@ def test_only_references_under_names_are_taken(name: str, value: ObjectReference
 
 
 def test_the_variables_have_a_limit_of_bytes() -> None:
-    """At it, and one past it; what a version replaces does not count, and a refused one changes nothing."""
+    """At it, and one past it; a replaced version does not count, and a refused one changes nothing."""
     variables = TeamVariables(limit=100)
     variables.put("a", reference(size=60))
     variables.put("b", reference(size=40))
@@ -82,14 +82,14 @@ def test_the_variables_have_a_limit_of_names() -> None:
 
 
 def test_a_jail_cannot_understate_what_it_sends() -> None:
-    """The size that counts is that of what came."""
+    """The size of the received value counts."""
     content = Content.pack([b"x" * 5_000])
     said = VariableInfo(name="x", type="list", size=1)
     assert content.size == ObjectReference.of_sealed(content, said).size >= 5_000
 
 
 async def test_waiting_ends_with_a_version_above_the_one_that_is_known() -> None:
-    """At once if it is there; put from another thread it is heard of as well."""
+    """At once if it exists; a put from another thread ends the wait as well."""
     variables = TeamVariables()
     variables.put("cleaned", reference())
     assert 1 == (await variables.changed("cleaned")).version
@@ -102,7 +102,7 @@ async def test_waiting_ends_with_a_version_above_the_one_that_is_known() -> None
 
 
 def test_an_agent_is_told_once_of_what_it_holds() -> None:
-    """Not of what it never had, nor of what it put there itself."""
+    """Not about names that it never had, nor about what it put itself."""
     variables = TeamVariables()
     holdings = SeenVersions(variables)
     variables.put("cleaned", reference())
@@ -117,7 +117,7 @@ def test_an_agent_is_told_once_of_what_it_holds() -> None:
 
 
 def test_a_notice_is_one_line_whatever_a_jail_says() -> None:
-    """The type's name came out of a jail: line ends and escape sequences in it do not reach a model as such."""
+    """The type's name came out of a jail: line ends and escape sequences in it do not reach a model unescaped."""
     variables = TeamVariables()
     holdings = SeenVersions(variables)
     variables.put("x", reference())
@@ -128,7 +128,7 @@ def test_a_notice_is_one_line_whatever_a_jail_says() -> None:
 
 
 async def test_code_puts_and_gets_values() -> None:
-    """They pass sealed; the program holds a reference that says what its jail said of the value."""
+    """They pass sealed; the program holds a reference with its jail's description of the value."""
     writer = ScriptedModel([block("version = team.put('table', {'a': [1, 2], 'b': [3, 4]})"), "Done."])
     reader = ScriptedModel([block("table = team.get('table')\nshown = team.list()"), "Done."])
     async with Team("share", sandbox=SMALL) as team:
@@ -186,7 +186,7 @@ async def test_a_value_that_others_replaced_is_noticed_in_the_next_observation()
 
 
 async def test_a_reference_of_a_jail_s_own_is_put_as_it_is() -> None:
-    """What `share` of a sub-agent gave goes to the team without being opened on the way."""
+    """What `share` of a sub-agent returned goes to the team without being opened on the way."""
     lead = ScriptedModel([block("team.put('x', worker.runtime.share('y'))"), "Done."])
     async with Team("pass", sandbox=SMALL) as team:
         team.add("lead", model=lead)
@@ -199,7 +199,7 @@ async def test_a_reference_of_a_jail_s_own_is_put_as_it_is() -> None:
 
 
 async def test_what_cannot_be_pickled_is_refused_in_the_jail() -> None:
-    """The code that tries is told; no version was made."""
+    """The code gets an error; no version was created."""
     model = ScriptedModel([block("team.put('x', (n for n in range(3)))"), "Done."])
     async with Team("refuse", sandbox=SMALL) as team:
         await team.add("only", model=model).run("Try.")
@@ -208,7 +208,7 @@ async def test_what_cannot_be_pickled_is_refused_in_the_jail() -> None:
 
 
 def test_a_jail_that_calls_past_its_stub_is_refused() -> None:
-    """`put` takes what travels sealed, not what a call's arguments decode to."""
+    """`put` accepts a sealed value, not what a call's arguments decode to."""
     code = """
 from cenote_worker.jail.values.host_stubs import _Caller
 caller = next(c.cell_contents for c in team.put.__closure__ if isinstance(c.cell_contents, _Caller))

@@ -1,4 +1,4 @@
-"""Counts that processes keep together: limits, processes that are killed, changes of the limit."""
+"""Counters shared by processes: limits, killed processes, changes of the limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 def machine(folder: Path, limit: int | None = None) -> SharedCounter:
-    """As another process would have it: with an open file of its own."""
+    """As another process would open it: with a separate open file."""
     quotas = MachineQuotas(folder)
     if limit is not None:
         quotas.limit({"acme": {CELLS: limit}})
@@ -40,7 +40,7 @@ def machine(folder: Path, limit: int | None = None) -> SharedCounter:
 
 
 def test_what_could_not_be_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would ever release it."""
+    """It would never be released."""
     one = machine(tmp_path, 1)
 
     def full(*_given: object) -> int:
@@ -57,7 +57,7 @@ def test_what_could_not_be_counted_counts_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_the_limit_is_reached_and_not_passed(tmp_path: Path) -> None:
-    """By two processes together; what was released is there for the other one."""
+    """By two processes together; a released place is available to the other one."""
     one, other = machine(tmp_path, 3), machine(tmp_path)
     one.take(2)
     other.take(1)
@@ -75,7 +75,7 @@ def test_the_limit_is_reached_and_not_passed(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_had_is_free_again(tmp_path: Path) -> None:
-    """Without anybody's doing: the kernel lets go of its lock."""
+    """Automatically: the kernel releases its lock."""
     mine = machine(tmp_path, 3)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path), "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -90,7 +90,7 @@ def test_what_a_killed_process_had_is_free_again(tmp_path: Path) -> None:
 
 
 def test_a_place_of_a_process_that_ended_is_used_again(tmp_path: Path) -> None:
-    """So the file does not grow with each process that there ever was."""
+    """So the file does not grow with each process that ever existed."""
     for _ in range(5):
         tally = machine(tmp_path)
         tally.take(1)
@@ -99,7 +99,7 @@ def test_a_place_of_a_process_that_ended_is_used_again(tmp_path: Path) -> None:
 
 
 def test_a_lower_limit_takes_nothing_away(tmp_path: Path) -> None:
-    """And lets nothing more in; a limit that is taken back lets everything in."""
+    """It admits nothing more; a removed limit admits everything."""
     tally = machine(tmp_path)
     tally.take(5)
     tally.limit(3)
@@ -112,7 +112,7 @@ def test_a_lower_limit_takes_nothing_away(tmp_path: Path) -> None:
 
 
 def test_what_is_known_elsewhere_counts_too(tmp_path: Path) -> None:
-    """As shared values do, which outlive the process that shared them."""
+    """Like shared values, which outlive the process that shared them."""
     tally = machine(tmp_path, 10)
     tally.take(4, lambda: 6)
     with pytest.raises(QuotaExceededError) as refused:
@@ -121,7 +121,7 @@ def test_what_is_known_elsewhere_counts_too(tmp_path: Path) -> None:
 
 
 def test_tenants_do_not_share_a_limit(tmp_path: Path) -> None:
-    """One that has used up its own is nobody else's trouble."""
+    """One that has used up its own limit does not affect others."""
     quotas = MachineQuotas(tmp_path)
     quotas.limit({"acme": {CELLS: 0}})
     with pytest.raises(QuotaExceededError):
@@ -132,7 +132,7 @@ def test_tenants_do_not_share_a_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", [True, False])
 def test_threads_never_have_more_than_the_limit(tmp_path: Path, *, folder: bool) -> None:
-    """Of one process or of two: at no moment, whoever asks at once."""
+    """Of one process or of two: at no time, for concurrent requests."""
     quotas = MachineQuotas(tmp_path if folder else None)
     quotas.limit({"acme": {CELLS: 4}})
     tallies = [quotas.tally("acme", CELLS), machine(tmp_path) if folder else quotas.tally("acme", CELLS)]
@@ -162,13 +162,13 @@ def test_threads_never_have_more_than_the_limit(tmp_path: Path, *, folder: bool)
 
 @given(limit=st.integers(0, 2**40), machines=st.integers(1, 1_000))
 def test_parts_of_machines_make_the_limit(limit: int, machines: int) -> None:
-    """Never less, and more by less than one for each machine."""
+    """Never less than the limit, and more by less than one for each machine."""
     together = parted({CELLS: limit}, machines)[CELLS] * machines
     assert limit <= together < limit + machines
 
 
 def test_what_ends_behind_the_close_touches_no_file(tmp_path: Path) -> None:
-    """A cell may outlive what counted it; by then another file may have the descriptor's number."""
+    """A cell may outlive its counter; by then another file may have the descriptor's number."""
     quotas = MachineQuotas()
     counted = quotas.tally("acme", CELLS)
     counted.take(1)

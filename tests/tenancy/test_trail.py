@@ -1,4 +1,4 @@
-"""Deeds on their way to the record: numbered, kept until they are written down, bounded."""
+"""Audit entries on their way to the record: numbered, stored until they are written, bounded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def filled(count: int, room: int = 100) -> EventBuffer:
 
 
 def test_deeds_are_kept_until_they_are_written_down() -> None:
-    """A reader that is killed comes again with what it had before, and gets the same once more."""
+    """A reader that is killed returns with its earlier position, and gets the same entries again."""
     trail = filled(3)
     assert trail.read() == trail.read()
     again = trail.read(written=2)
@@ -45,7 +45,7 @@ def test_deeds_are_kept_until_they_are_written_down() -> None:
 
 
 def test_at_its_room_nothing_is_lost() -> None:
-    """One past it the oldest goes, and that it did is told until what followed is written down."""
+    """One past it the oldest is dropped, and the loss is reported until the following entries are written."""
     assert (0, 1) == (filled(5, room=5).read().lost, filled(5, room=5).read().first)
     trail = filled(6, room=5)
     assert (1, 2) == (trail.read().lost, trail.read().first)
@@ -53,7 +53,7 @@ def test_at_its_room_nothing_is_lost() -> None:
 
 
 def test_a_batch_is_bounded() -> None:
-    """And says that there are more."""
+    """It says that there are more."""
     trail = filled(BATCH + 1, room=2 * BATCH)
     first = trail.read()
     assert (BATCH, True) == (len(first.deeds), first.more)
@@ -62,7 +62,7 @@ def test_a_batch_is_bounded() -> None:
 
 
 def test_a_reader_that_knows_more_than_there_is_changes_nothing() -> None:
-    """As one that mixes up two processes would."""
+    """Like a reader that confuses two processes."""
     trail = filled(2)
     assert (3, ()) == (trail.read(written=99).first, trail.read(written=99).deeds)
     trail.note(deed(3))
@@ -71,7 +71,7 @@ def test_a_reader_that_knows_more_than_there_is_changes_nothing() -> None:
 
 @given(st.lists(st.sampled_from(["note", "read", "acknowledge", "flood"]), max_size=60))
 def test_each_number_is_read_once_or_told_as_lost(doings: list[str]) -> None:
-    """Whatever happens in which order: what is on record and what is lost make all that was done."""
+    """For any order of operations: recorded and lost entries together are all entries."""
     trail, done, written = EventBuffer("n1/1", room=3), 0, 0
     for doing in [*doings, "read"]:
         if doing in ("note", "flood"):

@@ -1,4 +1,4 @@
-"""Namespaces of this process; everything that cells may change is put back."""
+"""Namespaces of this process; everything that cells may change is restored."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cenote_worker.jail.tracking.process_state import library_digest
 
 
 def _passed_over(message: object) -> None:
-    """In the place of what pytest keeps warnings with, which a step would take for something of its user's."""
+    """Replaces pytest's collector of warnings, which a step would take for a change by its user."""
 
 
 _passed_over.__module__ = "warnings"
 
 
 def _open_files() -> set[tuple[int, str]]:
-    """Numbers with what they lead to: one that is closed may come to lead to something else."""
+    """Numbers with their targets: a closed one may get another target."""
     found = set[tuple[int, str]]()
     for link in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -40,13 +40,13 @@ def _open_files() -> set[tuple[int, str]]:
 
 
 def _of_steps() -> Callable[[], list[int]]:
-    """What others of this process have open, such as a platform that waits for its next test, no step has read."""
+    """Files that other code of this process has open, such as a waiting platform, are not read by steps."""
     others = _open_files()
     return lambda: [number for number, _ in _open_files() - others]
 
 
 def _of_tests() -> set[str]:
-    """Libraries that were there before the first step, but for those of Python."""
+    """Libraries that were loaded before the first step, without Python's own."""
     return {each.partition(".")[0] for each in list(sys.modules)} - sys.stdlib_module_names
 
 
@@ -54,15 +54,15 @@ def _of_tests() -> set[str]:
 def in_process(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], Steps]]:
-    """Makes namespaces one after the other. Everything that cells may change is put back."""
+    """Makes namespaces one after the other. Everything that cells may change is restored."""
     monkeypatch.chdir(tmp_path)
-    # Temporary files that change are read. SQLite's of this process must not be: to close one ends its locks.
+    # Temporary files that change are read. SQLite's in this process must not be: closing one releases its locks.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(warnings, "_showwarnmsg_impl", _passed_over)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(workdir_files, "_descriptors", _of_steps())
-    # The handlers of logs are pytest's, which has all that tests are made with; no step changes any of it.
+    # The handlers of logs are pytest's, and lead to all test objects; no step changes any of it.
     monkeypatch.setattr(library_digest, "_NOT_THEIRS", library_digest._NOT_THEIRS | _of_tests())
     environment, state, language = dict(os.environ), random.getstate(), locale.setlocale(locale.LC_ALL)
     main, modules, names, level = (
@@ -95,11 +95,11 @@ def in_process(
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads and tasks of the process that tests run in, which other tests have left, are none of the steps'."""
+    """Threads and tasks of the test process that other tests have left do not count as the steps'."""
     others = {thread for thread in threading.enumerate() if thread is not threading.current_thread()}
 
     class OfSteps:
-        """Those threads that are the steps'."""
+        """The threads of the steps."""
 
         def values(self) -> list[threading.Thread]:
             return [thread for thread in threading.enumerate() if thread not in others]

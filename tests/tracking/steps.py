@@ -1,4 +1,4 @@
-"""Steps in a namespace of this process, watched by a tracker of its own."""
+"""Steps in a namespace of this process, traced by their own tracker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote_worker.jail.tracking.tracker import Tracker
 
 
 class Steps:
-    """Runs cells one after the other, as a kernel does, and gives their traces."""
+    """Runs cells one after the other, as a kernel does, and returns their traces."""
 
     def __init__(self, workdir: Path) -> None:
         self.module = ModuleType("__main__")
@@ -29,7 +29,7 @@ class Steps:
     def run(self, source: str) -> StepTrace:
         self._number += 1
         body, last = _split(source, f"<cell {self._number}>")
-        if self._environ != dict(os.environ):  # pytest says there which test it is at
+        if self._environ != dict(os.environ):  # pytest sets the present test there
             self.tracker.look_anew()
         watch = self.tracker.begin(body, last, displays=last is not None)
         self.failure = ""

@@ -1,4 +1,4 @@
-"""A state that is told by a former one and some bindings is, to the last thing that a program can tell, the same.
+"""A state made from a former one and some bindings is the same in every respect that a program can observe.
 
 Copies are made here by running the program again up to where the process would have been forked.
 """
@@ -22,7 +22,7 @@ from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, bring
 from cenote_worker.process.memory_unsafe import head_of
 
 INSIDE = [trap for trap in TRAPS if "hidden:" not in str(trap.values[3])]
-"""Those that leave the process as it was, for others that fall into the same ones."""
+"""Traps that leave the process unchanged, so that others can share it."""
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -68,14 +68,14 @@ program = st.lists(cell, min_size=3, max_size=8)
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """The state behind some cells. bindings: that make it of the one behind the first `cells`; None for a copy."""
+    """The state after some cells. bindings: make it from the state after the first `cells`; None for a copy."""
 
     cells: int
     bindings: bytes | None
 
 
 class Line:
-    """Cells, one after the other, and what a worker would have had its warden keep behind each."""
+    """Cells, and for each the state that a worker's warden would have stored after it."""
 
     def __init__(self, in_process: Callable[[], Steps]) -> None:
         self._in_process = in_process
@@ -97,11 +97,11 @@ class Line:
         self.kept.append(Kept(cells=self._copied, bindings=bindings))
 
     def unclear(self) -> list[object]:
-        """Of each cell, why it may have done more than bind names, as far as its trace says so."""
+        """For each cell, why it may have done more than bind names, as far as its trace says so."""
         return [(trace.opaque, trace.unrepeatable) for trace in self.traces]
 
     def back_at(self, number: int) -> Steps:
-        """A process that goes on behind so many cells."""
+        """A process that continues after that many cells."""
         kept, steps = self.kept[number - 1], self._in_process()
         for source in self.cells[: kept.cells]:
             steps.run(source)
@@ -111,7 +111,7 @@ class Line:
 
 
 def state(steps: Steps) -> object:
-    """Names in their order, all that they hold together, which of them have the same object, and how sets lie."""
+    """Names in their order, all their values together, which of them share an object, and the layout of sets."""
     names = {key: value for key, value in steps.namespace.items() if key[:2] != "__"}
     first: dict[int, str] = {}
     same = {key: first.setdefault(id(value), key) for key, value in names.items()}
@@ -125,10 +125,10 @@ OTHERS = "other threads or tasks were at work"
 
 
 def known(trace: StepTrace) -> object:
-    """What it touched, without the versions that are drawn.
+    """The touched locations, without random versions.
 
-    Which names were bound is told by the addresses of objects, which may be those of others that are gone: what was
-    bound to an equal value may be told as read or as written, with its group or without.
+    Bindings are detected by the addresses of objects, which may be reused: a name bound to an equal value may count
+    as read or as written, with its group or without.
     """
     touched = {**trace.reads, **trace.writes}
     versions = {each: version if version[:1] != "?" else "?" for each, version in touched.items()}
@@ -150,7 +150,7 @@ def known(trace: StepTrace) -> object:
     ]
 )
 def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callable, cells: list[str]) -> None:
-    """The namespace is equal, and every later cell does the same, and is seen to do the same."""
+    """The namespace is equal, and every later cell has the same effects and the same trace."""
     line, states = Line(in_process), list[object]()
     for source in cells:
         line.run(source)
@@ -169,7 +169,7 @@ def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callabl
 
 
 def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> None:
-    """All that was bound since, each time."""
+    """All bindings since the copy, each time."""
     line = Line(in_process)
     for source in ("a = {(1, 2)}", "b = [5000]", "a", "del b", "a.add(b'x')", "c = 1.5"):
         line.run(source)
@@ -178,7 +178,7 @@ def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> No
 
 
 def test_containers_that_the_copy_has_are_told_with_what_is_in_them_now(in_process: Callable) -> None:
-    """As long as all of it is plain, and nobody else has it."""
+    """As long as all of it is plain, and has no other owner."""
     line = Line(in_process)
     for source in ("a = [{1}]\nb, c = [5000], {}", "b.append(2)", "c['k'] = 'two words'", "b", "b.append(c)"):
         line.run(source)
@@ -190,7 +190,7 @@ def test_containers_that_the_copy_has_are_told_with_what_is_in_them_now(in_proce
 def test_no_trap_is_taken_for_bindings_that_it_is_not(
     in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
 ) -> None:
-    """Where what a program does elsewhere than in a name is told by bindings, these make the same state."""
+    """Where bindings record what a program does elsewhere than in a name, they make the same state."""
     line = Line(in_process)
     if setup:
         line.run(setup)

@@ -1,4 +1,4 @@
-"""Which types the items of a container have is found out without writing to any of them."""
+"""The types of a container's items are found without writing to any of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ATOMS: tuple[object, ...] = (1, 1.5, "a", b"b", True, 1j, None, ...)
 
 
 class Text(str):
-    """No atom: it may do anything."""
+    """No atom: it may have any behaviour."""
 
 
 class Numbers(list[int]):
-    """No list: it may give other items than it has."""
+    """No list: iteration may return other items than it stores."""
 
 
 def padded(*others: object) -> list[object]:
@@ -37,7 +37,7 @@ def padded(*others: object) -> list[object]:
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a worker, whatever threads this process has."""
     monkeypatch.setattr(exact, "_is_alone", lambda: True)
-    monkeypatch.setattr(exact, "_READER", exact._reader())  # numpy may have come after the tracker
+    monkeypatch.setattr(exact, "_READER", exact._reader())  # numpy may have been imported after the tracker
 
 
 @pytest.mark.parametrize("values", [list(ATOMS) * FEWEST, ATOMS * FEWEST], ids=["list", "tuple"])
@@ -67,7 +67,7 @@ def test_numbers_that_are_not_equal_to_themselves_are_found(nan: complex) -> Non
 
 
 def test_dictionaries_are_read_whatever_they_have_been_through() -> None:
-    """With texts for keys and with others, with gaps, grown, and merged from others."""
+    """With text keys and others, with gaps, grown, and merged from others."""
     table: dict[object, object] = {str(number): number for number in range(2 * FEWEST)}
     assert (({str}, False), ({int}, False)) == (atoms_of_keys(table), atoms_of_values(table))
     for number in range(0, FEWEST, 2):
@@ -84,7 +84,7 @@ def test_dictionaries_are_read_whatever_they_have_been_through() -> None:
 
 
 def test_attributes_of_an_instance_are_left_to_others() -> None:
-    """What lies in the instance itself is no table of the dictionary's."""
+    """Values stored in the instance itself are not in a table of the dictionary."""
 
     class Instance:
         pass
@@ -105,7 +105,7 @@ def test_small_containers_and_those_of_other_classes_are_left_to_others() -> Non
 
 
 def test_no_item_is_written_to() -> None:
-    """In a fork, where each page that is written to is copied. Going through these would copy two thousand."""
+    """In a fork, where each written page is copied. Iterating over these would copy two thousand."""
     table = {number: str(number) for number in range(100_000)}
     reading, writing = os.pipe()
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""What code can touch by its bytecode, by tables."""
+"""What code can touch according to its bytecode, by tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def facts(source: str) -> Facts:
     ],
 )  # fmt: skip
 def test_names(source: str, loads: str, stores: str, first: str) -> None:
-    """Names read, names bound, and of these the ones that are bound before they are read, whatever happens."""
+    """Names read, names bound, and those that are always bound before they are read."""
     found = facts(source)
     assert set(loads.split()) == found.loads - {"__build_class__"}
     assert set(stores.split()) == found.stores
@@ -56,7 +56,7 @@ def test_names(source: str, loads: str, stores: str, first: str) -> None:
 
 
 def test_names_of_a_cell_that_awaits() -> None:
-    """An exception out of what is awaited leaves the cell as any other does."""
+    """An exception from an awaited object leaves the cell like any other."""
     source = "x = await f()\ny = [await z for z in x]\nz = 1"
     code = compile(source, "<cell 1>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     assert {"x", "y", "z"} == facts_of_cell(code).first

@@ -1,4 +1,4 @@
-"""Which steps have certainly done nothing but bind names."""
+"""Which steps have certainly only bound names."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("code", COMPUTED)
 def test_what_computes_with_libraries_that_are_known(ready: Steps, code: str) -> None:
-    """By names that are known to leave nothing behind. What is imported again is bound, no more."""
+    """With functions known to have no side effects. A repeated import only binds a name."""
     test_what_only_binds_computes_and_prints(ready, code)
 
 
@@ -177,14 +177,14 @@ def test_an_import_by_something_of_the_user(ready: Steps, monkeypatch: pytest.Mo
 @pytest.mark.sweep
 @pytest.mark.parametrize("code", FILES)
 def test_what_writes_files_of_the_directory_besides(ready: Steps, code: str) -> None:
-    """Which is kept by itself."""
+    """Files are stored separately."""
     trace = ready.good(code)
     assert any(key[:5] == "file:" for key in trace.writes)
     assert {key.partition(":")[2] for key in trace.writes if key[:5] == "name:"} == ready.bound_only
 
 
 def test_a_file_system_in_memory_is_known_whole(ready: Steps) -> None:
-    """Once it was imported every step may meet it: that alone leaves nothing behind."""
+    """After its import every step may use it: that alone is no side effect."""
     ready.good("import fsspec.implementations.memory")
     ready.good("x = 1")
     assert {"x"} == ready.bound_only
@@ -193,7 +193,7 @@ def test_a_file_system_in_memory_is_known_whole(ready: Steps) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("code", MORE)
 def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
-    """By itself, by what it calls, or for all that is known: a library's functions can set what nobody looks at."""
+    """Directly, by calls, or as far as is known: a library's functions can set state that is not tracked."""
     ready.run(code)
     assert ready.bound_only is None
 
@@ -201,7 +201,7 @@ def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
 def test_frames_that_share_an_index_may_be_other_ones_though_equal(
     ready: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those of pandas 2, where two frames have one index: an equal one in its place nobody sees."""
+    """As those of pandas 2, where two frames share an index: an equal one in its place is not noticed."""
     ready.good("s = df['a'] * 2")
     for version, code, bound in (
         ("2.3.3", "df.reset_index(inplace=True, drop=True)", None),
@@ -216,7 +216,7 @@ def test_frames_that_share_an_index_may_be_other_ones_though_equal(
 
 @pytest.mark.parametrize("code", BOUND)
 def test_what_writes_into_an_object_says_whose(ready: Steps, code: str) -> None:
-    """It is no binding, which whoever looks at the namespace finds out."""
+    """It is no binding, and a look at the namespace shows that."""
     before = {key: id(value) for key, value in ready.namespace.items()}
     ready.good(code)
     assert ready.bound_only is None or any(
@@ -225,7 +225,7 @@ def test_what_writes_into_an_object_says_whose(ready: Steps, code: str) -> None:
 
 
 def test_a_builtin_that_a_user_has_replaced(ready: Steps) -> None:
-    """A name of the namespace is looked at like any other."""
+    """A replaced name is looked up like any other."""
     ready.good("def id(x): return log.append(x)")
     ready.good("id(1)")
     assert ready.bound_only is not None

@@ -1,4 +1,4 @@
-"""Marks of random generators: another one as soon as the state is another, the same while it is the same."""
+"""Marks of random generators: they differ when the state differs, and are equal while it is equal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOVES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
 
 @pytest.mark.parametrize("kind", MOVES)
 def test_each_move_shows(kind: str) -> None:
-    """Five times in a row: every second normal number comes from what the one before has left."""
+    """Five times in a row: every second normal number comes from the rest of the one before."""
     mark, move = MOVES[kind]
     marks = [mark()]
     for _ in range(1 if "seed" in kind else 5):
@@ -39,7 +39,7 @@ def test_each_move_shows(kind: str) -> None:
     ("mark", "look"), [(mark_of_random, OWN.getstate), (mark_of_legacy, NUMPY.get_state)]
 )
 def test_a_look_moves_nothing(mark: Callable[[object], object], look: Callable[[], object]) -> None:
-    """Nor does whoever holds one more reference."""
+    """Nor does an additional reference."""
     generator = OWN if mark is mark_of_random else NUMPY
     before = mark(generator)
     held = [generator, look()]
@@ -47,11 +47,11 @@ def test_a_look_moves_nothing(mark: Callable[[object], object], look: Callable[[
 
 
 class _Other(np.random.RandomState):
-    """Of Python: it may have its state anywhere."""
+    """A subclass in Python: it may store its state anywhere."""
 
 
 def test_generators_of_other_kinds_have_no_mark() -> None:
-    """They are asked each time."""
+    """Their state is read each time."""
     assert [mark_of_legacy(_Other(1)), mark_of_legacy(np.random.RandomState(np.random.PCG64(1)))] == [
         None,
         None,
@@ -69,7 +69,7 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.usefixtures("_as_before")
 @pytest.mark.parametrize("state", ["random", "numpy.random"])
 def test_a_version_is_of_the_state_and_of_nothing_else(state: str) -> None:
-    """It changes with it, and comes back with it."""
+    """It changes with the state, and comes back with it."""
     generator = random if state == "random" else np.random
     draw, get, put = (
         (random.random, random.getstate, random.setstate)

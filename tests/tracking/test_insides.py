@@ -1,4 +1,4 @@
-"""What modules of libraries keep for themselves: who calls into one may have changed it."""
+"""Internal state of libraries' modules: any step that calls into one may have changed it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_a_function_that_sets_nothing_changes_nothing(steps: Steps) -> None:
 
 
 def test_what_is_handed_to_a_library_is_met_by_every_later_step(steps: Steps) -> None:
-    """Its registries are nobody's to look at, so whatever code the step had may be in them."""
+    """Its registries cannot be inspected, so any code of the step may be in them."""
     steps.good("import codecs\nk = 1\ncodecs.register_error('cenote.test', lambda e: (str(k), e.end))")
     trace = steps.good("b'x'.decode()")
     assert name("k") in trace.reads
 
 
 def test_modules_that_come_late_are_no_change() -> None:
-    """A library imports parts of itself when they are first asked for."""
+    """A library imports some of its parts on first use."""
     before = insides(calendar)
     assert [] == list(different(before, {**before, "late": [pytest]}))
     assert ["late"] == list(different(before, {**before, "late": [1]}))

@@ -1,4 +1,4 @@
-"""What code says, wherever it stands."""
+"""The meaning of code, independent of its position."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def make():
 
 
 def code_of(source: str) -> CodeType:
-    """Of the one function that it defines."""
+    """The code of the one function that the source defines."""
     return next(each for each in compile(source, "a", "exec").co_consts if type(each) is CodeType)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 9])
 def test_a_class_says_the_same_on_another_line(size: int) -> None:
-    """Though it has the number of its line as a constant, which may be one of its own besides."""
+    """Though the code has its line number as a constant, which may also be one of its own constants."""
     source = CLASS.format(size=size)
     assert code_digest(code_of(source)) == code_digest(code_of(f"\n# a comment\n{source}"))
 

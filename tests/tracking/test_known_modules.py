@@ -1,4 +1,4 @@
-"""Names of imported modules, remembered: what is there is known, what comes later is not until it is added."""
+"""Names of imported modules, remembered: present ones are known, later ones are not until they are added."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _modules_as_before() -> Iterator[None]:
 
 
 def test_what_is_imported_is_known() -> None:
-    """Whether it was there before the module that remembers, or came behind it."""
+    """Whether they were imported before or after the remembering module."""
     sys.modules[LATE[0]] = ModuleType(LATE[0])
     assert KnownModules.imported().unknown() == set()
 
 
 def test_what_comes_later_is_unknown_until_it_is_added() -> None:
-    """And is not told twice."""
+    """And is not reported twice."""
     known = KnownModules.imported()
     sys.modules.update({name: ModuleType(name) for name in LATE})
     assert known.unknown() == set(LATE)
@@ -46,7 +46,7 @@ def test_a_module_that_goes_and_comes_again_was_known() -> None:
 
 
 def test_no_late_one_is_missed_behind_an_early_one_that_came_again() -> None:
-    """It stands last then, where the names that are new are looked for."""
+    """The early one is last then, where new names are looked for."""
     sys.modules[LATE[0]] = ModuleType(LATE[0])
     before = KnownModules.imported()
     sys.modules[LATE[1]] = ModuleType(LATE[1])
@@ -57,7 +57,7 @@ def test_no_late_one_is_missed_behind_an_early_one_that_came_again() -> None:
 
 
 def test_what_a_zygote_has_imported_is_not_looked_at_again() -> None:
-    """Each name that a fork goes through has a page of its own there."""
+    """Each name that a fork visits costs a copied page."""
     sys.modules[LATE[0]] = ModuleType(LATE[0])
     modules.settle()
     known = KnownModules.imported()

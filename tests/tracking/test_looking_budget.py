@@ -1,4 +1,4 @@
-"""What may be looked at is counted: the same step is seen in the same way on an idle machine and on a busy one."""
+"""Inspection is bounded by counts: a step is traced alike on an idle machine and on a busy one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_objects_are_counted() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    """All that are hashed, small ones as well; those are never too many."""
+    """All hashed bytes, small values as well; those are never refused."""
     budget = InspectionBudget(SECONDS)
     assert budget.allows(300_000_000)
     assert budget.has_room(200_000_000)
@@ -59,7 +59,7 @@ def test_numbers_are_known_by_their_bytes(values: list[object]) -> None:
 )
 @pytest.mark.parametrize("number", [7, 7.0])
 def test_what_is_no_such_number_is_found_among_them(number: float, odd: object) -> None:
-    """Wherever it is, and whatever its bytes look like: then all are asked."""
+    """At any place, whatever its bytes look like: then all are checked."""
     assert "" == digest_of_numbers([number] * 50 + [odd] + [number] * 50)
 
 
@@ -80,7 +80,7 @@ many = [Node(number) for number in range(%d)]
 
 
 class Session:
-    """A tracked namespace, which counts what is looked at."""
+    """A tracked namespace that counts inspected objects."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.namespace: dict[str, object] = {"__name__": "__main__"}
@@ -94,7 +94,7 @@ class Session:
         return fingerprint_of(value, *rest)  # type: ignore[arg-type]
 
     def looks_for(self, code: str) -> int:
-        """Says what it has left, too."""
+        """Records the version of `many` too."""
         before, compiled = self.looks, compile(code, "cell", "exec")
         watch = self.tracker.begin(compiled)
         exec(compiled, self.namespace)
@@ -111,8 +111,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 @pytest.mark.slow
 def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
-    """Until the name has something else, or much less is left of it; a step that uses it changes it, for all we
-    know."""
+    """Until the name is rebound, or much less is left of it; a step that uses it is assumed to change it."""
     assert 1 == session.looks_for(MANY % (2 * OBJECTS))
     for code in (
         "t = len(many)",
@@ -132,7 +131,7 @@ def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
 def test_what_has_too_much_memory_in_it_is_looked_at_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of its objects have been met, so that others may come without it; until it gets one of them."""
+    """All of its objects have been visited, so that others may be copied without it, unless it contains them."""
     monkeypatch.setattr("cenote_worker.jail.tracking.budget._BYTES_PER_SECOND", 1e6)
     session.looks_for("import numpy\nmany = [numpy.zeros(300_000)]\nother = [1]")
     assert (frozenset({"other"}),) == session.tracker.components(["other"])
@@ -142,7 +141,7 @@ def test_what_has_too_much_memory_in_it_is_looked_at_again(
 
 @pytest.mark.slow
 def test_many_times_the_same_object_is_not_much(session: Session) -> None:
-    """Objects are counted, not where they are."""
+    """Objects are counted, not references to them."""
     session.looks_for(f"class Node: pass\nmany = [Node()] * {5 * OBJECTS}")
     (version,) = session.tracker.versions(["name:many"]).values()
     assert not version.startswith("?")
@@ -150,7 +149,7 @@ def test_many_times_the_same_object_is_not_much(session: Session) -> None:
 
 @pytest.mark.slow
 def test_whatever_may_be_in_what_is_too_large_goes_with_it(session: Session) -> None:
-    """It was not met in the time there was; to bring it over alone would make two of it."""
+    """It was not visited within the budget; copying it alone could duplicate a shared object."""
     session.looks_for(MANY % (12 * OBJECTS))
     session.looks_for(f"one = many[{12 * OBJECTS - 1}]\nother = [1]\nnumber = 1")
     groups = session.tracker.components(["one", "number"])

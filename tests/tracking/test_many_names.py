@@ -1,4 +1,4 @@
-"""What a cell costs that binds many names grows with their number, not with its square."""
+"""The cost of a cell that binds many names grows with their number, not with its square."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_what_is_done_for_each_of_many_names(in_process: Callable[[], Steps]) -> None:
-    """Three times the names, three times the lines that run, those in loops once more for each turn."""
+    """With three times the names three times the lines run, those in loops once per iteration."""
     few, many = (_lines_for(in_process(), names) for names in (100, 300))
     assert many < 4 * few
 
@@ -45,7 +45,7 @@ def _lines_for(steps: Steps, names: int) -> int:
 
 
 def test_a_small_cell_beside_many_names_does_not_look_at_each(in_process: Callable[[], Steps]) -> None:
-    """Whatever they have: their addresses are compared many at once."""
+    """Whatever their values: their addresses are compared in bulk."""
     assert _lines_beside(in_process(), 20_000) < 20_000 / 4
 
 
@@ -80,7 +80,7 @@ NAMES = {"a": 1, "b": "text", "c": [], "d": None}
 
 @pytest.mark.parametrize("many", [0, 255, 256, 5_000])
 def test_what_has_changed_in_a_namespace(many: int) -> None:
-    """Bound anew, added, deleted, and deleted and added again; keys that are no text are no names."""
+    """Rebound, added, deleted, and deleted and added again; keys that are no text are no names."""
     namespace: dict[Any, object] = {**{f"v{number}": [number] for number in range(many)}, **NAMES, 7: 8}
     before = NameTable(namespace)
     assert set() == set(NameTable(namespace).changed_since(before))

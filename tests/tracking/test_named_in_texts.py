@@ -1,4 +1,4 @@
-"""Names that are in a text: who asks for a frame to look them up there has no other."""
+"""Names in a text: code that looks them up through a frame counts as reading them."""
 
 from __future__ import annotations
 

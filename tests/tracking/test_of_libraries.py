@@ -1,4 +1,4 @@
-"""What libraries have of their own is not taken for what a user does with them."""
+"""A library's own state is not taken for a user's change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_a_weak_reference_to_its_own_holder_can_be_seen(steps: Steps) -> None:
-    """As optimizers and their schedules have; what nobody holds beside it may go at any time."""
+    """As optimizers and their schedules have; an object without another reference may disappear at any time."""
     steps.good("import weakref\nclass Node: pass\nroot, leaf = Node(), Node()\nroot.leaf = leaf")
     trace = steps.good("root.me = weakref.ref(root)\nfar = [weakref.ref(leaf)]")
     assert (False, True) == tuple(trace.writes[name(each)].startswith("?") for each in ("root", "far"))
@@ -28,7 +28,7 @@ def test_a_weak_reference_to_its_own_holder_can_be_seen(steps: Steps) -> None:
 
 
 def test_a_method_called_eval_is_not_the_function(steps: Steps) -> None:
-    """That something holds a class of Python's leads nobody to its functions."""
+    """A reference to one of Python's classes does not lead to its module's functions."""
     steps.good("from collections import defaultdict\nclass Model:\n    def eval(self): return 1")
     steps.good("model = Model()\nmodel.state = defaultdict(dict)")
     assert () == steps.good("model.eval()").opaque
@@ -70,7 +70,7 @@ def test_a_library_that_replaces_a_method_of_its_logger_makes_no_new_version_eac
     ],
 )
 def test_whatever_is_set_on_a_logger_is_another_version(key: str, value: object) -> None:
-    """Of one that was as it was made, which nobody looks at twice."""
+    """On a logger in its initial state, which is not inspected twice."""
     logger = logging.getLogger("cenote.test.plain")
     table, before = vars(logger), ambient_state.versions(())["logging"]
     former = dict(table)
@@ -86,7 +86,7 @@ def test_whatever_is_set_on_a_logger_is_another_version(key: str, value: object)
 def test_whom_libraries_call_is_asked_once_before_a_step_and_once_behind_it(
     steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing runs between two looks before it. What it has set is met, by any later one too."""
+    """Nothing runs between the two looks before it. Callbacks that it sets count for any later step too."""
     asked = Counter[str]()
     look = monkeypatches.called_back
     monkeypatch.setattr(

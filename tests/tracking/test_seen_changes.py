@@ -29,7 +29,7 @@ def locations(text: str) -> set[Location]:
 def test_what_changes_is_seen(
     in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
 ) -> None:
-    """Whatever a step changes is among what it wrote, and what it depends on among what it read."""
+    """A step's changes are among its writes, and its dependencies among its reads."""
     steps = in_process()
     if setup:
         steps.good(setup)
@@ -46,7 +46,7 @@ def test_there_are_traps() -> None:
 def test_temporary_files_of_other_tests_are_none_of_a_step_s(
     steps: Steps, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A platform of this process has its database there: whoever reads and closes it ends the locks of SQLite."""
+    """A platform of this process has its database there: reading and closing it would release SQLite's locks."""
     other = tmp_path_factory.mktemp("others") / "database"
     trace = steps.good(f"import subprocess\ndone = subprocess.run(['touch', {str(other)!r}])")
     assert other.exists()

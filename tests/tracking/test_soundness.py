@@ -1,4 +1,4 @@
-"""Programs that nobody wrote: what changed was seen, and what was not read did not matter."""
+"""Random programs: every change is traced, and unread values do not matter."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ relaxed = settings(max_examples=100, suppress_health_check=[HealthCheck.function
 
 
 def seen(value: object, met: dict[int, int]) -> object:
-    """What a program can tell of a value, found in another way than the tracker does."""
+    """What a program can observe of a value, found in another way than the tracker does."""
     if value is None or isinstance(value, (int, float, str, bool)):
         return (type(value).__name__, repr(value))
     if id(value) in met:
@@ -101,7 +101,7 @@ def seen(value: object, met: dict[int, int]) -> object:
 
 
 def _items(array: Any) -> object:
-    """By their bits: one that is no number is unlike itself."""
+    """Compared by bits: a NaN is unequal to itself."""
     return array.tolist() if array.dtype.hasobject else (array.dtype.str, array.shape, array.tobytes())
 
 
@@ -114,7 +114,7 @@ def values(namespace: dict[str, object]) -> dict[str, object]:
 @relaxed
 @given(program)
 def test_every_change_is_written(in_process: Callable, cells: list[str]) -> None:
-    """A name whose value is another one after a step is among what that step wrote."""
+    """A name whose value differs after a step is among the step's writes."""
     steps = in_process()
     before = values(steps.namespace)
     for source in cells:
@@ -129,8 +129,9 @@ def test_every_change_is_written(in_process: Callable, cells: list[str]) -> None
 @relaxed
 @given(program)
 def test_what_was_not_read_does_not_matter(in_process: Callable, cells: list[str]) -> None:
-    """A step whose trace lists a name neither as read nor as changed in place gives the same when it is bound to
-    something else."""
+    """A step whose trace lists a name neither as read nor as changed in place gives the same result when it is bound
+    to something else.
+    """
     *earlier, last = cells
     steps = in_process()
     for source in earlier:
@@ -155,7 +156,7 @@ def test_what_was_not_read_does_not_matter(in_process: Callable, cells: list[str
 
 
 def written(trace: StepTrace) -> set[Location]:
-    """Without files, which these programs have none of: what other threads of this process open is heard, too."""
+    """Without files, which these programs do not use: files of this process's other threads are traced, too."""
     return {each for each in trace.writes if kind_of(each) != "file"}
 
 
@@ -163,7 +164,7 @@ def written(trace: StepTrace) -> set[Location]:
 @relaxed
 @given(program)
 def test_equal_states_have_equal_versions(in_process: Callable, cells: list[str]) -> None:
-    """The same program in two namespaces gives the same versions, unless nothing can be known of a value."""
+    """The same program in two namespaces gives the same versions, unless a value cannot be inspected."""
     one, other = in_process(), in_process()
     first = [one.run(source) for source in cells]
     second = [other.run(source) for source in cells]

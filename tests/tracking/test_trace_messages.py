@@ -1,4 +1,4 @@
-"""Traces as messages: what is said comes back, and what a jail may not say ends in an error."""
+"""Traces as messages: the round trip is exact, and an invalid message ends in an error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_said_comes_back() -> None:
 
 
 def test_a_step_says_of_so_many_values_what_they_are() -> None:
-    """Of more, nothing; and a jail that says more breaks the protocol."""
+    """Further values have none; and a jail that sends more violates the protocol."""
     said, most = jail_pb2.StepTrace(), messages.MAX_KINDS
     kinds = {name(f"v{number}"): ValueKind(type="x" * 1_000, shape=(1,) * 40) for number in range(most + 1)}
     messages.fill_trace(said, StepTrace(kinds=kinds))
@@ -58,7 +58,7 @@ def test_a_step_says_of_so_many_values_what_they_are() -> None:
 
 
 def heard(said: jail_pb2.StepTrace) -> tuple[StepTrace, jail_pb2.StepTrace]:
-    """What a supervisor makes of it, and what that says of it to others."""
+    """The trace that a supervisor reads, and the message that it passes on."""
     trace, again = (
         messages.read_relayed_trace(jail_pb2.StepTrace.FromString(said.SerializeToString())),
         jail_pb2.StepTrace(),
@@ -72,7 +72,7 @@ PLAIN = StepTrace(reads=TRACE.reads, writes=TRACE.writes, groups=TRACE.groups, k
 
 @pytest.mark.parametrize(("trace", "goes_on"), [(PLAIN, True), (TRACE, False)])
 def test_what_a_jail_says_is_told_again(trace: StepTrace, *, goes_on: bool) -> None:
-    """Word for word, where nothing of it is ever cut."""
+    """Unchanged, where nothing of it is ever cut."""
     said = jail_pb2.StepTrace()
     messages.fill_trace(said, trace)
     found = messages.read_relayed_trace(jail_pb2.StepTrace.FromString(said.SerializeToString()))
@@ -81,7 +81,7 @@ def test_what_a_jail_says_is_told_again(trace: StepTrace, *, goes_on: bool) -> N
 
 
 def test_what_nobody_knows_in_it_is_not_told_again() -> None:
-    """A jail cannot leave anything in records and with clients beside what they read."""
+    """A jail cannot place data in records and with clients beside the known fields."""
     said = jail_pb2.StepTrace()
     messages.fill_trace(said, PLAIN)
     unknown = jail_pb2.StepTrace.FromString(said.SerializeToString() + b"\xfa\x7f\x04left")
@@ -98,7 +98,7 @@ def test_what_nobody_knows_in_it_is_not_told_again() -> None:
     ],
 )
 def test_what_is_cut_or_said_twice_is_told_as_it_was_understood(long: jail_pb2.StepTrace) -> None:
-    """So that no jail has more kept of it than its trace takes."""
+    """So that no jail gets more stored than its trace takes."""
     trace, again = heard(long)
     assert trace == messages.read_trace(again)
     assert again.ByteSize() < long.ByteSize()
@@ -117,7 +117,7 @@ def test_it_is_not_in_the_text_of_a_result() -> None:
 
 
 def test_a_large_trace_says_that_anything_was_touched() -> None:
-    """One location fewer is told in full."""
+    """One location fewer is sent in full."""
     versions = {name(f"v{number}"): Version("1") for number in range(messages.MAX_LOCATIONS + 1)}
     most = dict(list(versions.items())[1:])
     said, too_much = jail_pb2.StepTrace(), jail_pb2.StepTrace()
@@ -128,7 +128,7 @@ def test_a_large_trace_says_that_anything_was_touched() -> None:
 
 
 def test_a_trace_that_takes_too_much_memory_says_that_anything_was_touched() -> None:
-    """On both sides of the wall: locations that are long, of characters that take four bytes each, or all unlike."""
+    """On both sides of the wall: locations that are long, with characters of four bytes each, or all different."""
     long = {name(f"\U0001f600{number}".ljust(900)): Version("1") for number in range(messages.MAX_LOCATIONS)}
     said, forged = jail_pb2.StepTrace(), jail_pb2.StepTrace()
     messages.fill_trace(said, StepTrace(writes=long))

@@ -28,7 +28,7 @@ def traced(runtime: PythonRuntime, code: str) -> StepTrace:
 
 
 def test_a_result_says_what_the_cell_touched(runtime: PythonRuntime) -> None:
-    """A change by an alias is a change of both names, which can be carried over together only."""
+    """A change by an alias changes both names, which can only be carried over together."""
     traced(runtime, "rows = [1]\nalias = rows")
     trace = traced(runtime, "alias.append(2)")
     assert {name("rows"), name("alias")} == trace.writes.keys() == trace.mutated
@@ -44,7 +44,7 @@ def test_what_was_displayed_before_is_not_read_by_a_cell_that_displays_nothing(
 
 
 def test_versions_follow_each_other(runtime: PythonRuntime) -> None:
-    """What a step reads has the version that the step before wrote."""
+    """A step reads the version that the step before wrote."""
     written = traced(runtime, "total = [1]").writes[name("total")]
     assert written == traced(runtime, "x = len(total)").reads[name("total")]
 
@@ -57,7 +57,7 @@ def test_an_injected_value_is_seen_as_it_is(runtime: PythonRuntime) -> None:
 
 
 def test_what_was_put_in_is_looked_at_before_a_cell_comes() -> None:
-    """The kernel says so: memory that was mapped is there once it was read."""
+    """The kernel shows it: mapped memory is resident once it was read."""
     size, before = 2**25, live_descendants(os.getpid())
     with PythonRuntime(sandbox=SandboxPolicy(preload=("numpy",), snapshots="none")) as runtime:
         runtime.inject(Variable("large", numpy.ones(size, "u1")))
@@ -66,12 +66,12 @@ def test_what_was_put_in_is_looked_at_before_a_cell_comes() -> None:
 
 
 def shared_memory(pid: int) -> int:
-    """Bytes of files in memory that a process has mapped and met; 0 when it has ended."""
+    """Resident bytes of memory files that a process has mapped; 0 when it has ended."""
     return 1024 * int(status_of(pid).get("RssShmem", "0 kB").removesuffix(" kB"))
 
 
 def test_what_happens_between_cells_is_none_of_the_next_one(runtime: PythonRuntime) -> None:
-    """As when a value is pickled that changes the process: hidden state is looked at anew."""
+    """As when pickling a value changes the process: hidden state is read again."""
     state = "def __getstate__(self): os.environ['SEEN'] = '1'"
     traced(runtime, f"import os\nclass Odd:\n    {state}\nodd = Odd()")
     before = traced(runtime, "y = 1").reads[hidden("environ")]
@@ -82,7 +82,7 @@ def test_what_happens_between_cells_is_none_of_the_next_one(runtime: PythonRunti
 
 
 def test_each_author_finds_the_surroundings_that_they_left(runtime: PythonRuntime) -> None:
-    """They are exchanged between the cells, by neither of which."""
+    """They are exchanged between the cells, and neither cell changes them."""
     traced(runtime, "import os\nos.makedirs('below', exist_ok=True)")
     with runtime.attach("ann") as ann:
         ann.execute("import os\nos.chdir('below')\nos.environ['HERE'] = 'below'")
@@ -95,7 +95,7 @@ def test_files_of_the_working_directory(runtime: PythonRuntime) -> None:
 
 
 def test_a_cell_that_writes_a_file_by_magic(runtime: PythonRuntime) -> None:
-    """Is known to do that and no more; appending reads what is there. Other magics may do anything."""
+    """It is known to do only that; appending reads the file. Other magics may do anything."""
     anew = traced(runtime, "%%writefile notes.txt\none")
     more = traced(runtime, "%%writefile -a notes.txt\ntwo")
     other = traced(runtime, "%env HOME")
@@ -112,7 +112,7 @@ def test_a_child_process_reads_all_files_and_its_writes_are_seen(runtime: Python
 
 
 def test_a_failed_cell_keeps_its_effects(runtime: PythonRuntime) -> None:
-    """What it has not come to bind any more counts as read: that depends on where it failed."""
+    """Names that it did not reach count as read: they depend on where it failed."""
     trace = traced(runtime, "partial = 1\n1 / 0\nlater = 2")
     assert name("partial") in trace.writes
     assert name("later") in trace.reads
@@ -139,7 +139,7 @@ def test_a_thread_that_goes_on_may_touch_anything(runtime: PythonRuntime) -> Non
 
 
 def test_the_first_await_sets_nothing_in_libraries(runtime: PythonRuntime) -> None:
-    """Though `asyncio.run` is another one from then on. One that a step sets is seen."""
+    """Though `asyncio.run` is replaced from then on. A replacement by a step is traced."""
     traced(runtime, "import asyncio\nclass Job:\n    def __init__(self): self.done = True")
     trace = traced(runtime, "await asyncio.sleep(0)\njob = Job()")
     assert [name("job")] == [each for each in trace.writes if kind_of(each) in ("name", "module")]
@@ -154,7 +154,7 @@ def test_random_numbers(runtime: PythonRuntime) -> None:
 
 
 def test_hostile_objects_never_run_code_in_the_tracker(runtime: PythonRuntime) -> None:
-    """Special methods that raise, or that tell of being called, are not called by looking at an object."""
+    """Special methods that raise or record calls are not called by inspecting an object."""
     runtime.execute(
         "calls = []\n"
         "class Meta(type):\n"

@@ -1,4 +1,4 @@
-"""Digests that are taken for granted, until a page is written to."""
+"""Digests that are reused until a page is written to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cenote_worker.jail.tracking.descriptions import known_digests as module
 from cenote_worker.jail.tracking.descriptions.known_digests import LARGE, KnownDigests
 
 DIGEST = bytes(range(16))
-"""Of nothing: whoever hashes gets another."""
+"""A digest of no data: hashing gives a different one."""
 
 
 def mapped(size: int = LARGE) -> memoryview:
@@ -33,7 +33,7 @@ def learnt(part: memoryview) -> tuple[KnownDigests, np.ndarray[Any, Any]]:
 
 
 def test_memory_that_was_read_is_known() -> None:
-    """Also once all of its pages are there, and some of its neighbour's were written to."""
+    """Also once all of its pages are resident, and some of its neighbour's were written to."""
     part = mapped()
     untouched, array = learnt(part)
     assert DIGEST.hex() == untouched.digest(array, array.nbytes)
@@ -43,7 +43,7 @@ def test_memory_that_was_read_is_known() -> None:
 
 @pytest.mark.parametrize("place", [0, LARGE // 2, LARGE - 1])
 def test_one_byte_written_is_seen(place: int) -> None:
-    """Even one that is what it was: then the memory is hashed."""
+    """Even an equal one: then the memory is hashed."""
     part = mapped()
     untouched, array = learnt(part)
     part[place] = 2
@@ -60,7 +60,7 @@ def test_it_is_known_of_that_memory_alone() -> None:
 
 
 def test_what_is_mapped_where_it_was_is_other_memory() -> None:
-    """The kernel gives a place again at once. What lies there then is the file's, too, and of another one."""
+    """The kernel reuses an address at once. The new pages belong to a file, too, and to another one."""
     part = mapped()
     untouched, array = learnt(part)
     place = array.__array_interface__["data"][0]
@@ -72,7 +72,7 @@ def test_what_is_mapped_where_it_was_is_other_memory() -> None:
 
 
 def test_small_parts_and_memory_of_its_own_are_passed_over() -> None:
-    """Asking the kernel would cost more than it saves, or tell nothing."""
+    """Asking the kernel would cost more than it saves, or give no information."""
     small, array = learnt(mapped(LARGE - 1))
     assert "" == small.digest(array, array.nbytes)
     own, array = learnt(memoryview(bytearray(LARGE)))
@@ -88,7 +88,7 @@ def test_without_a_page_map_nothing_is_known(monkeypatch: pytest.MonkeyPatch) ->
 
 @contextmanager
 def a_copy() -> Iterator[None]:
-    """Another process that shares the memory of this one, and does nothing."""
+    """Another process that shares the memory of this one, and is idle."""
     here, there = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -130,7 +130,7 @@ def test_a_byte_of_an_array_written_is_seen(place: int) -> None:
 
 
 def test_what_was_written_is_not_known_because_it_is_shared_again() -> None:
-    """By a process that the step itself has made: then its pages look as if nothing had been written."""
+    """By a process that the step itself has made: its pages then look unwritten."""
     untouched, array = hashed()
     with a_copy():
         assert "digest" == untouched.digest(array, array.nbytes)
@@ -147,7 +147,7 @@ def test_what_ran_between_a_look_and_a_copy_may_have_written() -> None:
 
 
 def test_another_array_at_the_same_place_is_another_one() -> None:
-    """Memory that was never written to is shared by all that have none."""
+    """All arrays share the zero page until they are written to."""
     untouched, array = hashed()
     with a_copy():
         place, size = array.__array_interface__["data"][0], array.nbytes
@@ -160,7 +160,7 @@ def test_another_array_at_the_same_place_is_another_one() -> None:
 
 
 def test_a_view_of_memory_that_others_may_write_to_is_never_known() -> None:
-    """No page shows that another process, or an object that is no array, has written to it."""
+    """No page shows writes by another process, or by an object that is no array."""
     untouched, memory = KnownDigests(), mmap.mmap(-1, LARGE)
     array = np.frombuffer(memory, "u1")
     untouched.hashed(array, array.nbytes, array, "digest")
@@ -169,7 +169,7 @@ def test_a_view_of_memory_that_others_may_write_to_is_never_known() -> None:
 
 
 def test_handed_over_memory_is_hashed_once() -> None:
-    """Until it is written to, whether there is a copy or not."""
+    """Until it is written to, whether or not there is a copy."""
     untouched, array = KnownDigests(), np.frombuffer(mapped(), "u1")
     untouched.hashed(array, array.nbytes, array, "digest")
     untouched.step()
@@ -184,9 +184,9 @@ WRITES = {"a[3] = 7": "name:a", "b.loc[3, 'c'] = 7": "name:b", "a += 1": "name:a
 
 @pytest.mark.usefixtures("alone")
 def test_a_step_that_reads_hashes_nothing_and_one_that_writes_is_seen(in_process: Callable) -> None:
-    """Whatever it reads; bytes are counted, and versions are those of a look that has nothing to go by.
+    """Whatever it reads; hashed bytes are counted, and versions are those of a full look.
 
-    Looked at three times at most: the kernel may put pages together (khugepaged), and they are this process's then.
+    Looked at three times at most: the kernel may merge pages (khugepaged), and they are this process's then.
     """
     steps = in_process()
     steps.good(f"import numpy, pandas\na = numpy.ones({LARGE})\nb = pandas.DataFrame({{'c': a + 1, 'd': a}})")

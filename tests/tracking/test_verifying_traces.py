@@ -1,4 +1,4 @@
-"""Traces verify: where all that a step had read is as it was, the step gives what it gave."""
+"""Traces verify: where all reads of a step are unchanged, its results are unchanged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 def test_equal_reads_give_equal_writes(every: int) -> None:
-    """On one of so many traps of the corpus, between the program and its patched form; a build system's constructive
-    traces. Each of them is patched in `tests/soundness`."""
+    """For one in `every` traps of the corpus, between the program and its patched form; a build system's constructive
+    traces. Each of them is patched in `tests/soundness`.
+    """
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "tests.tracking.verified_traces", str(every)],

@@ -1,7 +1,7 @@
-"""Runs traps of the corpus and their patched forms, and says where equal reads did not give equal writes.
+"""Runs traps of the corpus and their patched forms, and reports where equal reads did not give equal writes.
 
-A program of its own: each run is a fork of one process, so that both begin with the same random state. Its argument
-says that one of so many traps is run.
+A separate program: each run is a fork of one process, so that both begin with the same random state. Its argument N
+selects one in N traps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cenote_worker.execution.trace import ANYTHING, TREE, Location, Version, for
 
 Run = list[dict[str, Any]]
 Companies = dict[Location, list[Location]]
-"""By location, what shares objects with it, itself included."""
+"""By location, the locations that share objects with it, itself included."""
 
 LIBRARIES = (
     (),
@@ -31,19 +31,19 @@ LIBRARIES = (
     ("duckdb", "pyarrow"),
     ("matplotlib.pyplot", "scipy.stats", "sklearn.linear_model", "sklearn.neighbors", "sklearn.tree"),
 )
-"""Imported once, before the forks for traps that name them, and behind those for all that do not: the more a process
-has imported, the more there is to copy. DuckDB comes behind pandas, which it imports itself once it is asked for
-a frame: a fork that has to import all of them takes several times as long as one that finds them. Polars is not among
+"""Imported once, before the forks for traps that name them, and after those for all other traps: the more a process
+has imported, the more there is to copy. DuckDB comes after pandas, which it imports itself once it is asked for a
+frame: a fork that has to import all of them takes several times as long as one that finds them. Polars is not among
 them, since it starts a thread, which no fork would have.
 """
 
 
 def run(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]]) -> Run:
-    """The traces of cells in a fork. asked: by cell, whose versions are wanted before it."""
+    """The traces of cells in a fork. asked: by cell, the locations whose versions are read before it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        try:  # whatever a trap does, no fork goes on with what is its parent's
+        try:  # whatever a trap does, no fork continues with its parent's code
             os.write(writing, json.dumps(_in_fork(cells, workdir, asked)).encode())
         finally:
             os._exit(0)
@@ -69,7 +69,7 @@ def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]])
     for number, cell in enumerate(cells):
         before = dict(steps.tracker.versions(asked[number])) if asked else {}
         trace = steps.run(cell)
-        # Each process has addresses of its own, and numbers of files.
+        # Each process has its own addresses and file numbers.
         addresses = not {"its address may be known", "it has several names"}.isdisjoint(
             trace.unportable.values()
         )
@@ -83,7 +83,7 @@ def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]])
 
 
 def check(trap: Trap, workdir: Path) -> tuple[int, list[str]]:
-    """How many steps could be told to give the same, and those that did not."""
+    """The number of steps with equal reads, and those of them with other results."""
     first = run(trap.cells, workdir, [])
     if all(step["unclear"] for step in first[trap.step :]):
         return 0, []
@@ -100,17 +100,17 @@ def check(trap: Trap, workdir: Path) -> tuple[int, list[str]]:
         if number >= trap.step:
             anything = anything or ANYTHING in one["writes"] or ANYTHING in other["writes"]
         same = all(other["before"][location] == version for location, version in one["reads"].items())
-        # What it changes through something else has to be there as it was, and what shares objects to do so.
+        # What it changes in place must be unchanged before, and so must be the sharing of objects.
         same = same and all(other["before"][each] == known.get(each, "") for each in one["mutated"])
         was, now = companies
         same = same and all(was.get(each, [each]) == now.get(each, [each]) for each in one["reads"])
-        # What is written anew must not be a link by now, say: see `form_of`.
+        # A file that is rewritten must not be a link by now, for example: see `form_of`.
         same = same and not any(form_of(other["before"][each]) for each in files[number - 1] if each != TREE)
         if number > trap.step and same and not anything and not one["unclear"]:
             matched += 1
             told = {location: version for location, version in one["writes"].items() if version[:1] != "?"}
             if any(kind_of(each) == "file" for each in told.keys() - {TREE}):
-                told.pop(TREE, None)  # it is what all files are, which the step has not read
+                told.pop(TREE, None)  # it depends on all files, which the step has not read
             if any(other["writes"].get(location) != version for location, version in told.items()):
                 wrong.append(f"{trap.name}, step {number}")
         known.update(one["writes"])
@@ -127,7 +127,7 @@ def needs(trap: Trap) -> int:
 
 
 def checked(workdir: Path, every: int) -> Iterator[tuple[int, list[str]]]:
-    """Each trap, or one of so many, but those that await, for which there is no loop here."""
+    """Each trap, or one in `every`, without those that await, for which there is no loop here."""
     for number, names in enumerate(LIBRARIES):
         for name in names:
             importlib.import_module(name)

@@ -1,7 +1,7 @@
 """Feeds the decoder with broken encodings: `python decoder_fuzzer.py SEED COUNT`.
 
-A process of its own, with hard limits on memory and time, so that a crash, a hang or a flood is seen from outside.
-Prints one JSON object: how many cases gave a value, how many were refused, and the slowest.
+It is a separate process with hard limits on memory and time, so that a crash, a hang or a flood is visible from
+outside. Prints one JSON object: how many cases gave a value, how many were refused, and the slowest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cenote_security.errors import CenoteError
 from cenote_security.values import decode, encode
 from cenote_security.values.decoder import class_table
 
-MEMORY_LIMIT = 1536 * 2**20  # address space beyond what the libraries have taken
+MEMORY_LIMIT = 1536 * 2**20  # address space in addition to that of the libraries
 
 
 class Light(Enum):
@@ -153,7 +153,7 @@ def broken_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def use(value: Any) -> None:
-    """What a reader does first. Python errors are the value's own; a crash would be ours."""
+    """The first operations of a reader. Python errors are the value's own; a crash would be ours."""
     try:
         str(value), repr(value)[:100], hash(value) if isinstance(value, tuple) else None
         for item in value if isinstance(value, list) else [value]:

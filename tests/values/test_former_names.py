@@ -14,9 +14,9 @@ from cenote_worker.transport.content import Content
 
 
 def test_each_module_that_has_moved_is_there() -> None:
-    """And no module has the former name of another."""
+    """No module has the former name of another."""
     assert set() == MOVED.keys() & set(MOVED.values())
-    # In a process of its own: some of them are made for a jail's, which imports them first.
+    # In a separate process: some of them are made for a jail's, which imports them first.
     subprocess.run([sys.executable, "-c", f"import {', '.join(sorted(set(MOVED.values())))}"], check=True)
 
 
@@ -27,13 +27,13 @@ def test_a_function_is_found_where_it_is_now() -> None:
 
 
 def test_a_module_of_no_version_is_named() -> None:
-    """As without the table."""
+    """As without the table of former names."""
     with pytest.raises(ModuleNotFoundError, match=r"cenote_worker\.nowhere"):
         loads(Content.pack([b"ccenote_worker.nowhere\nmade_here\n."]))
 
 
 def test_a_former_name_is_the_module_itself() -> None:
-    """Not a second one, whose classes would be others."""
+    """Not a copy, whose classes would be different."""
     former = importlib.import_module("cenote_worker.in_jail.value_forms")
     assert former is importlib.import_module("cenote_worker.jail.values.value_forms")
     assert "cenote_worker.jail.values.value_forms" == former.__name__

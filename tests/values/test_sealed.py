@@ -1,4 +1,4 @@
-"""Sealed memory: one copy in, private maps out, nothing believed about a descriptor from a jail."""
+"""Sealed memory: one copy in, private maps out, no trust in a descriptor from a jail."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def is_open(fd: int) -> bool:
 
 
 def test_pieces_arrive_in_order() -> None:
-    """What was written in pieces is read as one region."""
+    """Pieces are written and read as one region."""
     with SealedMemory.create([b"ab", bytearray(b""), memoryview(b"cd")]) as memory:
         assert (4, b"abcd") == (memory.size, bytes(memory.map()))
 
 
 def test_more_pieces_than_one_system_call_takes() -> None:
-    """The kernel takes 1024 pieces at once; any number is written."""
+    """The kernel accepts 1024 pieces per call; any number is written."""
     with SealedMemory.create([b"x"] * 5000) as memory:
         assert b"x" * 5000 == bytes(memory.map())
 
@@ -81,7 +81,7 @@ def test_created_memory_cannot_be_changed() -> None:
 
 
 def test_close_is_final_and_idempotent() -> None:
-    """After close there is no descriptor to use, and a second close does not touch a reused number."""
+    """After close there is no descriptor, and a second close does not affect a reused number."""
     memory = SealedMemory.create([b"abc"])
     memory.close()
     memory.close()
@@ -118,13 +118,13 @@ def test_memory_that_can_change_is_refused_and_closed(seals: int) -> None:
 
 
 def test_one_byte_too_many_is_refused() -> None:
-    """The size limit holds one past the limit."""
+    """A size one past the limit is refused."""
     with pytest.raises(MalformedValueError, match="at most 2"):
         SealedMemory.receive(memfd(b"abc", SEALS), 2)
 
 
 def test_a_pipe_is_refused() -> None:
-    """A descriptor that is no memory is refused."""
+    """A descriptor that is not memory is refused."""
     reader, writer = os.pipe()
     os.close(writer)
     with pytest.raises(MalformedValueError, match="not memory"):
@@ -133,7 +133,7 @@ def test_a_pipe_is_refused() -> None:
 
 
 def test_a_file_is_refused(tmp_path: os.PathLike[str]) -> None:
-    """A regular file can't be sealed, so its owner could shrink it under the reader."""
+    """A regular file cannot be sealed, so its owner could shrink it under the reader."""
     fd = os.open(os.path.join(tmp_path, "f"), os.O_RDWR | os.O_CREAT)
     with pytest.raises(MalformedValueError, match="not"):
         SealedMemory.receive(fd, 100)
@@ -150,7 +150,7 @@ def test_a_path_descriptor_of_sealed_memory_is_refused() -> None:
 
 
 def test_a_write_only_descriptor_is_refused() -> None:
-    """Sealed memory opened for writing only can't be mapped."""
+    """Sealed memory opened write-only cannot be mapped."""
     source = memfd(b"abc")
     fd = os.open(f"/proc/self/fd/{source}", os.O_WRONLY)
     fcntl.fcntl(source, fcntl.F_ADD_SEALS, SEALS)
@@ -160,7 +160,7 @@ def test_a_write_only_descriptor_is_refused() -> None:
 
 
 def test_huge_page_memory_is_refused() -> None:
-    """Private writes to huge-page memory can die of SIGBUS when the machine has no huge page left."""
+    """Private writes to huge-page memory can end in SIGBUS when the machine has no huge page left."""
     try:
         fd = os.memfd_create("huge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | MFD_HUGETLB)
     except OSError:
@@ -171,7 +171,7 @@ def test_huge_page_memory_is_refused() -> None:
 
 
 def test_memory_with_holes_is_refused() -> None:
-    """Whoever reads a hole through a mapping pays for the page: a jail could fill its receiver's memory."""
+    """Reading a hole through a mapping allocates the page: a jail could fill its receiver's memory."""
     whole, page = memfd(bytes(3 * mmap.PAGESIZE)), mmap.PAGESIZE
     os.posix_fallocate(whole, 3 * page, page)
     holed = memfd()
@@ -193,7 +193,7 @@ def keeping(fd: int, offset: int, size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, mmap.PAGESIZE, 3 * mmap.PAGESIZE + 5])
 def test_pages_beyond_the_end_are_given_back(size: int) -> None:
-    """They are in no limit of the sender's once it is gone, and stay for as long as the receiver has the memory."""
+    """They count in no limit of the sender's after its end, and stay as long as the receiver has the memory."""
     data = os.urandom(size)
     fd = memfd(data)
     keeping(fd, size, 64 * mmap.PAGESIZE)
@@ -205,7 +205,7 @@ def test_pages_beyond_the_end_are_given_back(size: int) -> None:
 
 
 def test_pages_beyond_the_end_that_stay_are_refused() -> None:
-    """Through a descriptor that is for reading nothing can be given back. Without such pages it is taken."""
+    """Through a read-only descriptor nothing can be freed. Without such pages it is accepted."""
     for beyond in (0, mmap.PAGESIZE):
         fd = memfd(b"x")
         if beyond:
@@ -222,7 +222,7 @@ def test_pages_beyond_the_end_that_stay_are_refused() -> None:
 
 
 def test_pages_beyond_the_end_hide_no_hole() -> None:
-    """As many as are missing before it would pass for them."""
+    """As many as the missing ones before it would compensate for them."""
     page = mmap.PAGESIZE
     fd = memfd()
     os.ftruncate(fd, 4 * page)
@@ -233,7 +233,7 @@ def test_pages_beyond_the_end_hide_no_hole() -> None:
 
 
 def test_a_layout_aligns_and_its_pieces_follow_it() -> None:
-    """Every buffer starts on a cache line and is found again through the table."""
+    """Every buffer starts on a cache line, and the table gives its place."""
     buffers = [b"a" * 5, b"", b"b" * 64, b"c"]
     layout = BufferLayout.of(len(b) for b in buffers)
     region = b"".join(layout.pieces(buffers))

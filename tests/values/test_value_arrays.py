@@ -51,12 +51,12 @@ def test_an_array_comes_back_equal(array: Any) -> None:
 
 
 def test_the_order_in_memory_is_kept() -> None:
-    """A column-major array is not turned over, and not copied to turn it over."""
+    """A column-major array is neither transposed nor copied."""
     assert roundtrip(np.asfortranarray(np.ones((2, 3)))).flags.f_contiguous
 
 
 def test_a_memory_map_becomes_an_array(tmp_path: Any) -> None:
-    """A file in a jail is no file outside."""
+    """A file in a jail does not exist outside."""
     array = np.memmap(tmp_path / "f", dtype="i4", shape=(2,), mode="w+")
     assert type(roundtrip(array)) is np.ndarray
 
@@ -70,7 +70,7 @@ def test_encoding_does_not_copy() -> None:
 
 
 def test_decoding_uses_the_map_in_place() -> None:
-    """A rebuilt array is writable, private, and keeps its memory alive."""
+    """A rebuilt array is writable and private, and keeps its memory alive."""
     encoded = encode([np.arange(1000), np.arange(1000)])
     with SealedMemory.create(encoded.pieces) as memory:
         first: Any = decode(encoded.header, memory.map())
@@ -81,14 +81,14 @@ def test_decoding_uses_the_map_in_place() -> None:
 
 
 def test_small_values_are_writable_too() -> None:
-    """Also when they came as immutable bytes inside a message."""
+    """Also if they came as immutable bytes inside a message."""
     found = roundtrip(np.arange(3))
     found[0] = 9
     assert 9 == found[0]
 
 
 def test_an_array_that_is_reached_twice_is_one_array() -> None:
-    """And its content is sent once."""
+    """Its content is sent once."""
     array = np.zeros(1000)
     encoded = encode([array, array])
     found: Any = decode(encoded.header, encoded.region())
@@ -103,7 +103,7 @@ def test_a_broadcast_array_counts_as_what_it_becomes() -> None:
 
 
 def test_an_array_of_objects_is_a_list_of_values() -> None:
-    """Each element is encoded as what it is; nothing is pickled."""
+    """Each element is encoded as its own type; nothing is pickled."""
     array = np.array([1, "a", None, [1], (2,), {"x": 1.5}], dtype=object).reshape(2, 3)
     found = roundtrip(array)
     assert (object, (2, 3), array.tolist()) == (found.dtype, found.shape, found.tolist())
@@ -125,13 +125,13 @@ def test_arrays_of_arrays() -> None:
 
 
 def test_an_array_of_unsafe_objects_is_refused() -> None:
-    """An object dtype is no way around the list of classes."""
+    """An object dtype does not bypass the list of classes."""
     with pytest.raises(UnsafeValueError, match="builtin_function"):
         encode(np.array([len], dtype=object))
 
 
 def test_objects_in_records_are_refused() -> None:
-    """A pointer in a structure would be one to anywhere."""
+    """A pointer in a structure could point anywhere."""
     with pytest.raises(UnsafeValueError, match=r"numpy\.ndarray"):
         encode(np.zeros(1, [("a", "O")]))
 

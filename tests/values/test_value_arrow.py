@@ -69,7 +69,7 @@ def test_a_table_comes_back_equal() -> None:
 
 
 def test_columns_of_one_name() -> None:
-    """Names need not be distinct."""
+    """Names need not be unique."""
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert table.equals(roundtrip(table))
 
@@ -115,13 +115,13 @@ def test_a_little_spare_room_is_not_worth_a_copy() -> None:
     ids=lambda value: str(value.type),
 )
 def test_types_outside_the_grammar_are_refused(value: Any) -> None:
-    """The error says which type."""
+    """The error names the type."""
     with pytest.raises(UnsafeValueError, match=r"pyarrow\.DataType"):
         encode(value)
 
 
 def test_extension_types_are_refused() -> None:
-    """Reading one would run whatever was registered under its name."""
+    """Reading one would run any code registered under its name."""
 
     class Own(pa.ExtensionType):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a hostile encoder writes: each attack by name, and the clean refusal that it gets."""
+"""Encodings by a hostile encoder: each attack by name, and the refusal that it gets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def arrow(kind: Any, length: int, buffers: list[Any], children: list[Any] | None
 
 
 def chain(count: int, link: Any, first: Any) -> Callable[[], bytes]:
-    """Nodes of which each holds the one before."""
+    """Nodes, each of which holds the previous one."""
     return lambda: table(first, *(link(number) for number in range(count)))
 
 
@@ -53,7 +53,7 @@ INT = "<i8"
 INDEX = ["rangeindex", [0, 2, 1], [None]]
 FIELD = ["f", "int64", True, None]
 
-# Large ones are written when they are tried: each process of a run collects all of this.
+# Large ones are written when they are used: each process of a run collects all of this.
 ATTACKS: dict[str, tuple[str, bytes | Callable[[], bytes]]] = {
     "nothing": ("JSONDecodeError", b""),
     "not text": ("UnicodeDecodeError", b"\xff\xfe"),
@@ -530,7 +530,7 @@ REGION = (
 @pytest.mark.sweep
 @pytest.mark.parametrize(("reason", "header"), ATTACKS.values(), ids=ATTACKS)
 def test_an_attack_is_refused(reason: str, header: bytes | Callable[[], bytes]) -> None:
-    """Whatever it is, it ends in MalformedValueError, for the reason that is meant, and soon."""
+    """Each attack ends in MalformedValueError, for the intended reason, and soon."""
     written = header if isinstance(header, bytes) else header()
     started = time.process_time()
     with pytest.raises(MalformedValueError, match=reason):
@@ -560,7 +560,7 @@ def test_a_hash_bomb_of_instances_is_refused() -> None:
 
 @pytest.mark.parametrize("reference", ["os:system", "builtins:eval", ":", "", "a" * 1000, "x.y:z<locals>"])
 def test_a_class_reference_is_only_compared(reference: str) -> None:
-    """Whatever a jail calls a class, it is not looked up anywhere."""
+    """A class name from a jail is not looked up anywhere."""
     with pytest.raises(UnsafeValueError):
         decode(table(["instance", [reference, []], []]))
 
@@ -582,7 +582,7 @@ def test_a_class_name_that_cannot_be_shown_is_refused() -> None:
     ids=["header", "brackets", "nodes", "region"],
 )
 def test_limits_hold(limits: Limits, reason: str) -> None:
-    """Each bound is checked before the work that it bounds."""
+    """Each bound is checked before the work that it limits."""
     with pytest.raises(MalformedValueError, match=reason):
         decode(table(["list", None, []]), b"12345678", limits=limits)
 
@@ -595,6 +595,6 @@ def test_at_the_limit_a_value_passes() -> None:
 
 
 def test_pickles_are_only_bytes() -> None:
-    """A pickle in any place stays what it is."""
+    """A pickle in any place stays bytes."""
     pickle = base64.b64decode("gASVDAAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOULg==")
     assert pickle == decode(table(["bytes", [0, len(pickle)]]), pickle)

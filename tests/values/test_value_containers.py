@@ -106,7 +106,7 @@ def test_a_list_in_itself() -> None:
 
 
 def test_a_cycle_through_tuples() -> None:
-    """A tuple can only be built after the tuples in it, wherever they stand in the table."""
+    """A tuple can only be built after the tuples in it, in any order of the table."""
     middle: list[Any] = []
     outer = (middle,)
     middle.append((outer,))
@@ -198,7 +198,7 @@ def same_shape(left: Any, right: Any) -> bool:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(SPOTS, min_size=1, max_size=8))
 def test_any_graph_of_containers_keeps_its_shape(spots: list[Spot]) -> None:
-    """Whatever refers to whatever: content, types and identities survive."""
+    """For any references: content, types and identities are preserved."""
     graph = build_graph(spots)
     found = roundtrip(graph)
     assert same_shape(graph, found)

@@ -29,20 +29,20 @@ def table(*nodes: Any) -> bytes:
 
 
 def test_the_order_of_the_table_does_not_matter() -> None:
-    """Parents may stand before their children; honest encoders only put them there in cycles."""
+    """Parents may precede their children; honest encoders do so only in cycles."""
     header = table(["tuple", None, [[1], [2]]], ["tuple", None, [[2]]], ["frozenset", None, [1]])
     assert ((frozenset({1}),), frozenset({1})) == decode(header)
 
 
 def test_a_dict_waits_for_the_state_of_its_keys() -> None:
-    """A key that stands after its dict is complete before it is hashed."""
+    """A key that follows its dict is complete before it is hashed."""
     header = table(["dict", None, [[1]], ["found"]], ["instance", [KEY, ["name"]], ["a"]])
     found: Any = load(header, classes=[Key])
     assert "found" == found[Key("a")]
 
 
 def test_nodes_that_nothing_refers_to_are_checked_too() -> None:
-    """There is no corner of the table where anything goes."""
+    """No part of the table is unchecked."""
     with pytest.raises(MalformedValueError):
         decode(table(["list", None, []], ["int", "no"]))
 
@@ -64,7 +64,7 @@ def test_nesting_of_keys_has_a_limit() -> None:
 
 
 def test_work_has_a_limit() -> None:
-    """Exactly as many steps as are allowed pass."""
+    """Exactly the allowed number of steps passes."""
     header = encode({("a", "b"): 1}).header  # one key, its node, two children
     assert {("a", "b"): 1} == decode(header, limits=Limits(walk=4))
     with pytest.raises(MalformedValueError, match="steps"):
@@ -73,13 +73,13 @@ def test_work_has_a_limit() -> None:
 
 @pytest.mark.slow
 def test_many_honest_keys_are_fine() -> None:
-    """A hundred thousand different tuples are keys at a cost in proportion."""
+    """A hundred thousand different tuples as keys have a proportional cost."""
     value = {(number, str(number)): number for number in range(20_000)}
     assert value == decode(encode(value).header, encode(value).region())
 
 
 def test_an_error_of_a_library_is_bounded() -> None:
-    """Hostile content does not come back as an endless message."""
+    """Hostile content does not return as an endless message."""
     with pytest.raises(MalformedValueError) as caught:
         decode(table(["zone", "A/" + "B" * 31]))
     assert len(str(caught.value)) < 500
@@ -94,7 +94,7 @@ def test_an_error_of_the_reader_s_class_is_contained() -> None:
 
 @pytest.mark.slow
 def test_the_collector_rests_while_much_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would go through all that again and again, and hold up all threads. It is on again when the last is done."""
+    """It would scan everything repeatedly, and delay all threads. It is on again when the last is done."""
     seen: list[bool] = []
     parse = decoder._parse
 
@@ -105,7 +105,7 @@ def test_the_collector_rests_while_much_is_rebuilt(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(decoder, "_parse", watched)
     many, few = encode([[number] for number in range(60_000)]), encode([1])
     value = decode(many.header, many.region())
-    assert gc.get_count()[0] < 50_000, len(value)  # it has passed on what there is
+    assert gc.get_count()[0] < 50_000, len(value)  # it has passed on the existing ones
     decode(few.header, few.region())
     with pytest.raises(MalformedValueError):
         decode(b"[" * len(many.header))

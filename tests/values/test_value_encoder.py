@@ -24,7 +24,7 @@ print(sorted({"numpy", "pandas", "pyarrow", "pydantic", "ray", "grpc", "cenote",
 
 
 class Hostile:
-    """Whatever is asked of it raises, except what the interpreter does without asking."""
+    """Every access raises, except those by the interpreter itself."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"{name} was looked up on the value")
@@ -45,13 +45,13 @@ class Liar(dict[str, int]):
 
 
 def test_plain_values_import_no_library() -> None:
-    """A client that never sees an array never pays for numpy; and nothing here needs pickle."""
+    """A client without arrays never loads numpy; nothing here needs pickle."""
     done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 def test_a_subclass_of_a_container_is_refused() -> None:
-    """Its methods may say anything, so neither they nor its base's are believed."""
+    """Its methods may return anything, so neither they nor its base's are used."""
     with pytest.raises(UnsafeValueError, match="subclass of dict"):
         encode(Liar(a=1))
 
@@ -77,7 +77,7 @@ def test_no_code_of_a_value_runs() -> None:
     ids=["nodes", "region", "header", "brackets"],
 )
 def test_what_is_too_large_is_refused_in_the_jail(value: Any, limits: Limits, detail: str) -> None:
-    """The maker of a value hears of a limit, not only its reader."""
+    """The maker of a value gets the limit's error, not only its reader."""
     with pytest.raises(UnsafeValueError, match=detail):
         encode(value, limits=limits)
 
@@ -99,7 +99,7 @@ def test_the_pieces_are_the_region() -> None:
 
 
 def test_long_runs_of_numbers_leave_the_header() -> None:
-    """A million numbers are eight million bytes beside a short header."""
+    """A million numbers are eight million bytes after a short header."""
     encoded = encode(list(range(100_000)))
     assert (800_000, True) == (encoded.size, len(encoded.header) < 100)
 
@@ -126,7 +126,7 @@ class Logging:
     ],
 )
 def test_what_is_refused_inside_of_another_value_is_placed(value: object, place: str) -> None:
-    """By the attribute or the key: who retrieves a model does not know that it keeps its logger."""
+    """By the attribute or the key, since a caller that retrieves a model may not know that it holds its logger."""
     with pytest.raises(UnsafeValueError) as caught:
         encode(value)
     assert place == caught.value.detail.removeprefix("it defines its own pickling; ")

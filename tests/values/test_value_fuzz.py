@@ -37,7 +37,7 @@ JSON = st.recursive(
 
 
 def attempt(header: bytes, region: bytes = b"") -> None:
-    """It is decoded or refused, and that takes no time."""
+    """It is decoded or refused, in little time."""
     started = time.process_time()
     with suppress(CenoteError):
         decode(header, region)
@@ -62,7 +62,7 @@ def test_random_json(root: object, nodes: list[object], region: bytes) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_broken_encodings(seed: int) -> None:
-    """Valid encodings of every kind, with parts changed; used afterwards as a reader would. Nothing crashes."""
+    """Valid encodings of every kind, with changed parts; used afterwards as a reader would. Nothing crashes."""
     done = subprocess.run(
         [sys.executable, str(FUZZER), str(seed), "1500"],
         capture_output=True,
@@ -92,7 +92,7 @@ def test_broken_encodings(seed: int) -> None:
     ids=["zeros", "empty lists", "references", "brackets", "deques", "bound", "empty array"],
 )
 def test_memory_is_a_small_multiple_of_the_input(header: bytes) -> None:
-    """What few bytes ask for is little, beside the libraries that the first array brings."""
+    """A few bytes allocate little, besides the libraries that the first array loads."""
     attempt(AN_ARRAY)
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Instances are rebuilt of the reader's own classes, field by field, without running their code."""
+"""Instances are rebuilt with the reader's own classes, field by field, without running their code."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_instance_comes_back_equal(value: Any) -> None:
 
 
 def test_enum_members_are_the_reader_s_own() -> None:
-    """Identity, which code compares by, holds; an alias becomes the member that it names."""
+    """Identity, which code compares by, is preserved; an alias becomes the member that it names."""
     assert Light.RED is roundtrip(Light.STOP)
 
 
@@ -164,20 +164,20 @@ def test_no_code_of_the_class_runs() -> None:
 
 
 def test_a_plain_object_keeps_attributes_and_cycles() -> None:
-    """Its own dict comes back, with a reference to itself."""
+    """Its own dict is restored, with a reference to itself."""
     found = roundtrip(Plain())
     assert found.me is found
     assert "plain" == found.name
 
 
 def test_unset_slots_stay_unset() -> None:
-    """A slot that was never set is not invented."""
+    """An unset slot stays unset."""
     found = roundtrip(WithSlots(), WithSlots)
     assert (1, False) == (found.a, hasattr(found, "never"))
 
 
 def test_a_cached_property_is_left_behind() -> None:
-    """It is no field, and is computed again when it is asked for."""
+    """It is not a field, and is computed again on access."""
     value = Cached(2)
     assert 4 == value.double
     found = roundtrip(value)
@@ -185,7 +185,7 @@ def test_a_cached_property_is_left_behind() -> None:
 
 
 def test_other_attributes_of_a_dataclass_are_not_lost_silently() -> None:
-    """What is no field has no place, and the error says its name."""
+    """An attribute that is not a field has no place, and the error has its name."""
     value = Order(1)
     value.extra = 2  # type: ignore[attr-defined]
     with pytest.raises(UnsafeValueError, match="extra is no field"):
@@ -208,7 +208,7 @@ def test_instances_with_identity_hash_in_sets_in_cycles() -> None:
 
 
 def test_a_class_that_was_not_named_is_refused_by_name() -> None:
-    """The error says which class to name."""
+    """The error names the class to add."""
     with pytest.raises(UnsafeValueError) as caught:
         roundtrip([Point(Order(1))], Point)
     assert f"{__name__}.Order" == caught.value.class_name
@@ -276,12 +276,12 @@ def test_a_name_from_a_jail_imports_nothing() -> None:
 
 
 def test_a_class_whose_instances_only_c_can_make_is_refused() -> None:
-    """Even when the reader names it."""
+    """Even if the reader names it."""
     with pytest.raises(UnsafeValueError):
         load(header('["instance",["_thread:lock",[]],[]]'), classes={"_thread:lock": type(threading.Lock())})
 
 
 def test_class_table_takes_classes_only() -> None:
-    """A usage error says what was given instead."""
+    """A usage error has the given value."""
     with pytest.raises(ValueError, match="not str"):
         class_table(["Order"])  # type: ignore[list-item]

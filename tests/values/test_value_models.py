@@ -1,4 +1,4 @@
-"""Pydantic models are validated by the reader's own class before anybody sees them."""
+"""Pydantic models are validated by the reader's own class before any code uses them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_private_attributes_are_kept() -> None:
 
 
 def test_a_model_is_shared_as_before() -> None:
-    """Nested models are instances already when the outer one is validated, and stay the same objects."""
+    """Nested models are already instances when the outer one is validated, and stay the same objects."""
     item = Item(name="a")
     found = roundtrip(Basket(items=[item, item], owner=item))
     assert found.items[0] is found.items[1] is found.owner
@@ -110,13 +110,13 @@ def model(cls: type, fields: dict[str, Any], extra: str = "[],[]", names: Any = 
     ids=["type", "missing", "unknown", "extra", "private", "special"],
 )
 def test_hostile_state_does_not_pass_validation(content: bytes, reason: str) -> None:
-    """What the class would refuse is refused."""
+    """State that the class would refuse is refused."""
     with pytest.raises(MalformedValueError, match=reason):
         load(content, classes=ALL)
 
 
 def test_a_model_that_refers_to_itself_is_refused() -> None:
-    """Validation needs complete fields, so no order of building exists."""
+    """Validation needs complete fields, so there is no order of building."""
     holder = Deep(content=None)
     holder.content = [holder]  # type: ignore[list-item]
     encoded = encode(holder)
@@ -125,7 +125,7 @@ def test_a_model_that_refers_to_itself_is_refused() -> None:
 
 
 def test_shared_content_is_not_walked_for_ever() -> None:
-    """Forty lists, each holding the one before twice, are 2**40 values to a validator."""
+    """Forty lists, each holding the previous one twice, are 2**40 values to a validator."""
     value: list[Any] = []
     for _ in range(40):
         value = [value, value]

@@ -22,7 +22,7 @@ def _pickled(value: object) -> Content:
 
 @pytest.mark.parametrize("count", [3, 10_000])
 def test_an_array_where_a_new_module_is_missing(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its former name; large ones, whose bytes lie beside the stream, too."""
+    """By its former name; including large ones, whose bytes are beside the stream."""
     array = np.arange(count)
     content = _pickled({"a": array})
     monkeypatch.setitem(sys.modules, "numpy._core.numeric", None)  # what an import of it finds
@@ -32,7 +32,7 @@ def test_an_array_where_a_new_module_is_missing(count: int, monkeypatch: pytest.
 
 
 def test_another_missing_module_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of no other is the name guessed."""
+    """No other module's name is guessed."""
     content = _pickled(np.ma.masked_array([1], [True]))
     monkeypatch.setitem(sys.modules, "numpy.ma.core", None)
     with pytest.raises(ModuleNotFoundError, match=r"numpy\.ma\.core"):

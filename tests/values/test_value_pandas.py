@@ -145,14 +145,14 @@ def test_missing_values_are_themselves() -> None:
 
 
 def test_attributes_come_along() -> None:
-    """Notes on a frame are data too."""
+    """Attributes of a frame are data too."""
     frame = pd.DataFrame({"a": [1]})
     frame.attrs = {"source": ["x"]}
     assert {"source": ["x"]} == roundtrip(frame).attrs
 
 
 def test_a_frame_uses_the_map_in_place() -> None:
-    """Nothing is copied in either direction; what is written stays private."""
+    """Nothing is copied in either direction; writes stay private."""
     frame = pd.DataFrame({"a": np.arange(1000.0), "b": np.arange(1000)})
     encoded = encode(frame)
     assert any(np.shares_memory(np.frombuffer(p, np.uint8), frame["a"].to_numpy()) for p in encoded.pieces)
@@ -172,7 +172,7 @@ def test_an_index_that_is_shared_is_sent_once() -> None:
 
 
 def test_columns_that_are_one_array_become_two() -> None:
-    """A change of one is none of the other, as pandas promises."""
+    """A change of one does not change the other, as pandas promises."""
     column = pd.array([1, None], dtype="Int64")
     found = roundtrip(pd.DataFrame({"a": column, "b": column}, copy=False))
     found.loc[0, "a"] = 9
@@ -185,7 +185,7 @@ def test_columns_that_are_one_array_become_two() -> None:
     ids=["sparse", "function", "offset"],
 )
 def test_what_has_no_form_is_refused(value: Any) -> None:
-    """With the class that stands in the way."""
+    """With the class that is refused."""
     with pytest.raises(UnsafeValueError):
         roundtrip(value)
 

@@ -1,4 +1,4 @@
-"""Frames and series of Polars cross by their columns; what Polars would take on trust is refused."""
+"""Frames and series of Polars cross by their columns; what Polars would trust unchecked is refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_frame_comes_back_equal() -> None:
     ids=["object", "int128", "enum in a list"],
 )
 def test_a_type_that_would_not_come_back_is_named(column: Any) -> None:
-    """Objects of Python, integers that Arrow has not, categories inside of other types."""
+    """Python objects, integers that Arrow does not have, categories inside other types."""
     with pytest.raises(UnsafeValueError, match="column of type"):
         encode(column.to_frame())
 
@@ -111,12 +111,12 @@ POINTER = {b"ARROW:extension:name": b"POLARS_EXTENSION_TYPE", b"ARROW:extension:
 def test_what_polars_would_trust_or_panic_over_is_refused(
     kind: Any, array: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Pointers as bytes or by metadata, types and dates that it panics over: an error, and no panic."""
+    """Pointers as bytes or by metadata, types and dates that it panics on: an error, and no panic."""
     with pytest.raises(MalformedValueError):
         decode(*forged(kind, array))
     assert "panicked" not in capfd.readouterr().err
 
 
 def test_the_forger_forges_what_is_read() -> None:
-    """The same way of writing gives a series where nothing is wrong with it."""
+    """The same way of writing gives a series if nothing is wrong with it."""
     assert [1, 2] == decode(*forged("int64", pa.array([1, 2]))).to_list()

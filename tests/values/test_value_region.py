@@ -1,4 +1,4 @@
-"""The region of buffers: laid out without copies, handed out byte by byte only once."""
+"""The region of buffers: laid out without copies, each byte handed out only once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cenote_security.values.region import RegionReader, RegionWriter
 
 
 def test_numbers_are_aligned_and_text_is_packed() -> None:
-    """Padding is spent only where a library wants it."""
+    """Padding is used only where a library needs it."""
     writer = RegionWriter(1000)
     places = [
         writer.add(b"abc", "x", align=False),
@@ -22,7 +22,7 @@ def test_numbers_are_aligned_and_text_is_packed() -> None:
 
 
 def test_the_writer_has_a_limit() -> None:
-    """At the limit it takes a buffer, one byte more it does not."""
+    """At the limit it accepts a buffer, one byte more it does not."""
     writer = RegionWriter(3)
     writer.add(b"abc", "x", align=False)
     with pytest.raises(UnsafeValueError, match="more than 3 bytes"):
@@ -30,7 +30,7 @@ def test_the_writer_has_a_limit() -> None:
 
 
 def test_neighbours_may_touch() -> None:
-    """Parts that end where others begin are no overlap; empty parts lie anywhere."""
+    """Parts that end where others begin do not overlap; empty parts may be anywhere."""
     reader = RegionReader(b"abcdef")
     assert [b"ab", b"cdef", b""] == [bytes(reader.take(place)) for place in ([0, 2], [2, 4], [1, 0])]
     reader.finish()
@@ -49,7 +49,7 @@ def test_overlap_is_found_whatever_the_order() -> None:
     "place", [None, [], [0], [0, 7], [6, 1], [-1, 1], [0, -1], [0.0, 1], [True, 1], ["0", 1]]
 )
 def test_places_outside_the_region_are_refused(place: object) -> None:
-    """Also those that are no places."""
+    """Including invalid places."""
     with pytest.raises(MalformedValueError):
         RegionReader(b"abcdef").take(place)  # type: ignore[arg-type]
 

@@ -41,30 +41,30 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {value!a:.40}")
 def test_a_scalar_comes_back_equal(value: Any) -> None:
-    """Equal, of the same type, and looking the same (which tells -0.0 from 0.0, and 1.50 from 1.5)."""
+    """Equal, of the same type, and with the same repr (which distinguishes -0.0 from 0.0, and 1.50 from 1.5)."""
     found = roundtrip(value)
     assert (type(value), value, repr(value)) == (type(found), found, repr(found))
 
 
 def test_nan_stays_nan() -> None:
-    """Not equal to itself, so it has a test of its own; as float and as decimal."""
+    """Not equal to itself, so it has a separate test; as float and as decimal."""
     assert math.isnan(roundtrip(math.nan))
     assert roundtrip(Decimal("sNaN12")).is_snan()
 
 
 def test_the_second_two_o_clock_is_not_the_first() -> None:
-    """`fold` is not part of equality, and decides the moment that is meant."""
+    """`fold` is not part of equality, and decides which moment is meant."""
     late = datetime(2020, 10, 25, 2, 30, tzinfo=BERLIN, fold=1)
     assert late.utcoffset() == roundtrip(late).utcoffset()
 
 
 def test_the_name_of_an_offset_is_kept() -> None:
-    """A fixed offset with a label of its own."""
+    """A fixed offset with its own label."""
     assert "IST" == roundtrip(timezone(timedelta(hours=5), "IST")).tzname(None)
 
 
 def test_long_text_is_sent_once() -> None:
-    """A thousand references to one long text do not make a thousand texts."""
+    """A thousand references to one long text are sent as one text."""
     text = "x" * 10_000
     encoded = encode([text] * 1000)
     assert len(encoded.header) + encoded.size < 50_000
@@ -81,7 +81,7 @@ def test_the_text_of_an_exception_is_bounded() -> None:
 
 
 class OwnZone(tzinfo):
-    """A zone that only its own code knows."""
+    """A zone that only its own code defines."""
 
 
 class OwnText(str):
@@ -109,7 +109,7 @@ class OwnText(str):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_not_data_is_refused_by_name(value: Any, name: str) -> None:
-    """The error names the class that has no place outside a jail, wherever it is in the value."""
+    """The error names the class that cannot leave a jail, wherever it is in the value."""
     with pytest.raises(UnsafeValueError) as caught:
         encode({"deep": [(value,)]})
     assert name == caught.value.class_name

@@ -1,4 +1,4 @@
-"""Values as JSON: what is written, and what is named with the fix."""
+"""Values as JSON: what is written, and the error with the remedy for the rest."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_plain_data_comes_back_as_it_was(value: object) -> None:
     ids=str,
 )
 def test_what_json_writes_in_one_way_only(value: object, text: str) -> None:
-    """What pandas and numpy give for a sum or a mean, and what has no other form."""
+    """Results of pandas and numpy for a sum or a mean, and values with no other form."""
     assert text == as_json(value, "the result")
 
 
@@ -139,13 +139,13 @@ class Number(int):
     ],
 )
 def test_what_is_no_plain_data(value: object, said: str) -> None:
-    """Where it is not, and why: nothing becomes something else on the way."""
+    """The place and the reason: nothing is changed on the way."""
     with pytest.raises(NotPlainError, match=said):
         as_json(value, "the result")
 
 
 def test_nested_too_deeply() -> None:
-    """Before it takes the stack of whoever looks at it."""
+    """Before the reader's stack overflows."""
     deep: list[object] = []
     for _ in range(5_000):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""A machine for classic BPF as seccomp uses it, to judge a filter without a kernel."""
+"""An interpreter for classic BPF as seccomp uses it, to evaluate a filter without a kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 def run(program: bytes, number: int, arch: int, arguments: Sequence[int] | None = ()) -> int:
     """The verdict of a filter on a call. arguments: up to six, unsigned 64 bits each.
 
-    None: those of any such call. Raises struct.error when the filter looks at them.
+    None: arbitrary ones. Raises struct.error when the filter reads them.
     """
     data = struct.pack("=II", number, arch)
     if arguments is not None:

@@ -35,7 +35,7 @@ def landlock() -> Iterator[ZygoteClient]:
 
 @pytest.fixture(params=["strict", "landlock"])
 def level(request: pytest.FixtureRequest) -> str:
-    """Each level that has walls: for what both must hold."""
+    """Each level that has walls: for properties of both."""
     return str(request.param)
 
 

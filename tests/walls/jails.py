@@ -1,4 +1,4 @@
-"""Jails for tests: started through a real zygote, spoken to in Python source, judged from outside."""
+"""Jails for tests: started through a real zygote, controlled by Python source, inspected from outside."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ENTRIES = str(Path(__file__).resolve().parent / "entries")
 
 
 def zygote(**settings: Any) -> ZygoteClient:
-    """A zygote whose workers run what they are sent: see `entries/talking_worker.py`."""
-    ensure_room()  # as whoever starts jails does: a zygote has the limits of its client
+    """A zygote whose workers run the source that they receive: see `entries/talking_worker.py`."""
+    ensure_room()  # as in real use: a zygote has the limits of its client
     return ZygoteClient(folders=(ENTRIES,), entry="talking_worker", **settings)
 
 
 class InJailError(Exception):
-    """What a source raised inside. name: of its class. errno: of an OSError."""
+    """An error raised inside. name: of its class. errno: of an OSError."""
 
     def __init__(self, name: str, text: str, errno: int | None) -> None:
         super().__init__(f"{name}: {text}")
@@ -60,7 +60,7 @@ class Jail:
         self.control.settimeout(PATIENCE)
 
     def ask(self, source: str) -> Any:
-        """Run source in the worker; gives what it left in `result`, as JSON can say it. Raises InJailError."""
+        """Runs source in the worker; returns the value of `result`, as JSON. Raises InJailError."""
         self.tell(source)
         return self.hear()
 
@@ -74,7 +74,7 @@ class Jail:
         return answer["result"]
 
     def say(self, **message: Any) -> Any:
-        """Send a control message and wait for the next one from the warden."""
+        """Sends a control message and waits for the next one from the warden."""
         self.control.send(json.dumps(message).encode())
         return self.news()
 
@@ -116,6 +116,6 @@ class Jail:
 
 
 def zygote_pid(client: ZygoteClient) -> int:
-    """The process behind a client. Waits until it is ready."""
+    """The pid of a client's zygote. Waits until it is ready."""
     assert client.facts
     return client._current()._process.pid

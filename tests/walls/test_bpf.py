@@ -1,4 +1,4 @@
-"""The assembler: what it builds decides as its parts say."""
+"""The assembler: an assembled program decides like its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def verdict(code: bpf.Code, number: int) -> int:
     near=st.booleans(),
 )
 def test_search_finds_the_range_of_any_number(starts: set[int], number: int, near: bool) -> None:
-    """Binary search over code gives what bisect gives over numbers, far jumps included."""
+    """Binary search in BPF code gives the result of bisect, far jumps included."""
     edges = [0, *sorted(starts)]
     if near:
         number = edges[number % len(edges)]
@@ -34,7 +34,7 @@ def test_search_finds_the_range_of_any_number(starts: set[int], number: int, nea
 
 @pytest.mark.parametrize("length", [1, 255, 256, 1000])
 def test_when_skips_blocks_of_any_length(length: int) -> None:
-    """A conditional jump reaches 255 instructions; longer blocks are jumped over all the same."""
+    """A conditional jump reaches 255 instructions; longer blocks are skipped all the same."""
     then = (*bpf.load(0) * (length - 1), *bpf.give(1))
     code = (*bpf.when(bpf.JUMP_IF_EQUAL, 7, then), *bpf.give(0))
     assert (1, 0) == (verdict(code, 7), verdict(code, 8))
@@ -47,7 +47,7 @@ def test_among_matches_each_value_and_no_other() -> None:
 
 
 def test_the_longest_program_is_4096_instructions() -> None:
-    """One more is refused here, before the kernel does."""
+    """One more is refused here, before the kernel refuses it."""
     assert 8 * 4096 == len(bpf.assemble(bpf.give(0) * 4096))
     with pytest.raises(ValueError, match="4097"):
         bpf.assemble(bpf.give(0) * 4097)

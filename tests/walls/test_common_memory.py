@@ -1,4 +1,4 @@
-"""What a zygote imports is in files that its jails share: a fork has no page table entries of it to copy."""
+"""A zygote's imported modules lie in files that its jails share: a fork has no page table entries of them to copy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ print(len({id(each) >> 12 for each in [bytes(40) for _ in range(1000)]}))
 
 
 def test_little_of_a_jail_is_memory_of_its_own() -> None:
-    """numpy and pandas bring 55 MB along, of which all but what every process writes is pages of files."""
+    """numpy and pandas bring 55 MB, all of which lies in file pages, except for what every process writes."""
     with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
         anonymous, data = map(int, runtime.execute(ANONYMOUS).stdout.split())
     assert data > 60_000
@@ -72,12 +72,12 @@ def test_jails_do_not_write_into_what_they_share() -> None:
 
 
 def test_values_survive_the_exchange() -> None:
-    """What was allocated is what it was; of numpy's data and of a large heap nothing is private memory any more."""
+    """Values are unchanged; no part of numpy's data or of a large heap is private memory any more."""
     assert "True 0 True 19999900000 9.0\n" == ran(SCRIPT.replace("FORKED", ""))
 
 
 def test_what_is_allocated_behind_the_imports_lies_side_by_side() -> None:
-    """And not where something between the imported things was free: a fork gets a page of its own for each."""
+    """And not in free gaps between imported objects: a fork would get its own page for each."""
     assert 40 > int(ran(GAPS))
 
 
@@ -92,12 +92,12 @@ def test_what_is_allocated_behind_the_imports_lies_side_by_side() -> None:
     ],
 )
 def test_only_blocks_side_by_side_are_exchanged(expected: bool, blocks: list[int], top: int) -> None:
-    """Whatever lay between two of them would be lost."""
+    """Memory between two of them would be lost."""
     assert expected == is_one_stretch(8, blocks, top)
 
 
 def test_an_import_that_forks_gets_memory_of_its_own() -> None:
-    """A child that goes on in Python must not write to what its parent works with."""
+    """A child that continues in Python must not write to its parent's memory."""
     forked = """
 if os.fork() == 0:
     kept.clear()
@@ -109,7 +109,7 @@ os.wait()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others are told of mapped files by what a process touched")
 def test_files_of_the_zygote_are_not_charged_to_a_jail(start_jail: StartJail) -> None:
-    """They hold memory once, however many jails have them mapped."""
+    """They take memory once, however many jails map them."""
     warden = start_jail("strict").warden
     spared = tree_memory.mapped_by(warden)
     assert 0 == tree_memory.mapped_only(warden, spared)
@@ -117,7 +117,7 @@ def test_files_of_the_zygote_are_not_charged_to_a_jail(start_jail: StartJail) ->
 
 
 def ran(script: str) -> str:
-    """What a fresh Python prints: memory is exchanged once in a process's life."""
+    """The output of a fresh Python: memory is exchanged once in a process's life."""
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.defpath}
     done = subprocess.run(
         [sys.executable, "-c", script],

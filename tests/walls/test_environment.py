@@ -1,4 +1,4 @@
-"""A jail's environment variables, as a pure function."""
+"""A jail's environment variables, computed by a pure function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_policy_wins() -> None:
 
 
 def test_the_interpreter_s_programs_come_first() -> None:
-    """`python` is the one that the cell is in."""
+    """`python` is the interpreter that runs the cell."""
     variables = jail_environment(workdir="/w", temporary="/t", programs="/p/bin", whole_cpus=1, extra={})
     assert "/p/bin" == variables["PATH"].split(":")[0]
 

@@ -1,4 +1,4 @@
-"""Working folders on the host: removed whatever hostile code put into them."""
+"""Working folders on the host: removed whatever hostile code has made in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_deep_tree(tmp_path: Path) -> None:
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
-    """Neither a link to a folder nor one to a file takes its target along."""
+    """Neither a link to a folder nor one to a file removes its target."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").touch()
     (tmp_path / "top" / "inner").mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_a_folder(tmp_path: Path) -> None:
-    """What is to be removed is opened, never named again: the folder behind a link keeps even its mode."""
+    """A folder is opened before its removal, and not named again: a link's target keeps even its mode."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside").chmod(0o755)
     (tmp_path / "top").symlink_to(tmp_path / "outside")
@@ -51,7 +51,7 @@ def test_a_link_in_place_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_closed_folders_and_clashing_names(tmp_path: Path) -> None:
-    """Modes of 0 and names that the removal itself would like to use are no obstacle."""
+    """Modes of 0 and names that the removal itself would use are no obstacle."""
     for name in (".1/.2/.3", ".2/.1", "a/.1/x", "\udcff"):
         (tmp_path / "top" / name).mkdir(parents=True)
     (tmp_path / "top" / "a" / ".1").chmod(0)
@@ -61,7 +61,7 @@ def test_closed_folders_and_clashing_names(tmp_path: Path) -> None:
 
 
 def test_nothing_to_remove(tmp_path: Path) -> None:
-    """A folder that is gone already is no error."""
+    """A folder that does not exist is no error."""
     remove_tree(tmp_path / "gone")
     assert [] == list(tmp_path.iterdir())
 
@@ -73,7 +73,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_sweeping_spares_the_living(temporary: Path) -> None:
-    """The base folder of a zygote that lives is locked; that of a dead one is not, and goes."""
+    """The base folder of a living zygote is locked; that of a dead one is not, and is removed."""
     living = Folders()
     dead = temporary / "cenote-jails-dead"
     (dead / "1" / "workspace").mkdir(parents=True)
@@ -85,7 +85,7 @@ def test_sweeping_spares_the_living(temporary: Path) -> None:
 
 
 def test_folders_of_a_jail(temporary: Path) -> None:
-    """Only the jail's user can enter them; others may pass the base but not list it."""
+    """Only the jail's user can enter them; others may traverse the base but not list it."""
     folders = Folders()
     folders.make(7, None)
     home = folders.home(7)
@@ -100,7 +100,7 @@ def test_folders_of_a_jail(temporary: Path) -> None:
 def test_a_sweep_that_comes_while_a_zygote_makes_its_folder(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """It takes what nobody has locked yet for a killed zygote's. What the zygote has in the end stays."""
+    """It takes a folder that is not locked yet for a killed zygote's. The zygote's final folder stays."""
     real, came = fcntl.flock, list[int]()
 
     def slow(file: int, operation: int) -> None:

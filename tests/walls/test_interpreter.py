@@ -1,4 +1,4 @@
-"""Which host paths a jail sees of the client's Python."""
+"""The host paths of the client's Python that a jail sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def installed(folder: Path, name: str, *files: str) -> None:
 
 
 def test_a_project_s_folder_stays_outside(tmp_path: Path) -> None:
-    """Of an environment in a project: its libraries and programs. Of the project on the path: our packages only."""
+    """Of an environment in a project: its libraries and programs. Of the project on the path: only our packages."""
     prefix = tmp_path / "project"
     library = prefix / "lib" / "python3.11" / "site-packages"
     for folder in (library, prefix / "bin", prefix / "secrets", prefix / "cenote_worker"):
@@ -39,13 +39,13 @@ def test_a_prefix_behind_a_link_is_shown_by_both_names(tmp_path: Path) -> None:
 
 
 def test_paths_that_are_not_libraries_are_dropped(tmp_path: Path) -> None:
-    """A folder of scripts on the path is the client's own business."""
+    """A folder of scripts on the path is private to the client."""
     (tmp_path / "scripts").mkdir()
     assert () == describe("python", [str(tmp_path / "scripts"), "relative"], []).search
 
 
 def test_the_running_interpreter_finds_its_library() -> None:
-    """Where this very module's neighbours come from is on a jail's path, or is shown."""
+    """The standard library is on a jail's path, or is visible."""
     found = running()
     assert any(
         Path(path).is_relative_to(shown)
@@ -77,13 +77,13 @@ def test_a_project_around_installed_packages_stays_outside(tmp_path: Path) -> No
 
 
 def test_a_user_s_site_folder_is_a_library(tmp_path: Path) -> None:
-    """By its name alone: what is in it is read by nothing here."""
+    """By its name alone: its content is not read."""
     site = tmp_path / "lib" / "python3.11" / "site-packages"
     assert is_installed(str(site / "numpy" / "__init__.py"), [str(tmp_path), str(site)])
 
 
 def test_numpy_is_a_library_without_a_record(tmp_path: Path) -> None:
-    """Copied by hand into a folder on the path; a project's folder of that name is none."""
+    """Copied by hand into a folder on the path; a project's folder of that name is no library."""
     (tmp_path / "numpy" / "_core").mkdir(parents=True)
     (tmp_path / "mine.py").write_text("")
     assert () == describe("python", [str(tmp_path)], []).search

@@ -1,4 +1,4 @@
-"""The level in force: what was asked, or the best there is; never less than asked, never nothing unasked."""
+"""The level in force: the requested one, or the best available; never less than requested, nor `none` by itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_auto_is_the_best_there_is(names: tuple[str, ...], level: str) -> None:
 @pytest.mark.parametrize("missing", EVERYTHING)
 @pytest.mark.parametrize("level", ["strict", "landlock", "gvisor", "none"])
 def test_a_missing_facility_is_an_error_where_it_is_needed(level: str, missing: str) -> None:
-    """Named with the kernel's words and how to enable it; elsewhere it does not matter."""
+    """Named with the kernel's message and how to enable it; at other levels it does not matter."""
     facilities = having(*(name for name in EVERYTHING if name != missing))
     if missing not in NEEDS[level]:  # type: ignore[index]
         assert level == resolve_isolation(level, facilities)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def test_a_missing_facility_is_an_error_where_it_is_needed(level: str, missing: 
 
 
 def test_auto_is_never_none() -> None:
-    """Where nothing holds, auto fails; only asking for none by name gives none."""
+    """Where no level works, auto fails; `none` must be requested by name."""
     with pytest.raises(IsolationUnavailableError, match="namespaces"):
         resolve_isolation("auto", having())
     assert "none" == resolve_isolation("none", having())

@@ -1,4 +1,4 @@
-"""What a jail costs: memory is bounded here, time is reported."""
+"""The cost of a jail: memory is bounded here, time is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data work needs goes on working behind the walls."""
+"""Usual operations of data work succeed behind the walls."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ DISTRIBUTIONS = {
 @pytest.mark.sweep
 @pytest.mark.parametrize("what", AT_EVERY_LEVEL)
 def test_it_works_at_every_level(jail: Jail, what: str) -> None:
-    """Whatever the filter, Landlock and the limits refuse, they don't refuse this."""
+    """The filter, Landlock and the limits do not refuse these."""
     pytest.importorskip(DISTRIBUTIONS.get(what, "os"))
     assert jail.ask(AT_EVERY_LEVEL[what]) is True
 
 
 @pytest.mark.parametrize("what", WITH_A_PRIVATE_ROOT)
 def test_it_works_with_a_private_root(strict_jail: Jail, what: str) -> None:
-    """The landlock level does without: see `confined`."""
+    """The landlock level lacks these: see `confined`."""
     assert strict_jail.ask(WITH_A_PRIVATE_ROOT[what]) is True
 
 
@@ -114,5 +114,5 @@ def test_every_module_that_the_client_can_import(strict_jail: Jail) -> None:
 
 
 def test_preloaded_modules_cost_no_import(start_jail: StartJail) -> None:
-    """They are there before the first line of a user's code runs."""
+    """They are loaded before the first line of a user's code runs."""
     assert start_jail("strict").ask("import sys; result = 'numpy' in sys.modules and 'pandas' in sys.modules")

@@ -1,4 +1,4 @@
-"""Limits bite where the policy puts them, at each level."""
+"""Limits apply at the policy's values, at each level."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_memory(start_jail: StartJail, level: str) -> None:
 
 
 def test_memory_is_what_comes_on_top_of_the_preload(start_jail: StartJail) -> None:
-    """A small limit is not used up by what the zygote has imported."""
+    """The zygote's imports do not count towards a small limit."""
     assert 1 == start_jail("strict", memory="64MiB").ask(
         "import pandas; result = len(pandas.DataFrame({'a': [1]}))"
     )
@@ -64,7 +64,7 @@ def test_processes_and_threads(start_jail: StartJail, strict: ZygoteClient, sour
 
 
 def test_a_jail_s_processes_do_not_count_for_another(start_jail: StartJail) -> None:
-    """One that has used its limit up does not keep the next from forking."""
+    """A jail at its limit does not keep the next from forking."""
     assert start_jail("strict", processes=8).ask(FORK) in (7, 8)
     assert 0 == start_jail("strict", processes=8).ask("import subprocess; result = subprocess.call('true')")
 
@@ -80,7 +80,7 @@ def test_a_file(start_jail: StartJail, level: str) -> None:
 
 
 def test_descriptors_and_core_dumps(start_jail: StartJail, level: str) -> None:
-    """4096 descriptors at most, no core dump by any way, next to no locked memory."""
+    """At most 4096 descriptors, no core dump by any way, almost no locked memory."""
     jail = start_jail(level)
     assert [4096, 1, 65536] == jail.ask(
         "import resource as r; result = [min(r.getrlimit(r.RLIMIT_NOFILE)[1], 4096), r.getrlimit(r.RLIMIT_CORE)[1],"

@@ -1,4 +1,4 @@
-"""What model-written code cannot do, at each level that has walls. Each technique is tried inside, judged outside."""
+"""What model-written code cannot do, at each level with walls. Each technique is tried inside, checked outside."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.walls.jails import InJailError, Jail
 LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
 
 
-# An empty folder, or folders that only lead to the interpreter, may be there; nothing of the host's.
+# An empty folder, or folders that only lead to the interpreter, may exist; nothing of the host's.
 NOTHING_SEEN = ("FileNotFoundError", "PermissionError", [], [".pyenv"], ["cpu"], ["system"], ["user"])
 
 
 def answer(jail: Jail, source: str) -> Any:
-    """What a source leaves in `result`, or the name of the error that it raises."""
+    """The value of `result` of a source, or the name of the error that it raises."""
     try:
         return jail.ask(source)
     except InJailError as error:
@@ -43,7 +43,7 @@ def refused(jail: Jail, source: str) -> str:
     ["/etc/shadow", "/root", "/home", "/var/log", "/run", "/proc/1/environ", "/proc/kcore", "/sys/kernel"],
 )
 def test_host_files_cannot_be_read(jail: Jail, path: str) -> None:
-    """Neither content nor listing; by a link and by a descriptor of a parent just as little."""
+    """Neither content nor listing; not by a link or a descriptor of a parent either."""
     for source in (
         f"import os; result = os.listdir({path!r}) if os.path.isdir({path!r}) else open({path!r}).read()",
         f"import os; os.symlink({path!r}, 'link'); x = 'link'\n"
@@ -65,7 +65,7 @@ def test_the_client_s_files_cannot_be_read(jail: Jail, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["/usr/lib", "/etc", "/usr/bin", "/"])
 def test_system_files_cannot_be_written(jail: Jail, folder: str) -> None:
-    """Neither made, nor changed, nor removed."""
+    """Neither created, nor changed, nor removed."""
     assert refused(jail, f"open({folder + '/cenote-was-here'!r}, 'w')") in ("PermissionError", "OSError")
     assert not Path(folder, "cenote-was-here").exists()
 
@@ -87,12 +87,12 @@ def test_no_capability_and_no_way_to_one(jail: Jail) -> None:
     if os.geteuid() == 0 or jail.started.isolation == "strict":
         assert 0 == int(status["CapBnd"], 16)
     assert ("1", "2") == (status["NoNewPrivs"], status["Seccomp"])
-    if os.geteuid() == 0:  # nobody else may leave a group
+    if os.geteuid() == 0:  # only a privileged process may leave a group
         assert "" == status["Groups"].strip()
 
 
 def test_it_is_not_root_outside(jail: Jail) -> None:
-    """The process that the host sees belongs to a user that owns nothing, or to the one who started it."""
+    """The host sees the process as a user that owns nothing, or as the user who started it."""
     owners = {os.stat(f"/proc/{jail.worker}").st_uid, os.stat(f"/proc/{jail.worker}/status").st_uid}
     assert 0 not in owners
 
@@ -156,7 +156,7 @@ def test_socket_files_of_the_host_cannot_be_reached(jail: Jail) -> None:
 
 
 def test_other_processes_cannot_be_signalled(jail: Jail) -> None:
-    """Not the client, not the zygote: there is no such process, or no permission."""
+    """Neither the client nor the zygote: there is no such process, or no permission."""
     for pid in (os.getpid(), os.getppid()):
         assert refused(jail, f"import os; os.kill({pid}, 0)") in ("ProcessLookupError", "PermissionError")
 
@@ -178,7 +178,7 @@ def test_the_warden_cannot_be_harmed(jail: Jail) -> None:
 
 
 def test_only_six_descriptors(jail: Jail) -> None:
-    """Nothing of the zygote's or the client's: /dev/null, a timer, output pipes, frames, the line to the warden."""
+    """None of the zygote's or the client's: /dev/null, a timer, output pipes, frames, the line to the warden."""
     jail.ask("result = 'past its start'")
     links = sorted(os.readlink(f"/proc/{jail.worker}/fd/{n}") for n in os.listdir(f"/proc/{jail.worker}/fd"))
     assert ["/dev/null", "anon_inode", "pipe", "pipe", "socket", "socket"] == [
@@ -191,7 +191,7 @@ def chooses_numbers(pid: int) -> bool:
 
 
 def test_no_cell_chooses_the_numbers_of_processes(jail: Jail) -> None:
-    """The file that its warden writes to takes nothing from it."""
+    """A cell cannot write to the file that its warden writes to."""
     refused = jail.ask(
         "try:\n    open('/proc/sys/kernel/ns_last_pid', 'w').write('77'); result = 0\n"
         "except OSError as error:\n    result = error.errno"
@@ -203,12 +203,12 @@ def test_no_cell_chooses_the_numbers_of_processes(jail: Jail) -> None:
 def test_the_warden_s_descriptors(jail: Jail, level: str) -> None:
     """The control socket, the line to the worker, /dev/null, the timer of its cells and the pipe that wakes it.
 
-    And what another worker would have: both pipes, both sockets, the rules that it is fenced by, and its number.
+    And those for another worker: both pipes, both sockets, the rules that confine it, and its number.
     """
     place = f"/proc/{jail.warden}/fd"
 
     def kinds() -> list[str]:
-        with suppress(FileNotFoundError):  # one was closed meanwhile
+        with suppress(FileNotFoundError):  # one was closed in the meantime
             links = [os.readlink(f"{place}/{number}") for number in os.listdir(place)]
             return sorted(link if link.startswith("anon") else link.split(":")[0] for link in links)
         return []
@@ -217,19 +217,19 @@ def test_the_warden_s_descriptors(jail: Jail, level: str) -> None:
     last_pid = ["/proc/sys/kernel/ns_last_pid"] if chooses_numbers(jail.warden) else []
     expected = [*["/dev/null"] * 3, *last_pid, *rules, "anon_inode:[timerfd]", *["pipe"] * 4, *["socket"] * 4]
     expected.sort()
-    # The worker may be ready before the warden has let go of what it was made with.
+    # The worker may be ready before the warden has closed the descriptors that it was made with.
     until(lambda: expected == kinds())
 
 
 def test_the_environment_is_scrubbed(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the variables of the jail nor those that the kernel remembers of the zygote hold the client's."""
+    """Neither the jail's variables nor the zygote's initial ones in the kernel contain the client's."""
     monkeypatch.setenv("CANARY", "secret")
     assert "secret" not in str(jail.ask("import os; result = dict(os.environ)"))
     assert b"" == Path(f"/proc/{jail.worker}/environ").read_bytes().replace(b"LC_CTYPE=C.UTF-8\0", b"")
 
 
 def test_the_policy_s_environment(start_jail: StartJail, level: str) -> None:
-    """A policy adds variables and may replace ours; thread pools are sized by its CPUs, Python counts them so."""
+    """A policy adds variables and may replace ours; thread pools have the size of its CPUs, as counted by Python."""
     jail = start_jail(level, env={"GREETING": "hello", "LANG": "C"}, cpus=1.5)
     names = ("GREETING", "LANG", "OMP_NUM_THREADS", "HOME")
     greeting, lang, threads, home = jail.ask(f"import os; result = [os.environ[name] for name in {names}]")
@@ -254,7 +254,7 @@ result = len(found)"""
 
 @pytest.mark.slow
 def test_a_policy_s_environment_is_not_in_another_jail_s_memory(start_jail: StartJail, level: str) -> None:
-    """Jails are forks of one process; what it had read for one of them, the next could find in its memory."""
+    """Jails are forks of one process; data that it had read for one of them would be in the next one's memory."""
     one = start_jail(level, env={"SECRET": "canary-123456789012"})
     assert 0 < one.ask(SEARCH)
     assert 0 == start_jail(level).ask(SEARCH)

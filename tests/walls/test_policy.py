@@ -1,4 +1,4 @@
-"""What a policy may say. Everything else is refused when it is written, not when a jail starts."""
+"""The values that a policy accepts. Others are refused when it is written, not when a jail starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_sizes(size: int | str, expected: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 2.5, None, True, "", "x", "1e9", "-1GB", "1 PB", "1GB2"])
 def test_what_is_no_size(size: Any) -> None:
-    """A guess would be a limit that nobody asked for."""
+    """A guess would be an unintended limit."""
     with pytest.raises(UsageError):
         parse_size(size)
 
@@ -64,13 +64,13 @@ def test_what_is_no_size(size: Any) -> None:
     ids=str,
 )
 def test_policies_that_no_jail_can_keep(wrong: dict[str, Any]) -> None:
-    """Wrong types, limits out of range, names that are none."""
+    """Wrong types, limits out of range, invalid names."""
     with pytest.raises(UsageError):
         SandboxPolicy(**wrong)
 
 
 def test_the_least_that_a_policy_may_grant() -> None:
-    """Each limit at its edge is taken."""
+    """Each limit is accepted at its edge."""
     policy = SandboxPolicy(memory="64MiB", disk="1MiB", output=0, cpus=0.01, processes=8, cell_timeout=1e-9)
     assert (64 * 2**20, 2**20, 0) == (policy.memory_bytes, policy.disk_bytes, policy.output_bytes)
 
@@ -83,7 +83,7 @@ def test_mounts_need_plain_absolute_paths(path: Any) -> None:
 
 
 def test_policies_are_handed_on() -> None:
-    """One passes to another process, into a copy, and into a set, and is frozen there as it was."""
+    """A policy passes to another process, into a copy, and into a set, and stays frozen."""
     policy = SandboxPolicy(memory="64MiB", env={"A": "b"}, mounts=[Mount(source="/data")])
     for other in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy), copy.copy(policy)):
         assert {policy} == {other}
@@ -92,7 +92,7 @@ def test_policies_are_handed_on() -> None:
 
 
 def test_policies_are_values() -> None:
-    """What was given as a list or dictionary cannot be changed afterwards."""
+    """A given list or dictionary can be changed later without effect."""
     variables = {"A": "1"}
     policy = SandboxPolicy(env=variables, preload=["json"])
     variables["A"] = "2"
@@ -101,7 +101,7 @@ def test_policies_are_values() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, "5"])
 def test_seconds(seconds: object) -> None:
-    """Positive and finite, or None; the error has the name of what was wrong."""
+    """Positive and finite, or None; the error names the wrong argument."""
     check_seconds(None, "patience")
     check_seconds(0.5, "patience")
     with pytest.raises(UsageError, match="patience"):
@@ -109,7 +109,7 @@ def test_seconds(seconds: object) -> None:
 
 
 def test_no_call_is_without_a_limit() -> None:
-    """What runs code of the jail has the limit of a cell, if no other is set, and always one."""
+    """Calls that run code of the jail have the limit of a cell, if no other is set, and always one."""
     assert 600 == SandboxPolicy().call_seconds
     assert 3 == SandboxPolicy(cell_timeout=3).call_seconds
     assert 60 == SandboxPolicy(cell_timeout=3, call_timeout=60).call_seconds

@@ -1,4 +1,4 @@
-"""The probe tries each facility and tells what it saw; a failing attempt harms nothing."""
+"""The probe tries each facility and reports the result; a failing attempt harms nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cenote_security.walls.trials import attempt
 
 
 def test_every_facility_is_tried() -> None:
-    """Those that the levels rest on are among them; what is missing comes with a remedy; threads are no obstacle."""
+    """Those that the levels need are among them; a missing one comes with a remedy; threads are no obstacle."""
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
@@ -34,13 +34,13 @@ def test_every_facility_is_tried() -> None:
 
 
 def test_an_attempt_that_works() -> None:
-    """Its words are the detail."""
+    """Its text is the detail."""
     facility = attempt("trick", lambda: "done with mirrors", "practise")
     assert (True, "done with mirrors", "") == (facility.available, facility.detail, facility.remedy)
 
 
 def test_an_attempt_that_the_kernel_refuses() -> None:
-    """The kernel's words are the detail, and the remedy is given."""
+    """The kernel's message is the detail, and the remedy is given."""
 
     def refused() -> str:
         raise OSError(errno.EPERM, "Operation not permitted", "unshare")

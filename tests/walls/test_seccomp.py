@@ -26,7 +26,7 @@ NO_FAMILY = refuse(errno.EAFNOSUPPORT)
 NOTHING_DONE = refuse(0)
 STREAM = 1
 
-# What FIELD-tested sandboxes deny, written out once more, so that a name lost from the filter is noticed.
+# Calls that FIELD-tested sandboxes deny, listed again, so that a name lost from the filter is noticed.
 FORBIDDEN = (
     "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd bpf perf_event_open userfaultfd keyctl add_key "
     "request_key unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount fsconfig fspick "
@@ -39,13 +39,14 @@ ABSENT = (
     "clone3 io_uring_setup io_uring_enter io_uring_register io_setup io_destroy io_submit io_cancel io_getevents "
     "io_pgetevents"
 )
-# Read and write, threads, memory, processes, files of one's own: what every library does.
+# Read and write, threads, memory, processes, own files: calls that every library makes.
 ORDINARY = {
     "x86_64": (0, 1, 9, 10, 11, 39, 56, 57, 59, 61, 62, 202, 231, 257, 319),
     "aarch64": (63, 64, 93, 98, 222),
 }
-# What programs make by the thousand: reads and writes, opens and stats, memory, locks, messages, removals, the clock.
-# Not among them, for the sake of one argument: mmap and fcntl.
+# Calls that programs make by the thousand: reads and writes, opens and stats, memory, locks, messages, removals, the
+# clock.
+# Not among them, because of one argument: mmap and fcntl.
 FREQUENT = {
     "x86_64": (0, 1, 3, 4, 5, 7, 8, 11, 12, 14, 17, 18, 24, 39, 46, 47, 87, 202, 217, 228, 257, 262, 263, 332),
     "aarch64": (35, 56, 57, 61, 62, 63, 64, 67, 68, 79, 80, 98, 113, 124, 135, 172, 211, 212, 214, 215, 291),
@@ -63,7 +64,7 @@ def judge(
 @pytest.mark.parametrize("on", MACHINES)
 @pytest.mark.parametrize("level", ["strict", "landlock"])
 def test_dangerous_calls_are_refused(level: seccomp.FilterLevel, on: syscalls.Machine) -> None:
-    """Whatever their arguments; calls that libraries probe do not exist."""
+    """With any arguments; calls that libraries probe return "not implemented"."""
     names = [*FORBIDDEN.split(), *(X86_RELICS.split() if on == "x86_64" else ())]
     assert {} == {name: got for name in names if (got := judge(level, on, name)) != EPERM}
     assert {} == {name: got for name in ABSENT.split() if (got := judge(level, on, name)) != ENOSYS}
@@ -77,7 +78,7 @@ def test_dangerous_calls_are_refused(level: seccomp.FilterLevel, on: syscalls.Ma
 def test_calls_newer_than_the_tables_do_not_exist(
     number: int, level: seccomp.FilterLevel, on: syscalls.Machine
 ) -> None:
-    """A call that nobody has judged is not allowed by default."""
+    """A call that has not been reviewed is not allowed by default."""
     got = run(seccomp.program(level, on), number, AUDIT_ARCH[on])
     verdicts = (ALLOW, EPERM, ENOSYS, NO_FAMILY, NOTHING_DONE)
     assert (got == ENOSYS) if number > syscalls.HIGHEST else (got in verdicts)
@@ -95,7 +96,7 @@ def test_ordinary_calls_are_allowed(on: syscalls.Machine) -> None:
 def test_calls_that_programs_make_most_are_judged_by_number_alone(
     level: seccomp.FilterLevel, on: syscalls.Machine
 ) -> None:
-    """The kernel runs no filter for a call whose number always means `allow`: 30 ns are left of what it costs."""
+    """The kernel runs no filter for a call whose number always means `allow`: 30 ns of its cost remain."""
     program = seccomp.program(level, on)
     assert {ALLOW} == {run(program, number, AUDIT_ARCH[on], None) for number in FREQUENT[on]}
 
@@ -113,7 +114,7 @@ def test_foreign_architectures_and_x32_are_killed(number: int, arch: int) -> Non
     "flag", [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000]
 )
 def test_clone_makes_no_namespace(flag: int) -> None:
-    """Each of the seven, alone or among the flags of an ordinary thread, whatever the upper half says."""
+    """Each of the seven, alone or among the flags of an ordinary thread, with any upper half."""
     thread = 0x3D0F00
     assert ALLOW == judge("strict", "x86_64", "clone", thread)
     for flags in (flag, flag | thread, flag | 1 << 40):
@@ -122,7 +123,7 @@ def test_clone_makes_no_namespace(flag: int) -> None:
 
 @given(family=st.integers(0, 2**32 - 1) | st.integers(0, 50))
 def test_socket_families(family: int) -> None:
-    """UNIX and internet sockets (in a network that is empty) at `strict`, none at `landlock`; pairs of UNIX alone."""
+    """UNIX and internet sockets (in an empty network) at `strict`, none at `landlock`; pairs of UNIX only."""
     expected = ALLOW if family in (1, 2, 10) else NO_FAMILY
     assert expected == judge("strict", "x86_64", "socket", family, STREAM)
     assert NO_FAMILY == judge("landlock", "x86_64", "socket", family, STREAM)
@@ -134,7 +135,7 @@ def test_socket_families(family: int) -> None:
 @pytest.mark.parametrize("call", ["socket", "socketpair"])
 @pytest.mark.parametrize("protocol", [1, 33, 132, 136, 255, 256, 262])
 def test_socket_protocols(call: str, protocol: int) -> None:
-    """ICMP, DCCP, SCTP, UDP-Lite, raw, SMC and MPTCP hide behind the families of TCP: none can be had."""
+    """ICMP, DCCP, SCTP, UDP-Lite, raw, SMC and MPTCP use the families of TCP: all are refused."""
     for family in (1, 2, 10):
         assert ALLOW != judge("strict", "x86_64", call, family, STREAM, protocol)
 
@@ -148,7 +149,7 @@ def test_socket_types(kind: int) -> None:
 
 @pytest.mark.parametrize("call", ["setxattr", "lsetxattr", "fsetxattr", "removexattr", "fremovexattr"])
 def test_no_attributes_are_left_on_files(call: str) -> None:
-    """Without a private root a jail could leave bytes on any host file that is open to all: Landlock allows it."""
+    """Without a private root a jail could leave bytes on any host file that all can write: Landlock allows it."""
     assert EPERM == judge("landlock", "x86_64", call)
 
 
@@ -181,13 +182,13 @@ def test_no_input_is_put_into_a_terminal(command: int, expected: int) -> None:
 
 @pytest.mark.parametrize("name", ["prlimit64", "sched_setaffinity", "sched_setscheduler"])
 def test_no_process_is_aimed_at_by_number(name: str) -> None:
-    """On itself a process may use them; by a number it could name its warden or its user's programs."""
+    """A process may use them on itself; by a number it could name its warden or its user's programs."""
     assert (ALLOW, EPERM) == (judge("strict", "x86_64", name, 0), judge("strict", "x86_64", name, 1))
 
 
 @pytest.mark.parametrize("level", ["strict", "landlock"])
 def test_no_socket_lingers(level: seccomp.FilterLevel) -> None:
-    """Whoever closes it last would wait, and that may be the supervisor: other options, and levels, are free."""
+    """The last process that closes it would wait, maybe the supervisor: other options and levels are allowed."""
     sol_socket, keep_alive, linger, tcp = 1, 9, 13, 6
     assert EPERM == judge(level, "x86_64", "setsockopt", 3, sol_socket, linger)
     assert EPERM == judge(level, "aarch64", "setsockopt", 3, sol_socket | 1 << 32, linger | 1 << 32)
@@ -198,9 +199,9 @@ def test_no_socket_lingers(level: seccomp.FilterLevel) -> None:
 @pytest.mark.parametrize("on", MACHINES)
 @pytest.mark.parametrize("command", [1024, 1026, 1040, 1039 + 2**10, 12, 2**31])
 def test_no_file_of_others_is_leased(on: syscalls.Machine, command: int) -> None:
-    """A lease, a delegation or a watch on a file that may only be read: others wait that open or change it.
+    """A lease, a delegation or a watch on a read-only file: other processes that open or change it wait.
 
-    What later kernels add is refused as well, with any upper half, which the kernel ignores.
+    Additions of later kernels are refused as well, with any upper half, which the kernel ignores.
     """
     for level in ("strict", "landlock"):
         assert EINVAL == judge(level, on, "fcntl", 3, command)
@@ -209,7 +210,7 @@ def test_no_file_of_others_is_leased(on: syscalls.Machine, command: int) -> None
 
 @pytest.mark.parametrize("name", [name for name in dir(fcntl) if name[:2] == "F_"])
 def test_what_programs_do_with_descriptors(name: str) -> None:
-    """All commands that Python knows, but for the ones above; its other constants are no commands."""
+    """All commands that Python knows, except the ones above; its other constants are no commands."""
     commands = {"F_RDLCK", "F_WRLCK", "F_UNLCK", "F_EXLCK", "F_SHLCK"}.isdisjoint({name})
     refused = name in ("F_SETLEASE", "F_NOTIFY") or name.startswith("F_SEAL")
     if commands and not refused:
@@ -219,7 +220,7 @@ def test_what_programs_do_with_descriptors(name: str) -> None:
 @pytest.mark.parametrize("on", MACHINES)
 @pytest.mark.parametrize("runs", [False, True])
 def test_no_huge_pages_of_the_machine(on: syscalls.Machine, runs: bool) -> None:
-    """Whatever else is asked for, and of whatever size; private, shared and named memory as ever."""
+    """With any other flags, of any size; private, shared and named memory stays allowed."""
     private, shared, huge, size = 0x22, 0x21, 0x40000, 21 << 26
     for kind in (private, shared):
         assert ALLOW == judge("strict", on, "mmap", 0, 4096, 3, kind, runs_memory_files=runs)
@@ -230,13 +231,13 @@ def test_no_huge_pages_of_the_machine(on: syscalls.Machine, runs: bool) -> None:
 
 @pytest.mark.parametrize("call", ["sync", "syncfs"])
 def test_nothing_of_the_machine_is_written_out(call: str) -> None:
-    """A program that asks for it hears that it was done: none of its files is there to be read afterwards."""
+    """The call reports success without effect: none of the program's files can be read afterwards."""
     for level in ("strict", "landlock"):
         assert NOTHING_DONE == judge(level, "x86_64", call, 3)
 
 
 def test_no_instances_of_inotify_without_watches() -> None:
-    """A user has 128 of all, and at `landlock` nothing can be watched."""
+    """A user has 128 in total, and at `landlock` nothing can be watched."""
     for call in ("inotify_init", "inotify_init1"):
         assert ALLOW == judge("landlock", "x86_64", call)
         assert ALLOW == judge("strict", "x86_64", call, shares_user=True)
@@ -257,7 +258,7 @@ def test_core_dumps_cannot_be_switched_on() -> None:
 
 
 def test_priority_is_changed_of_oneself_only() -> None:
-    """setpriority(PRIO_PROCESS, 0), and neither a number nor a group nor a user."""
+    """Only setpriority(PRIO_PROCESS, 0), and neither a number nor a group nor a user."""
     calls = [(0, 0), (0, 1), (1, 0), (2, 0)]
     assert [ALLOW, EPERM, EPERM, EPERM] == [judge("strict", "x86_64", "setpriority", *call) for call in calls]
 
@@ -283,14 +284,14 @@ def test_metadata_is_fixed_where_the_user_is_shared() -> None:
 def test_with_noexec_memory_files_cannot_be_programs(
     level: seccomp.FilterLevel, flags: int, expected: bool
 ) -> None:
-    """Only those that are sealed against it are made (MFD_NOEXEC_SEAL, 8); without noexec, all are."""
+    """Only files sealed against execution are made (MFD_NOEXEC_SEAL, 8); without noexec, all are."""
     verdict = judge(level, "x86_64", "memfd_create", 0, flags, runs_memory_files=False)
     assert (ALLOW if expected else refuse(errno.EACCES)) == verdict
     assert ALLOW == judge(level, "x86_64", "memfd_create", 0, flags)
 
 
 def test_the_kernel_takes_the_filter() -> None:
-    """In a real process: refused calls fail with their errno, others go on working."""
+    """In a real process: refused calls fail with their errno, others still work."""
     program = libc.Filter(seccomp.program("strict", syscalls.machine()))
     child = os.fork()
     if child == 0:

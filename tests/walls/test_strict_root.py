@@ -15,7 +15,7 @@ from cenote_worker.zygote.client import ZygoteClient
 
 def test_only_system_and_interpreter_are_there(strict_jail: Jail) -> None:
     """No homes but a link to the working directory, no /var, no /run, no /opt; folders on the way to the interpreter
-    hold nothing but it.
+    contain only that.
     """
     top = set(strict_jail.ask("import os; result = os.listdir('/')"))
     assert {"home"} == top & {"home", "var", "run", "opt", "mnt", "boot", "srv", "media"}
@@ -28,7 +28,7 @@ def test_only_system_and_interpreter_are_there(strict_jail: Jail) -> None:
 
 
 def test_the_project_of_the_client_is_not_there(strict_jail: Jail) -> None:
-    """Packages that a jail imports are shown, the folder that holds them is not."""
+    """Packages that a jail imports are visible, the folder that contains them is not."""
     root = Path(__file__).resolve().parents[2]
     assert [] == strict_jail.ask(
         f"import os; result = [name for name in ('pyproject.toml', '.git', 'README.md', 'platform')"
@@ -37,7 +37,7 @@ def test_the_project_of_the_client_is_not_there(strict_jail: Jail) -> None:
 
 
 def test_user_and_host_names(strict_jail: Jail) -> None:
-    """Inside it is user 1000, cave, on a host cenote, whatever the host's are."""
+    """Inside it is user 1000, cave, on a host cenote, whatever they are on the host."""
     assert [1000, "cave", "cenote", "/workspace"] == strict_jail.ask(
         "import os, pwd, socket; result = [os.getuid(), pwd.getpwuid(os.getuid()).pw_name, socket.gethostname(),"
         " os.path.expanduser('~')]"
@@ -45,7 +45,7 @@ def test_user_and_host_names(strict_jail: Jail) -> None:
 
 
 def test_own_processes_only(strict_jail: Jail) -> None:
-    """Of all processes the worker sees itself; the warden, which it may not trace, does not even show."""
+    """Of all processes the worker sees only itself; the warden, which it may not trace, is not even visible."""
     assert ["2"] == strict_jail.ask("import os; result = [n for n in os.listdir('/proc') if n.isdigit()]")
     assert [2, 1] == strict_jail.ask("import os; result = [os.getpid(), os.getppid()]")
 
@@ -66,7 +66,7 @@ def test_no_interface_is_up(strict_jail: Jail) -> None:
 
 
 def test_proc_is_read_only_and_masked(strict_jail: Jail) -> None:
-    """No setting of the kernel can be changed, on which known ways to host root rest (core_pattern)."""
+    """No kernel setting can be changed, since some of them lead to host root (core_pattern)."""
     for name in ("sys/kernel/core_pattern", "sysrq-trigger", "self/oom_score_adj", "self/uid_map"):
         with pytest.raises(InJailError) as caught:
             strict_jail.ask(f"open('/proc/{name}', 'w').write('x')")
@@ -75,7 +75,7 @@ def test_proc_is_read_only_and_masked(strict_jail: Jail) -> None:
 
 
 def test_no_mount_can_be_written_but_the_jail_s_own(strict_jail: Jail) -> None:
-    """Everything is nosuid; what is writable is one tmpfs, or a device node."""
+    """Everything is nosuid; only one tmpfs and device nodes are writable."""
     mounts = [
         line.split() for line in strict_jail.ask("result = open('/proc/self/mountinfo').read()").splitlines()
     ]
@@ -90,7 +90,7 @@ def test_no_mount_can_be_written_but_the_jail_s_own(strict_jail: Jail) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the zygote's root")
 def test_the_proc_below_has_no_processes(strict: ZygoteClient) -> None:
-    """The kernel wants a /proc to be there before a jail mounts its own; no process shows in that one."""
+    """The kernel requires an existing /proc before a jail mounts its own; that one shows no process."""
     names = [path.name for path in Path(f"/proc/{zygote_pid(strict)}/root/proc").iterdir()]
     assert "meminfo" in names
     assert [] == [name for name in names if name.isdigit()]
@@ -109,7 +109,7 @@ def test_disk_is_bounded_in_bytes_and_files(start_jail: StartJail) -> None:
 
 
 def test_mounts_of_the_policy(tmp_path: Path) -> None:
-    """Host folders and files appear where the policy says, read-only by default, and nothing beside them does."""
+    """Host folders and files appear where the policy says, read-only by default, and nothing beside them."""
     for name in ("data", "out", "secret"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
@@ -132,7 +132,7 @@ def test_mounts_of_the_policy(tmp_path: Path) -> None:
 
 
 def test_packages_below_a_folder_of_the_jail_s_own(tmp_path: Path) -> None:
-    """A checkout below /tmp stays importable, read-only, though each jail has an empty /tmp to itself."""
+    """A checkout below /tmp stays importable, read-only, though each jail has its own empty /tmp."""
     packages, linked = tmp_path / "packages", tmp_path / "linked"
     packages.mkdir()
     (packages / "found_early.py").write_text("answer = 41\n")

@@ -1,4 +1,4 @@
-"""Who jails are on the host: started by root, each has a user of its own, and so its own share of what is counted."""
+"""Users of jails on the host: started by root, each jail has its own user, and so its own share of resources."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_jail_has_its_own_user(level: str, start_jail: StartJail) -> None:
 def test_two_zygotes_share_no_user(
     strict: ZygoteClient, landlock: ZygoteClient, start_jail: StartJail
 ) -> None:
-    """Each holds the lock of a block, in which all its jails are."""
+    """Each holds the lock of a block, which contains the users of all its jails."""
     blocks = {(user_of(start_jail(level).warden) - FIRST) // PER_ZYGOTE for level in ("strict", "landlock")}
     assert 2 == len(blocks)
     for block in blocks:
@@ -68,9 +68,9 @@ def _is_locked(block: int) -> bool:
 
 @as_root
 def test_what_the_zygote_keeps_of_root(strict: ZygoteClient, start_jail: StartJail) -> None:
-    """The right to end its jails, and out of force the one to change users: its jails have neither.
+    """The capability to end its jails, and, not effective, the ones to change users: its jails have neither.
 
-    A warden may have the one to choose numbers of processes in its own pid namespace, and no worker has.
+    A warden may have the one to choose process numbers in its own pid namespace, and no worker has.
     """
     zygote, jail = status_of(zygote_pid(strict)), start_jail("strict")
     assert 0 != user_of(zygote_pid(strict))
@@ -126,7 +126,7 @@ except OSError:
 def test_a_jail_that_uses_up_its_share(
     level: str, start_jail: StartJail, source: str, all_there_are: int
 ) -> None:
-    """Its neighbour has a share of its own, and so has a jail that is started now (CVE-2013-4312, CVE-2016-2847)."""
+    """Its neighbour has its own share, and so has a jail that is started now (CVE-2013-4312, CVE-2016-2847)."""
     greedy, neighbour = start_jail(level), start_jail(level)
     assert 0 < greedy.ask(source.format(most=all_there_are)) < all_there_are
     for other in (neighbour, start_jail(level)):
@@ -135,7 +135,7 @@ def test_a_jail_that_uses_up_its_share(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may have as many as it likes")
 def test_a_user_with_too_many_descriptors_under_way(strict: ZygoteClient, start_jail: StartJail) -> None:
-    """A start that is refused for it says so, and the next one is served."""
+    """A start that is refused for that reason says so, and the next one succeeds."""
     assert strict.facts
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     one, other = socket.socketpair()
@@ -151,7 +151,7 @@ def test_a_user_with_too_many_descriptors_under_way(strict: ZygoteClient, start_
     assert 42 == start_jail("strict").ask("result = 42")
 
 
-# -- blocks and seats ---------------------------------------------------------------------------------------
+# -- blocks and user slots ----------------------------------------------------------------------------------
 
 
 def first_free(*blocks: int) -> int:
@@ -161,7 +161,7 @@ def first_free(*blocks: int) -> int:
 
 
 def test_a_block_that_is_taken_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until its holder ends, however that happens."""
+    """Until its holder ends, in any way."""
     monkeypatch.setattr(identity, "LOCK_FILE", str(tmp_path / "ids"))
     told, tell = os.pipe()
     child = os.fork()
@@ -184,19 +184,19 @@ def test_a_block_that_is_taken_is_left_alone(tmp_path: Path, monkeypatch: pytest
 
 
 def test_no_file_for_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chance decides alone where there is no place for one."""
+    """The choice is random where no lock file can be made."""
     monkeypatch.setattr(identity, "LOCK_FILE", str(tmp_path / "missing" / "ids"))
     assert (5, -1) == identity.take_block([5, 6])
 
 
 def test_one_user_for_all() -> None:
-    """Where a container has no more, seats make no difference."""
+    """Where a container has no other user, slots make no difference."""
     shared = UserIds(65_533, shared=True)
     assert {65_533} == {shared.own, shared.of(1), shared.of(2)}
 
 
 def test_who_ends_while_users_are_counted_is_no_error(tmp_path: Path) -> None:
-    """Its folder is there, and what is in that is not any more: the kernel says so by an error of its own."""
+    """Its folder exists, and its content does not any more: the kernel has a separate error for that."""
     process = subprocess.Popen(["sleep", "600"])
     folder = os.open(f"/proc/{process.pid}", os.O_RDONLY | os.O_DIRECTORY)
     process.kill()
@@ -211,7 +211,7 @@ def test_who_ends_while_users_are_counted_is_no_error(tmp_path: Path) -> None:
 
 @given(st.integers(2, 6), st.lists(st.integers(0, 8)))
 def test_living_jails_never_share_a_seat(count: int, events: list[int]) -> None:
-    """Whoever comes and goes; one more than there are seats is refused."""
+    """In any order of starts and ends; one more than there are slots is refused."""
     seats, living = UidSlots(count), {}
     for jail in events:
         if jail in living:
@@ -227,7 +227,7 @@ def test_living_jails_never_share_a_seat(count: int, events: list[int]) -> None:
 
 
 def test_a_seat_is_free_again_as_late_as_may_be() -> None:
-    """The kernel lets go of what a user had a little later than of its processes."""
+    """The kernel releases a user's resources a little later than its processes."""
     seats = UidSlots(5)
     seen = []
     for jail in range(5):

@@ -1,4 +1,4 @@
-"""The warden: answers while the worker is busy, tells how it ended, and takes everything with it."""
+"""The warden: it answers while the worker is busy, reports how it ended, and ends all its processes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HOLD_THE_INTERPRETER = "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"
 
 @pytest.fixture
 def killed_before() -> int:
-    """For memory, on this machine, before the jail of the test is there."""
+    """The number of OOM kills on this machine before the test's jail exists."""
     return oom_kills("/proc")
 
 
 def test_status_while_the_interpreter_is_held(jail: Jail) -> None:
-    """A regular expression that runs for ever keeps the worker's lock; the warden is another process."""
+    """A regular expression that runs for ever holds the worker's lock; the warden is another process."""
     jail.tell(HOLD_THE_INTERPRETER)
     started = time.perf_counter()
     status = jail.say(op="status", id=7)
@@ -37,7 +37,7 @@ def test_status_while_the_interpreter_is_held(jail: Jail) -> None:
 
 
 def test_status_counts_all_processes(jail: Jail) -> None:
-    """Children and orphans too, wherever they were moved by a double fork and a new session."""
+    """Children and orphans too, also after a double fork and in a new session."""
     jail.ask("import subprocess; a = subprocess.Popen(['sleep', '100'])")
     jail.ask("import subprocess; subprocess.run('(setsid sleep 100 &) &', shell=True)")
     until(lambda: 3 == jail.say(op="status", id=1)["processes"])
@@ -66,8 +66,8 @@ def test_interrupt(jail: Jail) -> None:
 def test_how_the_worker_ended(
     killed_before: int, jail: Jail, source: str, by_signal: int | None, status: int | None
 ) -> None:
-    """Signal or status, and its peak memory; then the warden ends too. Who was killed for memory, the kernel counts
-    for the whole machine, on which other tests run as well.
+    """Signal or status, and its peak memory; then the warden ends too. The kernel counts OOM kills for the whole
+    machine, on which other tests run as well.
     """
     jail.tell(source)
     news = jail.news()
@@ -95,7 +95,7 @@ def test_orphans_end_with_the_jail(jail: Jail) -> None:
 
 
 def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
-    """The control socket is the client's life as the warden sees it."""
+    """The warden ends when its control socket is closed."""
     inside = tree_of(jail.warden)
     jail.control.close()
     assert jail.wait_for_end()
@@ -103,7 +103,7 @@ def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
 
 
 def test_a_killed_warden_takes_its_jail_along(jail: Jail) -> None:
-    """Whatever kills it, nothing of the jail is left."""
+    """Whatever kills it, no process of the jail is left."""
     jail.ask("import subprocess; a = subprocess.Popen(['sleep', '1000'])")
     _, *inside = tree_of(jail.warden)
     assert 2 == len(inside)
@@ -113,7 +113,7 @@ def test_a_killed_warden_takes_its_jail_along(jail: Jail) -> None:
 
 
 def test_zombies_are_reaped(start_jail: StartJail) -> None:
-    """Orphans come to the warden, which collects them: their slots in the process limit are free again."""
+    """The warden adopts and collects orphans: their slots in the process limit are free again."""
     jail = start_jail("strict", processes=16)
     for _ in range(20):
         until(lambda: jail.say(op="status", id=1)["processes"] == 1)
@@ -136,7 +136,7 @@ for _ in range(4):
 @pytest.mark.sweep
 @pytest.mark.parametrize("end", ["hang-up", "exit", "killed warden"])
 def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJail, end: str) -> None:
-    """Processes that never stand still: each is gone, and its child there, before a list of them is read."""
+    """Processes that fork constantly: each has ended, and its child exists, before a list of them is read."""
     jail = start_jail(level, processes=64)
     name = f"comet-{secrets.token_hex(4)}"
     jail.ask(COMETS.format(name=name))
@@ -149,7 +149,7 @@ def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJai
         case "killed warden":
             os.kill(jail.warden, signal.SIGKILL)
     assert jail.wait_for_end()
-    until(lambda: not any(_named(name) for _ in range(20)))  # one look may miss what is there
+    until(lambda: not any(_named(name) for _ in range(20)))  # one look may miss a running process
 
 
 def _named(name: str) -> list[int]:
@@ -158,7 +158,7 @@ def _named(name: str) -> list[int]:
 
 
 def test_first_to_go_when_memory_is_short(level: str, start_jail: StartJail) -> None:
-    """Of client and jail, the kernel takes the jail: its processes have the higher score."""
+    """Of client and jail, the kernel kills the jail: its processes have the higher score."""
     jail = start_jail(level)
     own = int(Path("/proc/self/oom_score_adj").read_text())
     for pid in (jail.warden, jail.worker):
@@ -167,5 +167,5 @@ def test_first_to_go_when_memory_is_short(level: str, start_jail: StartJail) -> 
 
 @pytest.mark.parametrize(("client", "jail"), [(-1000, 500), (0, 500), (300, 800), (500, 1000), (1000, 1000)])
 def test_a_score_above_the_client_s(client: int, jail: int) -> None:
-    """A cluster may have given the client the highest one already, which only the privileged may go below."""
+    """The client may have the highest score already (in a cluster), which only privileged processes may lower."""
     assert jail == oom_score(client)

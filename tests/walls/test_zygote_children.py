@@ -1,4 +1,4 @@
-"""What a zygote knows of its jails, whenever it looks: a process of theirs may end between two looks."""
+"""What a zygote knows of its jails at any time: one of their processes may end between two looks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def zygote() -> Iterator[Zygote]:
 
 
 def ended_child() -> int:
-    """The pid of one that nobody has collected."""
+    """The pid of a child that has ended and was not collected."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -46,7 +46,7 @@ def ended_child() -> int:
 
 
 def test_a_jail_is_known_when_its_launcher_is_gone(zygote: Zygote) -> None:
-    """Though its birth was told of after the last look: it keeps its user, and a zygote that lingers waits for it."""
+    """Though its birth was reported after the last look: it keeps its user, and a lingering zygote waits for it."""
     seat = zygote._seats.take(7)
     zygote._note_starts()
     warden = os.fork()
@@ -67,7 +67,7 @@ def test_a_jail_is_known_when_its_launcher_is_gone(zygote: Zygote) -> None:
 
 
 def test_a_jail_that_has_ended_is_forgotten(zygote: Zygote) -> None:
-    """Though it was born and has died since the last look: a zygote that lingers does not wait for it for ever."""
+    """Though it was born and died since the last look: a lingering zygote does not wait for it for ever."""
     zygote._seats.take(7)
     zygote._launchers[ended_child()] = 7
     os.write(zygote._starts_out, f"7 {ended_child()}\n".encode())

@@ -1,4 +1,4 @@
-"""Zygotes as a client sees them: many starts, deaths in the middle, forks of the client, and nothing left behind."""
+"""Zygotes from a client's view: many starts, deaths in the middle, forks of the client, and nothing left over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client() -> ZygoteClient:
 
 
 def test_facts(client: ZygoteClient) -> None:
-    """A zygote says which level is in force and what it has loaded; a module that is not installed is no error."""
+    """A zygote reports its level and its loaded modules; a module that is not installed is no error."""
     with zygote(preload=("json", "no_such_module")) as other:
         assert (("json",), ("no_such_module",)) == (other.facts.preloaded, other.facts.missing)
     assert client.isolation in ("strict", "landlock")
@@ -54,7 +54,7 @@ def test_starts_from_many_threads(client: ZygoteClient) -> None:
 
 
 def test_a_dead_zygote_is_replaced(client: ZygoteClient) -> None:
-    """Jails that it started live on; the next start makes a new one."""
+    """Its jails live on; the next start makes a new one."""
     with Jail(client, POLICY) as jail:
         first = zygote_pid(client)
         os.kill(first, signal.SIGKILL)
@@ -67,7 +67,7 @@ def test_a_dead_zygote_is_replaced(client: ZygoteClient) -> None:
 
 @pytest.mark.slow
 def test_a_zygote_that_dies_during_starts(client: ZygoteClient) -> None:
-    """Every start either succeeds or raises UnavailableError; none hangs; afterwards all is well."""
+    """Every start either succeeds or raises UnavailableError; none hangs; later starts succeed."""
     client.facts  # noqa: B018  (wait until it is ready)
     pid = zygote_pid(client)
 
@@ -87,7 +87,7 @@ def test_a_zygote_that_dies_during_starts(client: ZygoteClient) -> None:
 
 
 def test_closing_ends_all_jails(client: ZygoteClient) -> None:
-    """Zygote and jails are gone when close returns; the client then refuses to start more."""
+    """Zygote and jails are gone when close returns; the client then refuses further starts."""
     with Jail(client, POLICY) as jail:
         client.close()
         assert jail.wait_for_end()
@@ -97,7 +97,7 @@ def test_closing_ends_all_jails(client: ZygoteClient) -> None:
 
 @pytest.mark.slow
 def test_a_fork_of_the_client_has_a_zygote_of_its_own(client: ZygoteClient) -> None:
-    """It neither speaks through its parent's socket nor ends its parent's zygote."""
+    """It does not use its parent's socket, and does not end its parent's zygote."""
     with Jail(client, POLICY) as jail:
         parent = zygote_pid(client)
         child = os.fork()
@@ -158,7 +158,7 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
 
 
 def test_a_zygote_has_time_to_remove_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than what it is given to end otherwise: on a busy machine that is over before it has begun."""
+    """More than its usual time to end: on a busy machine that is over before the removal begins."""
     monkeypatch.setattr("cenote_worker.zygote.client._END_SECONDS", 0.0)
     client = zygote(preload=(), isolation="landlock")
     with Jail(client, SandboxPolicy(preload=(), isolation="landlock")) as jail:
@@ -169,13 +169,13 @@ def test_a_zygote_has_time_to_remove_folders(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _outermost(workdir: Path) -> Path:
-    """What its zygote has made for it; at `strict` nothing that could be found outside of the jail."""
+    """The folder that its zygote has made; at `strict` the working directory, which cannot be found outside."""
     return next((folder for folder in workdir.parents if folder.name.startswith("cenote-jails-")), workdir)
 
 
 @pytest.mark.parametrize("isolation", ["strict", "landlock"])
 def test_a_zygote_that_lingers(isolation: Isolation) -> None:
-    """Its jails outlive its client; it goes with the last of them, and leaves nothing."""
+    """Its jails outlive its client; it ends with the last of them, and leaves nothing."""
     client = zygote(preload=(), isolation=isolation, lingers=True)
     pid = zygote_pid(client)
     policy = SandboxPolicy(preload=(), isolation=isolation)
@@ -192,7 +192,7 @@ def test_a_zygote_that_lingers(isolation: Isolation) -> None:
 def test_a_start_while_the_machine_stands_still(
     client: ZygoteClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Client and jail stood still alike: what the jail says when both go on has come in time."""
+    """Client and jail stood still alike: a message that arrives when both continue is in time."""
     times = chain([0.0], repeat(10 * READY_SECONDS))
     monkeypatch.setattr(connection, "PatientWait", partial(PatientWait, clock=partial(next, times)))
     with Jail(client, POLICY) as jail:
@@ -212,7 +212,7 @@ def test_a_failed_start_says_which_step(client: ZygoteClient) -> None:
 
 
 def test_a_policy_must_fit(client: ZygoteClient) -> None:
-    """Isolation, preload and mounts are a zygote's; asking for others is a mistake of the caller."""
+    """Isolation, preload and mounts belong to a zygote; asking for others is an error of the caller."""
     nowhere = JailDescriptors(frames=0, control=0, stdout=0, stderr=0)
     assert not client.fits(SandboxPolicy(preload=("json",)))
     with pytest.raises(UsageError, match="preload"):
@@ -239,7 +239,7 @@ def test_a_preload_that_starts_threads_is_refused(tmp_path: Path) -> None:
 def test_a_preload_may_write_to_its_cache_and_use_a_thread_for_a_moment(
     isolation: Isolation, tmp_path: Path
 ) -> None:
-    """As `matplotlib.pyplot` does, which lists the fonts. A thread that has ended forbids no fork."""
+    """As `matplotlib.pyplot` does, which lists the fonts. A thread that has ended does not prevent a fork."""
     (tmp_path / "caching_module.py").write_text(
         "import os, pathlib, threading, time\n"
         "cache = pathlib.Path(os.environ['MPLCONFIGDIR'])\n"
@@ -254,7 +254,7 @@ def test_a_preload_may_write_to_its_cache_and_use_a_thread_for_a_moment(
 
 
 def test_a_preload_that_raises_is_named(tmp_path: Path) -> None:
-    """What went wrong at import reaches the caller."""
+    """An error during an import reaches the caller."""
     (tmp_path / "broken_module.py").write_text("raise RuntimeError('no licence')")
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
@@ -266,7 +266,7 @@ def test_a_preload_that_raises_is_named(tmp_path: Path) -> None:
 
 
 def test_a_client_with_threads_and_high_descriptors(client: ZygoteClient) -> None:
-    """Neither threads of the client nor descriptor numbers beyond select's matter."""
+    """Neither threads of the client nor descriptor numbers above select's limit matter."""
     stop = threading.Event()
     threads = [threading.Thread(target=stop.wait, args=(PATIENCE,)) for _ in range(20)]
     for thread in threads:
@@ -298,7 +298,7 @@ def test_no_wall_unless_asked_by_name() -> None:
 
 
 def test_folders_of_an_ended_jail_are_removed() -> None:
-    """At the levels without a private root they lie on the host; they go while the zygote lives on."""
+    """At the levels without a private root they lie on the host; they are removed while the zygote lives on."""
     with zygote(preload=(), isolation="landlock") as client:
         policy = SandboxPolicy(preload=(), isolation="landlock")
         with Jail(client, policy) as jail:
@@ -324,7 +324,7 @@ except IsolationUnavailableError as error:
 
 
 def test_root_of_a_namespace_with_no_other_user() -> None:
-    """As in a rootless container with one user: there is nobody that a jail could be, which is said."""
+    """As in a rootless container with one user: no other user is available for jails, and the error says so."""
     inside = subprocess.run(
         ["unshare", "--user", "--map-root-user", "bash", "-c", LONELY_ROOT, sys.executable],
         env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},

@@ -1,4 +1,4 @@
-"""What travels between a client and its zygote survives the journey."""
+"""Messages between a client and its zygote survive the trip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_zygote_s_spec() -> None:
 
 
 def test_a_jail_s_request() -> None:
-    """The policy's numbers in bytes; its variables stay behind, since the zygote must not read them."""
+    """The policy's numbers in bytes; its variables are left out, since the zygote must not read them."""
     policy = SandboxPolicy(memory="64MiB", disk="1MiB", processes=9, cpus=0.5, env={"A": "secret"})
     request = JailStartRequest.of(policy, 3)
     assert request == JailStartRequest.from_json(request.to_json())
@@ -37,7 +37,7 @@ def test_a_jail_s_request() -> None:
 
 
 def test_what_a_request_becomes() -> None:
-    """The limit is the policy's memory on top of the preload's; the worker is told the policy's."""
+    """The limit is the policy's memory on top of the preload's; the worker gets the policy's."""
     request = JailStartRequest.of(SandboxPolicy(memory="64MiB"), 3)
     assert 100 + 64 * 2**20 == request.allowance(seat=1, base_memory=100).memory
     settings = request.settings(Home(workdir="/w", temporary="/t"), "strict")

@@ -1,4 +1,4 @@
-"""Values as runtimes give them: any text that Python can print, any size that fits."""
+"""Values as runtimes produce them: any text that Python can print, any size that fits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cenote_worker.execution.results import (
 )
 
 texts = st.text(max_size=40)
-"""Without lone surrogates: they have a test of their own."""
+"""Without lone surrogates, which have a separate test."""
 
 names = texts.map(printable)
 shown_lines = texts.map(partial(printable, lines=True))
-"""What is said of variables and of errors."""
+"""Descriptions of variables and of errors."""
 
 sizes = st.integers(0, 2**63 - 1)
 seconds = st.floats(0, 1e9)

@@ -1,4 +1,4 @@
-"""Fields are counted before there is an object for each."""
+"""Fields are counted before an object is made for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_worker.transport.packets import check_field_count
 
 
 def test_so_many_and_no_more() -> None:
-    """At the limit, and one past it. What has no lists of its own counts as one, whatever is in it."""
+    """At the limit, and one past it. A message without lists counts as one, whatever its content."""
     frame = jail_pb2.WorkerFrame()
     for _ in range(8):
         frame.reply.variables.variables.add(name="n", type="t", description="d")
@@ -35,14 +35,14 @@ def test_lists_in_lists_count() -> None:
 
 
 def test_what_nobody_knows_counts_too() -> None:
-    """Fields without a place in the message are looked at one by one, and so they are counted."""
+    """Unknown fields are examined one by one, and so they are counted."""
     with pytest.raises(ProtocolViolation):
         check_field_count(b"\x98\x7d\x01" * 100, checkpoint_pb2.State, 99)
 
 
 @given(st.binary(max_size=200))
 def test_what_the_parser_takes_can_be_counted(data: bytes) -> None:
-    """Noise is refused, as the parser does; at the most it is stricter, with groups, which we do not use."""
+    """Noise is refused, as by the parser; it may be stricter, for groups, which we do not use."""
     with suppress(DecodeError):
         checkpoint_pb2.State.FromString(data)
         with suppress(ProtocolViolation):

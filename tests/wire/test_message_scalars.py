@@ -1,4 +1,4 @@
-"""Any text and any size enter any message: nothing of it is a reason to lose the message."""
+"""Any text and any size fit into any message, so that no message is lost because of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from cenote_worker.wire.results import from_decisions, from_error, from_info, fr
 
 V1 = Path(__file__).parents[2] / "protos" / "cenote_proto" / "v1"
 ANY_TEXT = st.text(st.characters())
-"""Lone surrogates too: Hypothesis leaves none out."""
+"""Lone surrogates too: Hypothesis includes all."""
 
 
 def kinds() -> Iterator[Descriptor]:
@@ -68,7 +68,7 @@ def is_mapping(field: FieldDescriptor) -> bool:
 
 
 def values_of(field: FieldDescriptor) -> st.SearchStrategy[Any] | None:
-    """Of one field, whatever a program may have for it; None for what has no text."""
+    """Values of one field that a program may have; None for fields without text."""
     if is_mapping(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         text = FieldDescriptor.TYPE_STRING
@@ -84,7 +84,7 @@ WITH_TEXT = [kind for kind in kinds() if any(values_of(field) is not None for fi
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", WITH_TEXT, ids=lambda kind: kind.full_name)
 def test_every_text_of_every_message(kind: Descriptor) -> None:
-    """It is made, sent and read back; what UTF-8 can write arrives as it was."""
+    """It is made, sent and read back; text that UTF-8 can encode arrives unchanged."""
     strategies = {field.name: found for field in kind.fields if (found := values_of(field)) is not None}
     made: type[Message] = GetMessageClass(kind)
 
@@ -102,7 +102,7 @@ def test_every_text_of_every_message(kind: Descriptor) -> None:
 
 
 def _is_in_oneof(kind: Descriptor, name: str) -> bool:
-    """Of those only the last is there."""
+    """Of these only the last is set."""
     found = kind.fields_by_name[name].containing_oneof
     return found is not None and len(found.fields) > 1
 
@@ -124,7 +124,7 @@ def _plain(value: Any) -> object:
 
 @given(ANY_TEXT)
 def test_a_text_that_utf8_can_write_stays_as_it_is(text: str) -> None:
-    """Of others, the halves of pairs are written out, and nothing else."""
+    """In other texts, the halves of pairs are escaped, and nothing else."""
     clean = utf8_text(text)
     assert text.encode("utf-8", "backslashreplace") == clean.encode()
     assert clean == utf8_text(clean)
@@ -137,7 +137,7 @@ def test_a_lone_surrogate_is_written_as_python_writes_it() -> None:
 
 
 class Shouting(str):
-    """What a jail may hand in: a text whose methods say something else."""
+    """A value that a jail may return: a text whose methods return something else."""
 
     def isascii(self) -> bool:
         return True
@@ -178,7 +178,7 @@ def test_the_add_of_a_list() -> None:
     )
 )
 def test_whatever_is_said_of_a_variable(info: VariableInfo) -> None:
-    """CPython says a negative size of a negative number of 181 bits and more, and a library's object any shape."""
+    """CPython reports a negative size for a negative number of 181 bits and more; a library's object, any shape."""
     message = jail_pb2.VariableInfo()
     fill_variable(message, info)
     read = read_info(jail_pb2.VariableInfo.FromString(message.SerializeToString()))
@@ -188,11 +188,11 @@ def test_whatever_is_said_of_a_variable(info: VariableInfo) -> None:
 
 HALF = "\ud83d"
 CLOSED = frozenset(("state", "status", "kind", "effect"))
-"""Fields that hold one of a few words."""
+"""Fields with a fixed set of words."""
 
 
 def spoilt(value: Any) -> Any:
-    """The same with half a pair in each text that is in it, however deep."""
+    """The same with half a pair in each text in it, at any depth."""
     if isinstance(value, str):
         return value + HALF
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -247,7 +247,7 @@ BUILT = Built(
 def test_whatever_is_made_of_objects(
     made: Callable[[Any], Message], given_: st.SearchStrategy[object]
 ) -> None:
-    """All that a runtime gives is sent, with half a pair in each of its texts."""
+    """Everything that a runtime returns is sent, with half a pair in each of its texts."""
 
     @settings(max_examples=25, database=None)
     @given(given_)
@@ -267,7 +267,7 @@ def test_the_text_of_any_error(row: Row) -> None:
 
 
 def test_what_a_trace_tells_beside_its_locations() -> None:
-    """Reasons and types name classes and functions of the user's."""
+    """Reasons and types name the user's classes and functions."""
     place = trace.name("x")
     told = StepTrace(
         reads=MappingProxyType({}),

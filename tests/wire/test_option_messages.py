@@ -41,7 +41,7 @@ def test_there_and_back(kind: type[Options], message: Any, value: Options) -> No
 
 
 def test_what_is_not_set_is_as_by_default() -> None:
-    """Where zero is no value of the option; else it is zero, as for what is kept of output."""
+    """If zero is not a value of the option; otherwise it is zero, as for the kept output."""
     asked = option_messages.read_options(SandboxPolicy, runtime_pb2.Policy(), as_asked=True)
     assert SandboxPolicy(output=0, preload=()) == asked
     assert JobRules() == option_messages.read_options(JobRules, job_pb2.JobDefinition(), as_asked=True)

@@ -1,4 +1,4 @@
-"""What came of a build is the same behind the wire, and in a journal."""
+"""The result of a build is the same after the wire, and in a journal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ outcomes = st.builds(
 
 @given(outcomes)
 def test_an_outcome(outcome: Built) -> None:
-    """Every field, which code belongs to which step included; to a client, and to a successor."""
+    """Every field, including the code of each step; to a client, and to a successor."""
     message = from_built(outcome).SerializeToString()
     assert outcome == to_built(runtime_pb2.Built.FromString(message))
     entry = to_entry("key", outcome).SerializeToString()
@@ -41,7 +41,7 @@ def test_an_outcome(outcome: Built) -> None:
 
 
 def test_what_does_not_add_up() -> None:
-    """A status that is not known here is a refusal; a step without its code has none."""
+    """An unknown status is a refusal; a step without its code has none."""
     message = runtime_pb2.Built(status=77, steps=[runtime_pb2.PatchedStep(change="new")])  # type: ignore[arg-type]
     read = to_built(message)
     assert ("refused", (PatchedStep(origin=0, change="new"),)) == (read.status, read.steps)

@@ -1,4 +1,4 @@
-"""Content in chunks, and frames in parts: whole again behind the wire, or refused."""
+"""Content in chunks, and frames in parts: complete again after the wire, or refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sealed(data: bytes) -> Content:
 
 @pytest.mark.parametrize("size", [0, 1, chunking.CHUNK, chunking.CHUNK + 1, 3 * chunking.CHUNK])
 def test_content_in_chunks(size: int) -> None:
-    """Any size, in at least one chunk, sealed when it is whole."""
+    """Any size, in at least one chunk, sealed when it is complete."""
     content = sealed(os.urandom(size))
     payload = jail_pb2.Payload()
     assert chunking.announce(payload, content)
@@ -42,7 +42,7 @@ def test_content_in_chunks(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, INLINE_LIMIT])
 def test_small_content_goes_with_its_frame(size: int) -> None:
-    """And comes out as it went in."""
+    """It comes out unchanged."""
     content = Content.of_bytes(b"x" * size)
     payload = jail_pb2.Payload()
     assert not chunking.announce(payload, content)
@@ -50,7 +50,7 @@ def test_small_content_goes_with_its_frame(size: int) -> None:
 
 
 def test_long_inline_content_is_put_into_memory() -> None:
-    """A client may inline more than a packet to a jail takes."""
+    """A client may inline more than a packet to a jail can hold."""
     payload = jail_pb2.Payload(inline=b"x" * (INLINE_LIMIT + 1), size=INLINE_LIMIT + 1)
     content = chunking.inline(payload, limit=1 << 20)
     assert content.memory is not None
@@ -68,20 +68,20 @@ def test_long_inline_content_is_put_into_memory() -> None:
     ids=["too much", "a lie", "too many parts"],
 )
 def test_inline_content_that_is_refused(payload: jail_pb2.Payload) -> None:
-    """Over the limit, of another size than it says, or in endless parts."""
+    """Over the limit, of another size than it states, or in endless parts."""
     with pytest.raises(ProtocolViolation):
         chunking.inline(payload, limit=10)
 
 
 def test_announced_content_that_is_refused() -> None:
-    """Before a byte of it has come; one at the limit is awaited."""
+    """Before its first byte arrives; one at the limit is awaited."""
     with pytest.raises(ProtocolViolation):
         chunking.Incoming(jail_pb2.Payload(size=11, attached=True), limit=10)
     chunking.Incoming(jail_pb2.Payload(size=10, attached=True), limit=10).close()
 
 
 def test_chunks_that_do_not_add_up() -> None:
-    """One byte more, or fewer, than was announced."""
+    """One byte more, or fewer, than announced."""
     incoming = chunking.Incoming(jail_pb2.Payload(size=3, attached=True), limit=10)
     incoming.add(b"ab")
     with pytest.raises(ProtocolViolation):
@@ -94,7 +94,7 @@ def test_chunks_that_do_not_add_up() -> None:
 @settings(deadline=None, max_examples=40)  # the machine may be busy with other tests
 @given(st.integers(0, 2), st.integers(-30, 3), st.integers(1, 2**64 - 1))
 def test_a_frame_in_parts(megabytes: int, more: int, call: int) -> None:
-    """Frames around the limit are the same frame again; short ones go as they are."""
+    """Frames around the limit are the same frame again; short ones are sent unchanged."""
     text = "x" * max(megabytes * chunking.LONGEST + more, 0)
     frame = runtime_pb2.ServerFrame(call=call, output=runtime_pb2.CellOutput(text=text))
     messages = list(chunking.cut(frame))
@@ -117,6 +117,6 @@ def test_parts_over_the_limit() -> None:
 
 
 def test_parts_that_are_no_frame() -> None:
-    """Is a violation, not an exception of a parser's."""
+    """It is a violation, not an exception of a parser's."""
     with pytest.raises(ProtocolViolation):
         chunking.Joiner(limit=100).add(runtime_pb2.Part(data=b"\xff\xff", last=True))

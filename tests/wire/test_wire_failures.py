@@ -1,4 +1,4 @@
-"""One table of errors: each comes out as what it went in, and none is missing."""
+"""One table of errors: each comes out unchanged, and none is missing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_error_has_a_kind_of_its_own(row: Row) -> None:
 
 
 def test_every_error_has_a_row() -> None:
-    """Its own, or that of a family it belongs to."""
+    """Its own row, or that of a family it belongs to."""
     listed = tuple(row.error for row in TABLE)
     ours = (errors.__name__, checkpoints.__name__)
     mine = [error for error in all_errors(errors.CenoteError) if error.__module__ in ours]
@@ -69,7 +69,7 @@ def test_every_error_has_a_row() -> None:
 
 
 def test_an_error_outside_the_table() -> None:
-    """Keeps its text."""
+    """It keeps its text."""
     failure = to_failure(errors.CenoteError("something else"))
     assert Failure.UNSPECIFIED == failure.kind
     assert "something else" == str(to_error(failure))
@@ -88,12 +88,12 @@ def test_an_error_outside_the_table() -> None:
     ids=["too few facts", "facts that are no JSON", "endless facts", "facts of another kind", "unknown kind"],
 )
 def test_a_failure_of_another_version(failure: Failure) -> None:
-    """It keeps its text, whatever its facts are."""
+    """It keeps its text, for any facts."""
     assert "text" == str(to_error(failure))
 
 
 def test_facts_that_nest_without_end() -> None:
-    """A peer cannot exhaust the stack of whoever reads its failure."""
+    """A peer cannot exhaust the stack of the reader of its failure."""
     nested = "[" * 4_000 + "]" * 4_000
     assert "text" == str(to_error(Failure(kind=Failure.NAME_EXISTS, message="text", facts=[nested])))
 
@@ -109,7 +109,7 @@ def spoilt(fact: object) -> object:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.error.__name__)
 def test_the_text_of_an_error_is_printable(row: Row) -> None:
-    """Here and where it arrives: Python prints it by itself. What it is made of stays as it is."""
+    """Here and where it arrives, since Python prints it by itself. The parts of the text stay unchanged."""
     facts = tuple(map(spoilt, FACTS.get(row.error, ("one fact",))))
     error = row.error(*facts)
     back = to_error(Failure.FromString(to_failure(error).SerializeToString()))
@@ -119,7 +119,7 @@ def test_the_text_of_an_error_is_printable(row: Row) -> None:
 
 
 def test_an_error_of_the_users_own_is_printable_too() -> None:
-    """A class that derives from one of ours need not think of it, nor one that adds to its parent's text."""
+    """A class that derives from one of ours need not handle it, nor one that extends its parent's text."""
 
     class Own(errors.UsageError):
         def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What came of a patch is the same behind the wire, and in a journal."""
+"""The result of a patch is the same after the wire, and in a journal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ outcomes = st.builds(
 
 @given(outcomes)
 def test_an_outcome(outcome: Patched) -> None:
-    """Every field, what is None included; to a client, and to a successor."""
+    """Every field, including None; to a client, and to a successor."""
     message = from_patched(outcome).SerializeToString()
     assert outcome == to_patched(runtime_pb2.Applied.FromString(message))
     entry = to_entry("key", outcome).SerializeToString()
@@ -42,7 +42,7 @@ def test_an_outcome(outcome: Patched) -> None:
 
 
 def test_a_refusal_that_cannot_be_read_keeps_its_text() -> None:
-    """Facts that are no JSON, or too many of them: of no known kind then."""
+    """Facts that are not JSON, or too many of them: its kind is unknown then."""
     for facts in (["{"], ['"x"' * 2], ['"' + "x" * MAX_FACTS + '"']):
         message = runtime_pb2.Applied(status=runtime_pb2.Applied.REFUSED)
         message.refusal.kind, message.refusal.message = "stale", "why"
@@ -51,12 +51,12 @@ def test_a_refusal_that_cannot_be_read_keeps_its_text() -> None:
 
 
 def test_an_outcome_of_a_later_version() -> None:
-    """A status that is not known here is a refusal."""
+    """An unknown status is a refusal."""
     assert "refused" == to_patched(runtime_pb2.Applied(status=77)).status  # type: ignore[arg-type]
 
 
 def test_a_call_that_took_too_long_is_no_lost_jail() -> None:
-    """Whoever asks a successor for what became of it hears that nothing has changed."""
+    """A caller that asks a successor for the outcome gets the answer that nothing has changed."""
     outcome = from_entry(to_entry("key", CallTimeoutError(3)))
     assert isinstance(outcome, RefusedReply)
     assert "took longer than 3 s" in outcome.message

@@ -1,4 +1,4 @@
-"""A policy is the same behind the wire, and what is none is refused."""
+"""A policy is the same after the wire, and an invalid one is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ POLICIES = [
 
 
 def settings(policy: SandboxPolicy) -> dict[str, object]:
-    """What the policy means: sizes in bytes, whichever way they were written."""
+    """The policy's meaning: sizes in bytes, in whichever form they were written."""
     said = {field.name: getattr(policy, field.name) for field in fields(policy)}
     said["mounts"] = [(mount.source, mount.target, mount.writable) for mount in policy.mounts]
     said |= {name: parse_size(said[name]) for name in ("memory", "disk", "output")}
@@ -67,7 +67,7 @@ def settings(policy: SandboxPolicy) -> dict[str, object]:
 
 
 def test_everything_is_everything() -> None:
-    """A setting that is new has to be tried here: it differs from its default in one of these."""
+    """A new setting must be tested here: it differs from its default in one of these."""
     default, *others = map(settings, POLICIES)
     assert set(default) == {name for one in others for name in one if one[name] != default[name]}
 
@@ -94,7 +94,7 @@ def test_a_policy(policy: SandboxPolicy) -> None:
     ],
 )
 def test_what_is_no_policy(field: str, value: object) -> None:
-    """The message may be anybody's: it obeys the rules of the policy itself."""
+    """The message may come from any peer: it obeys the rules of the policy itself."""
     message = from_policy(SandboxPolicy())
     setattr(message, field, value)
     with pytest.raises(UsageError):
@@ -111,6 +111,6 @@ def test_what_is_no_policy(field: str, value: object) -> None:
     ids=["a value", "a name", "a path"],
 )
 def test_what_is_no_text_is_refused_not_changed(policy: SandboxPolicy) -> None:
-    """Bytes that are no UTF-8 are fine on this machine; written out they would mean something else."""
+    """Bytes that are not UTF-8 are valid on this machine; escaped they would have another meaning."""
     with pytest.raises(UsageError, match="no text in UTF-8"):
         from_policy(policy)

@@ -1,4 +1,4 @@
-"""Results, statuses, replies and decisions are the same behind the wire as before it."""
+"""Results, statuses, replies and decisions are the same after the wire as before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def through(message: runtime_pb2.CellResult) -> runtime_pb2.CellResult:
 
 @given(strategies.results)
 def test_a_result(result: ExecutionResult) -> None:
-    """Every field, what is None included."""
+    """Every field, including None."""
     assert result == results.to_result(through(results.from_result(result)))
 
 
@@ -45,7 +45,7 @@ def test_a_result_with_lone_surrogates() -> None:
 
 
 def test_a_result_of_a_later_version() -> None:
-    """A state that is not known here is the worst of those that are."""
+    """An unknown state is the worst of the known ones."""
     assert "lost" == results.to_result(runtime_pb2.CellResult(state=77)).state  # type: ignore[arg-type]
 
 
@@ -57,7 +57,7 @@ def test_a_status(status: JailStatus) -> None:
 
 @given(st.lists(strategies.decisions, max_size=4).map(tuple))
 def test_decisions(decisions: tuple[Decision, ...]) -> None:
-    """In their order."""
+    """In order."""
     assert decisions == results.to_decisions(results.from_decisions(decisions))
 
 
@@ -85,7 +85,7 @@ def test_a_reply(reply: replies.Reply) -> None:
 @pytest.mark.parametrize("size", [0, INLINE_LIMIT, INLINE_LIMIT + 1])
 @pytest.mark.parametrize("of_file", [True, False], ids=["file", "value"])
 def test_a_reply_with_content(size: int, of_file: bool) -> None:
-    """Small content goes with the message; of large content the message says only that it follows."""
+    """Small content is in the message; for large content the message says only that it follows."""
     content = Content.of_bytes(b"x" * size)
     reply = (
         frame_parser.FileReply(content)
@@ -102,19 +102,19 @@ def test_a_reply_with_content(size: int, of_file: bool) -> None:
 
 
 def test_a_cell_s_answer_is_no_reply() -> None:
-    """It has a message of its own."""
+    """It has a separate message."""
     with pytest.raises(ProtocolViolation):
         replies.to_reply(jail_pb2.Reply(executed=jail_pb2.Executed()), None)
 
 
 def test_a_reply_with_nothing_in_it() -> None:
-    """Is refused, not guessed at."""
+    """It is refused, not guessed."""
     with pytest.raises(ProtocolViolation):
         replies.to_reply(jail_pb2.Reply(), None)
 
 
 def test_kinds_of_files_have_their_numbers() -> None:
-    """A kind of file reads the same on both sides."""
+    """A kind of file has the same number on both sides."""
     entry = FileInfo(raw=b"x", kind="link")
     message, _ = replies.from_reply(frame_parser.FolderReply((entry,), False))
     assert jail_pb2.FileEntry.LINK == message.folder.entries[0].kind

@@ -1,6 +1,6 @@
-"""What runs in a rival's environment: cases come in as lines of JSON, what came of each goes out the same way.
+"""The script that runs in a rival's environment: reads cases as JSON lines and writes each result as a JSON line.
 
-Each case is played in a fork of this process, in an empty folder: nothing of one is left for the next.
+Each case runs in a fork of this process, in an empty folder, so that cases do not affect each other.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pathlib import Path
 LIMIT = 120.0
 NOTE = 300
 WORK = "work"
-"""Name of the folder that a case works in: programs may look at it."""
+"""Name of the folder that a case works in; programs may read it."""
 
 
 class RefusedError(Exception):
-    """The rival does not take such a program, and says so: by design, before it gives a wrong answer."""
+    """The rival reports that it does not support such a program, before it gives a wrong answer."""
 
 
 class Case:
-    """cells: of a program. step: which is patched, from 1. code: what it becomes. look: what is asked afterwards."""
+    """cells: of a program. step: the patched one, from 1. code: its new code. look: the expression to evaluate."""
 
     def __init__(self, cells: list[str], step: int, code: str, look: str) -> None:
         self.cells = cells
@@ -45,15 +45,15 @@ class Case:
 
 
 Full = Callable[[list[str], str], str]
-"""Cells and a look to the look's repr: all of them run in order, from the beginning."""
+"""Maps cells and a look to the look's repr after all cells have run in order."""
 Patched = Callable[[Case], "tuple[str, str, int]"]
-"""What the look gives before and after the patch, and how many cells have run for that. Raises RefusedError."""
+"""Returns the look before and after the patch, and the number of cells run for it. Raises RefusedError."""
 
 
 def serve(full: Full, patched: Patched, descriptor: int) -> None:
     """Answers are `[reached, wanted, found, cells run, note]`, reached being ran, refused or broke.
 
-    One that does not give what a full run gives before anything was patched does not run such a program: it broke.
+    A system whose result before the patch differs from that of a full run counts as broken.
     """
     with os.fdopen(descriptor, "w", buffering=1) as out:
         for line in sys.stdin:
@@ -86,7 +86,7 @@ def _plain(text: str) -> str:
 
 
 def _aside(work: Callable[[], list[object]]) -> tuple[str, list[object]]:
-    """In a fork: `ran` and what it gave, or `refused` or `broke` and why."""
+    """Runs in a fork: returns `ran` and the result, or `refused` or `broke` and the reason."""
     folder = tempfile.mkdtemp(prefix="trap-")
     (Path(folder) / WORK).mkdir()
     reading, writing = os.pipe()

@@ -1,6 +1,7 @@
-"""FlowBook: its kernel, driven by its own session for scripts. A cell is edited; then what it calls stale is run.
+"""FlowBook: its kernel, driven by its own session for scripts. A cell is edited; then stale cells are run.
 
-A cell that FlowBook rejects, with a violation of its rules, is a refusal: in the program as it was, or when patched.
+A cell that FlowBook rejects for violating its rules counts as a refusal, in the original program and in the patched
+one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LIMIT = 20.0
 
 
 def patched(case: Case) -> tuple[str, str, int]:
-    """The last cell of the notebook is the look: its output has to be that of a full run as well."""
+    """The look is the last cell of the notebook, and its output must also equal that of a full run."""
     path = Path.cwd() / "trap.ipynb"
     path.write_text(json.dumps(_notebook([*case.cells, LOOK.format(look=case.look)])))
     with closing(NotebookSession()) as session:
@@ -62,7 +63,7 @@ def _run(session: NotebookSession, cell: str) -> None:
 
 
 def _until_clean(session: NotebookSession, most: int) -> list[str]:
-    """The cells that were run, in FlowBook's own order of what is next; one that fails is not run for ever."""
+    """Runs stale cells in FlowBook's order and returns them; a cell that fails is not repeated without end."""
     failed: set[str] = set()
     ran: list[str] = []
     while len(ran) < most:
@@ -82,7 +83,7 @@ def _printed(session: NotebookSession, cell: str) -> str:
 
 
 def _install(folder: str) -> None:
-    """As FlowBook does when JupyterLab starts."""
+    """Does what FlowBook does when JupyterLab starts."""
     os.environ["JUPYTER_DATA_DIR"] = folder
     spec = Path(flowbook.__file__).parent / "kernel" / "kernelspec"
     KernelSpecManager().install_kernel_spec(str(spec), KERNEL, user=True)

@@ -12,7 +12,7 @@ from benchmarks.harness.rivals.ipyflow_front import Schedule
 from benchmarks.harness.rivals.shell import full_run, look_in
 
 MOST_ROUNDS = 30
-"""Of asking what has become ready since, as the extension does after each batch."""
+"""Most rounds of asking for newly ready cells; the extension asks after each batch."""
 
 
 class Notebook:

@@ -1,7 +1,4 @@
-"""Which cells ipyflow runs when one is executed: its kernel tells what depends on what, its lab extension decides.
-
-The kernel's answers to `compute_exec_schedule` are read as the extension of version 0.0.231 does in reactive mode.
-"""
+"""Which cells ipyflow runs when one is executed: its kernel reports dependencies, and its lab extension decides."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ class Schedule:
     """One answer of the kernel."""
 
     def __init__(self, answer: Mapping[str, object], dirty: Iterable[str]) -> None:
-        """dirty: cells that were edited since they ran."""
+        """dirty: cells edited since they last ran."""
         self._answer = answer
         self.children = self._edges("cell_children")
         self._parents = self._edges("cell_parents")
@@ -35,7 +32,7 @@ class Schedule:
         return set(found)
 
     def closure(self, cells: Iterable[str]) -> set[str]:
-        """The cells with what depends on them, with what all those need that is out of date, until nothing is new."""
+        """The cells, their dependents, and the outdated cells that these need, until nothing is added."""
         found, before = set(cells), set[str]()
         while found != before:
             before = set(found)
@@ -52,7 +49,7 @@ class Schedule:
                 self._push(found, child)
 
     def _pull(self, found: set[str], cell: str, seen: frozenset[str] = frozenset()) -> None:
-        """Parents that are due, or that have made what was changed since."""
+        """Parents that are due, or that made what has changed since."""
         parents, size = self._parents.get(cell, []), len(found)
         for parent in parents:
             if parent not in found and parent not in seen:
@@ -72,7 +69,7 @@ class Schedule:
                     self._pull(found, parent, seen)
 
     def _spoiled(self, cell: str, parent: str, found: set[str]) -> bool:
-        """One that will run changes what the parent has made for the cell."""
+        """Whether a cell that will run changes what the parent made for the cell."""
         by_executed = self._nested("stale_parents_by_executed_cell_by_child", cell)
         return any(parent in stale for executed, stale in by_executed.items() if executed in found)
 

@@ -1,4 +1,4 @@
-"""Kishu: a checkout of the state before the patched cell; then that cell and all behind it are run."""
+"""Kishu: checks out the state before the patched cell, then runs that cell and all later ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMPTY_NOTEBOOK = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 
 
 
 def patched(case: Case) -> tuple[str, str, int]:
-    """The notebook lies beside the folder in which cells work, and goes with it."""
+    """The notebook is next to the folder that cells work in, and is removed with it."""
     notebook = Path.cwd().with_suffix(".ipynb")
     notebook.write_text(json.dumps(EMPTY_NOTEBOOK))
     shell = InteractiveShell.instance()

@@ -20,7 +20,7 @@ from benchmarks.harness.rivals.far_end import Case, RefusedError, serve
 
 
 class Runs(Stream):  # type: ignore[misc]  # marimo is not there when types are checked
-    """Hears what the front end would be told, and counts the cells that begin to run."""
+    """Receives the messages for the front end, and counts the cells that begin to run."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""The traps on rivals, each a process of its own environment."""
+"""Runs the traps on rivals, each in a process of its own environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.rivals import ROOT, interpreter
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """name: of its environment and its far end. asked: what was asked of it, for the report."""
+    """name: of its environment and its script. asked: what was requested of it, for the report."""
 
     name: str
     asked: str
@@ -47,7 +47,7 @@ Progress = Callable[[str, Outcome], None]
 
 
 def play(rival: Rival, traps: Sequence[Trap], progress: Progress) -> Played:
-    """All traps on one rival, one after the other."""
+    """Runs all traps on one rival in sequence."""
     try:
         python = interpreter(rival.name)
     except ImportError as error:

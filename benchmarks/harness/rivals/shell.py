@@ -1,4 +1,4 @@
-"""A plain IPython shell: what a full run gives, for rivals that are shells themselves."""
+"""A plain IPython shell: gives the result of a full run for rivals that are shells themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 
 def look_in(shell: InteractiveShell, look: str) -> str:
-    """The repr of an expression, asked for past everything that hooks into cells."""
+    """The repr of an expression, evaluated without the hooks that apply to cells."""
     try:
         return repr(eval(look, shell.user_ns))
     except Exception as error:
@@ -14,7 +14,7 @@ def look_in(shell: InteractiveShell, look: str) -> str:
 
 
 def full_run(cells: list[str], look: str) -> str:
-    """All cells in a shell of this process, whatever fails."""
+    """Runs all cells in a shell of this process, and ignores failures."""
     shell = InteractiveShell.instance()
     for cell in cells:
         shell.run_cell(cell, store_history=True)

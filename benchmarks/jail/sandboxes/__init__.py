@@ -15,7 +15,7 @@ SANDBOXES: dict[str, str] = {
     "sandlock": "benchmarks.jail.sandboxes.sandlock_process:Sandlock",
     "gvisor": "benchmarks.jail.sandboxes.gvisor:Gvisor",
 }
-"""Name in the report -> where its class is."""
+"""Name in the report -> location of its class."""
 
 
 def load_sandbox(name: str) -> type[Sandbox]:

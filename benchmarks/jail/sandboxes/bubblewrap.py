@@ -24,7 +24,7 @@ class Bubblewrap(Piped):
 
 
 def _shown(paths: tuple[str, ...]) -> list[str]:
-    """The paths that a jail of Cenote shows too: system and interpreter, read-only; links stay links."""
+    """The paths that a Cenote jail also shows: system and interpreter, read-only; links stay links."""
     words: list[str] = []
     for path in filter(os.path.lexists, dict.fromkeys(paths)):
         if Path(path).is_symlink():

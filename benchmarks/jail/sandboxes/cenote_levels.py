@@ -1,4 +1,4 @@
-"""Cenote's levels, through the public face of its runtime."""
+"""Cenote's levels, through the public API of its runtime."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cenote_security.walls.root import WORKDIR
 
 
 class CenoteLevel(Sandbox):
-    """A runtime of the default policy but for its level, and without what is no wall: snapshots and tracking.
+    """A runtime with the default policy except for its level, without snapshots and tracking (no isolation).
 
-    Without a private root the working folder lies wherever the host's `/tmp` does, so the scratch folder is mounted.
+    Without a private root the working folder is in the host's `/tmp`, so the scratch folder is mounted.
     """
 
     bare: ClassVar[str] = "cenote none"

@@ -1,4 +1,4 @@
-"""gVisor's runsc, by its own command to run a program on the host's files with an overlay in memory."""
+"""gVisor's runsc, by its own command for running a program on the host's files with a memory overlay."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class Gvisor(Piped):
 
     @property
     def folder(self) -> str:
-        """In the overlay, which is memory; nothing of it reaches the host."""
+        """In the overlay, which is in memory; nothing of it reaches the host."""
         return "/tmp"

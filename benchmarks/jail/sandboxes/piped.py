@@ -1,4 +1,4 @@
-"""Sandboxes that wrap a command: a Python in them, driven through its pipes."""
+"""Sandboxes that wrap a command: a Python inside them, driven through its pipes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from benchmarks.runtime.process_tree import live_descendants
 
 ENDING_GRACE = 5.0
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""What a jail of Cenote has of it, too: one thread of BLAS for one CPU."""
+"""Settings that a Cenote jail has too: one BLAS thread for one CPU."""
 
 PYTHON = (sys.executable, "-I", "-c", Path(far_end.__file__).read_text())
 
 
 def ask(requests: IO[bytes], answers: IO[bytes], code: str) -> str:
-    """One cell to a far end and back. Raises CellFailedError; EOFError when there is nobody."""
+    """Sends one cell and returns its output. Raises CellFailedError; EOFError when the process has ended."""
     requests.write(json.dumps(code).encode() + b"\n")
     requests.flush()
     line = answers.readline()
@@ -35,7 +35,7 @@ def ask(requests: IO[bytes], answers: IO[bytes], code: str) -> str:
 
 
 class Piped(Sandbox):
-    """A command that runs Python. Subclasses say which."""
+    """A command that runs Python; subclasses define it."""
 
     bare: ClassVar[str] = "no sandbox"
 
@@ -54,7 +54,7 @@ class Piped(Sandbox):
             raise DoesNotRunHereError(f"{error.filename} is not installed") from error
 
     def command(self) -> list[str]:
-        """The words to start. The unwrapped one: no sandbox at all."""
+        """The command line to start. Unwrapped: no sandbox at all."""
         return list(PYTHON)
 
     def execute(self, code: str) -> str:
@@ -67,7 +67,7 @@ class Piped(Sandbox):
             raise DoesNotRunHereError(self._process.stderr.read().decode(errors="replace").strip()) from None
 
     def close(self) -> None:
-        """The far end leaves when its pipe is closed; whoever stays is killed."""
+        """The script exits when its pipe is closed; a process that stays is killed."""
         inner = live_descendants(self._process.pid) - {self._process.pid}
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
@@ -77,11 +77,11 @@ class Piped(Sandbox):
                 self._process.wait(ENDING_GRACE)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        # Those that their parent did not wait for are this process's now, if it adopts orphans.
+        # Children that their parent did not wait for belong to this process, if it adopts orphans.
         for pid in inner:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
 
 class NoSandbox(Piped):
-    """The same Python, the same pipes, nothing around it."""
+    """The same Python with the same pipes and no sandbox."""

@@ -1,4 +1,4 @@
-"""sandlock, through its Python package: Landlock, seccomp, and a supervisor that answers some calls."""
+"""sandlock, through its Python package: Landlock, seccomp, and a supervisor that answers some system calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cenote_security.walls.root import SYSTEM_PATHS
 
 
 class Sandlock(Sandbox):
-    """Files and its default list of calls. Without limits: those would have more calls answered by its supervisor."""
+    """Files and its default list of system calls. Limits are off, since its supervisor would answer more calls."""
 
     bare: ClassVar[str] = "no sandbox"
     rounds_apart: ClassVar[int] = 6

@@ -1,4 +1,4 @@
-"""Clients at once, each with a namespace of its own, all in one process of the benchmark."""
+"""Concurrent clients, each with its own namespace, all in one process of the benchmark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CELL = "x = 1"
 
 
 def time_clients(service: AnyService, parameters: Parameters, *, few: bool) -> dict[str, float]:
-    """A thread for each client. They begin together, and each waits for its answer before it asks again."""
+    """One thread per client. They begin together, and each waits for its answer before its next request."""
     wanted = parameters.few_clients if few else parameters.clients
     with ExitStack() as stack, ThreadPoolExecutor(wanted) as clients:
         crowd = [stack.enter_context(closing(service.open())) for _ in range(wanted)]

@@ -1,4 +1,4 @@
-"""Namespaces made, each to its first result."""
+"""Creation of namespaces, each up to its first result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALONE = 3
 
 
 def time_creations(service: AnyService, parameters: Parameters) -> dict[str, float]:
-    """All stay open until the end: ending one is no part of making the next."""
+    """All stay open until the end, so that ending one is not counted as making the next."""
     kept: list[Namespace] = []
 
     def create(_: int = 0) -> None:
@@ -27,7 +27,7 @@ def time_creations(service: AnyService, parameters: Parameters) -> dict[str, flo
         namespace.execute(CELL)
 
     try:
-        create()  # what the service does once
+        create()  # one-time work of the service
         alone = statistics.median(repeat(create, ALONE))
         wanted = service.choose(parameters.creations)
         with ThreadPoolExecutor(parameters.creators) as creators:
@@ -39,7 +39,7 @@ def time_creations(service: AnyService, parameters: Parameters) -> dict[str, flo
 
 
 def _run_all(creators: ThreadPoolExecutor, create: Callable[[int], None], wanted: int) -> None:
-    list(creators.map(create, range(wanted)))  # which raises what one of them raised
+    list(creators.map(create, range(wanted)))  # raises what one of the threads raised
 
 
 MEASURES = (

@@ -1,4 +1,4 @@
-"""A value that one namespace holds goes to further ones, on the same machine or on another."""
+"""A value of one namespace goes to others, on the same machine or another one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READS = {
 def time_hand_over(
     service: AnyService, parameters: Parameters, *, payload: Payload, large: bool, apart: bool = False
 ) -> dict[str, float]:
-    """apart: givers and receivers on two machines."""
+    """apart: givers and receivers are on two machines."""
     machines = service.apart() if apart else nullcontext((service.open, service.open))
     with machines as (near, far):
         return _timed(near, far, parameters, payload, parameters.large if large else parameters.small)
@@ -37,14 +37,15 @@ def _timed(
     payload: Payload,
     size: int,
 ) -> dict[str, float]:
-    """`first` is what the first consumer waits for, sharing included; each further one pays `further`."""
+    """`first` is the time until the first consumer has the value, sharing included; each further one pays
+    `further`."""
     received, read, writable = [], [], "None"
     with closing(near()) as giver:
         giver.execute(payload.source(size))
         parcel: list[object] = []
         shared = seconds(lambda: parcel.append(giver.share("made")))
         for _ in range(parameters.receivers):
-            with closing(far()) as receiver:  # one at a time: not all services share memory
+            with closing(far()) as receiver:  # in sequence: not all services share memory
                 receiver.execute("import pandas")
                 received.append(seconds(partial(receiver.receive, "given", parcel[0])))
                 read.append(seconds(partial(receiver.execute, READS[payload.name])))
@@ -58,7 +59,7 @@ def _timed(
 
 
 def _checked(printed: str, items: int) -> str:
-    """Whether the consumer may write to the value, where that can be said. Raises CellFailedError."""
+    """Whether the consumer may write to the value, if that is known. Raises CellFailedError."""
     total, writable = printed.split()
     if abs(float(total) - items * (items - 1) / 2) > 1e-6 * items**2:
         raise CellFailedError(f"the receiver saw {printed!r}")
@@ -73,7 +74,7 @@ _FIGURES = {
 }
 
 _CROSSING = ("cenote", "ray actors", "cloudpickle over gRPC")
-"""Those whose namespaces may be on several machines."""
+"""Services whose namespaces may be on several machines."""
 
 MEASURES = (
     Measure(

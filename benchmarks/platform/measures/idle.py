@@ -1,4 +1,4 @@
-"""What one more idle namespace costs in memory."""
+"""Memory cost of one more idle namespace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.runtime.process_tree import tree_pss
 
 
 def weigh_idle(service: AnyService, parameters: Parameters) -> dict[str, float]:
-    """`all` shares out whatever was added, processes that serve many included; `a further one` is of the second half.
+    """`all` includes everything added, such as shared processes; `a further one` is measured in the second half.
 
-    The first namespace is not counted: it pays for what all of them share.
+    The first namespace is not counted, since it pays for the shared parts.
     """
     wanted = service.choose(parameters.idle)
     half = wanted // 2

@@ -1,4 +1,4 @@
-"""A pipeline of agents end to end, with scripted models: what is handed on, and what their prompts had of it."""
+"""A pipeline of agents with scripted models: the values passed on, and how much of them reaches the prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEXT = "rows = rows + 1"
 
 
 class _Line:
-    """agents: one behind the other. size: bytes of the array that each gives to the next, changed."""
+    """agents: in sequence. size: bytes of the array that each one changes and passes to the next."""
 
     def __init__(self, agents: int, size: int) -> None:
         self._items = size // 8
@@ -29,7 +29,7 @@ class _Line:
         self._models = [ScriptedModel([f"```python\n{code}\n```", "Done."]) for code in self._codes]
 
     async def run(self) -> tuple[float, float]:
-        """The last element, and how long it took."""
+        """Returns the last element and the duration."""
         async with Team("line") as team:
             members = [team.add(f"agent{n}", model=model) for n, model in enumerate(self._models)]
             first, *others = members
@@ -51,8 +51,8 @@ class _Line:
 
 
 def run_pipeline(service: AnyService, parameters: Parameters) -> dict[str, float]:
-    """`prompts less` is how many bytes fewer prompts had when what is handed on was a thousandth of it: what passed
-    through them is names, types and shapes, which differ by some digits.
+    """`prompts less` is the reduction of prompt bytes when the passed value is a thousandth of the size: prompts
+    hold names, types and shapes, which differ by a few digits.
     """
     os.environ["CENOTE_ADDRESS"] = service.address
     line = _Line(parameters.agents, parameters.small)

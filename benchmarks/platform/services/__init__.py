@@ -13,7 +13,7 @@ SERVICES: dict[str, str] = {
     "json over gRPC": "benchmarks.platform.services.plain_grpc:JsonOverGrpc",
     "kernel gateway": "benchmarks.platform.services.kernel_gateway:KernelGateway",
 }
-"""Name in the report -> where its class is. The first one is what the others are compared with."""
+"""Name in the report -> location of its class. The first one is the reference."""
 
 
 def start_service(name: str) -> AnyService:

@@ -1,4 +1,4 @@
-"""A platform as `cenote up` starts it, in folders of its own, and its runtimes over gRPC."""
+"""A platform started with `cenote up` in its own folders, and its runtimes over gRPC."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CenoteNamespace(Namespace):
 
 @contextmanager
 def _config(folder: Path) -> Iterator[None]:
-    """Where a platform leaves the token of its user, and that user looks for it."""
+    """Where a platform stores its user's token, and where the user's client looks for it."""
     before = os.environ["XDG_CONFIG_HOME"]
     os.environ["XDG_CONFIG_HOME"] = str(folder)
     try:
@@ -62,12 +62,12 @@ def _wait_for_machines(address: str, wanted: int) -> None:
 
 
 class CenotePlatform(Service[CenoteNamespace]):
-    """The user's own platform, if one runs, is not touched."""
+    """A platform that the user already runs is not touched."""
 
     cheap: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._folder = Path(mkdtemp(prefix="cb-"))  # short: the path of a socket has 107 bytes
+        self._folder = Path(mkdtemp(prefix="cb-"))  # short: a socket path has at most 107 bytes
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = str(self._folder)
         self._state = state_folder()
         self._address = start_platform(PlatformOptions(state=self._state, port=0)).address
@@ -81,7 +81,7 @@ class CenotePlatform(Service[CenoteNamespace]):
 
     @contextmanager
     def apart(self) -> Iterator[tuple[Callable[[], CenoteNamespace], Callable[[], CenoteNamespace]]]:
-        """Another platform, on a cluster of two machines: a runtime goes where fewer are, so the two alternate."""
+        """A second platform on a cluster of two machines: runtimes go to the less loaded one, so they alternate."""
         with ExitStack() as opened, _config(self._folder / "apart-config"):
             head = RayMachine()
             opened.callback(head.end)

@@ -1,4 +1,4 @@
-"""How the plain gRPC services write values down."""
+"""How the plain gRPC services encode values."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import cloudpickle
 from benchmarks.runtime.contender import NotOfferedError
 
 JSON_LIMIT = 32 * 10**6
-"""Bytes of an array beyond which nobody would write it as JSON: it grows threefold, and tenfold as Python numbers."""
+"""Largest array in bytes that is sent as JSON: it grows threefold, and tenfold as Python numbers."""
 
 
 class Codec(ABC):
     @abstractmethod
     def encode(self, value: object) -> bytes:
-        """Raises NotOfferedError for what the format has no way for."""
+        """Raises NotOfferedError for values that the format cannot encode."""
 
     @abstractmethod
     def decode(self, body: bytes) -> object:
-        """The value again."""
+        """Decodes the value."""
 
 
 class Cloudpickle(Codec):
@@ -35,7 +35,7 @@ class Cloudpickle(Codec):
 
 
 class Json(Codec):
-    """Text, numbers and arrays of numbers, which is what JSON has types for."""
+    """Text, numbers and arrays of numbers, which JSON has types for."""
 
     def encode(self, value: object) -> bytes:
         return json.dumps(value, default=_listed).encode()
@@ -44,7 +44,7 @@ class Json(Codec):
         value = json.loads(body)
         if not isinstance(value, list):
             return value
-        import numpy as np  # here: a server that only runs cells starts without it
+        import numpy as np  # imported here, so that a server that only runs cells starts without it
 
         return np.array(value)
 

@@ -1,4 +1,4 @@
-"""A process with one namespace behind unary gRPC calls: `python -m ...exec_server CODEC FD`. The port goes to FD."""
+"""A process with one namespace behind unary gRPC: `python -m ...exec_server CODEC FD`. It writes its port to FD."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNLIMITED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_le
 
 
 class Methods:
-    """Bodies are encoded; the name of a variable is in the metadata, so that no value is wrapped in another."""
+    """Bodies are encoded values; the variable's name is in the metadata, so that no value is wrapped in another."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -47,7 +47,7 @@ def _name(context: grpc.ServicerContext) -> str:
 
 
 def serve(codec: Codec) -> tuple[grpc.Server, int]:
-    """A server on a free port; one thread, since it has one namespace."""
+    """A server on a free port with one thread, since it has one namespace."""
     methods = Methods(codec)
     server = grpc.server(ThreadPoolExecutor(1), options=UNLIMITED)
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
@@ -69,5 +69,5 @@ def main(codec: str, descriptor: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before there are threads: for sigwait
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread starts: for sigwait
     main(*sys.argv[1:])

@@ -1,7 +1,6 @@
 """Jupyter Kernel Gateway: kernels made over HTTP, cells over a websocket to each.
 
-It has no call to move a value. What a careful user on the same machine writes is measured: pickle protocol 5
-through a file in memory-backed storage.
+It has no call to move a value, so pickle protocol 5 through a file in memory-backed storage is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 from urllib.error import URLError
 
-import kernel_gateway  # that it is missing is said before anything is started
+import kernel_gateway  # a missing library is reported before anything starts
 import websocket
 
 from benchmarks.platform.service import Namespace, Service
@@ -44,13 +43,13 @@ class KernelNamespace(Namespace):
         self._shared: list[Path] = []
 
     def execute(self, code: str) -> str:
-        """Done when the reply and the kernel's `idle` have both come: either may be the later one."""
+        """Done when both the reply and the kernel's `idle` have arrived; their order varies."""
         asked = f"{self._session}-{next(self._numbers)}"
         self._line.send(json.dumps(self._cell(asked, code)))
         printed: list[str] = []
         missing = {"execute_reply", "idle"}
         while missing:
-            # The gateway's small messages wait for acknowledgements, which the kernel delays by 40 ms; not its fault.
+            # The gateway's small messages wait for acknowledgements, which the kernel delays by 40 ms.
             self._line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             message = json.loads(self._line.recv())
             if message["parent_header"].get("msg_id") == asked:
@@ -91,7 +90,7 @@ class KernelNamespace(Namespace):
 
 
 def _heard(kind: str, content: dict[str, str], printed: list[str]) -> set[str]:
-    """What need not be waited for any more."""
+    """Messages that need not be waited for any more."""
     if kind == "stream":
         printed.append(content["text"])
     if kind == "execute_reply" and content["status"] != "ok":

@@ -1,4 +1,4 @@
-"""What one writes first: a process with a gRPC server per namespace, and values sent through the client."""
+"""The simplest solution: a process with a gRPC server per namespace, and values sent through the client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GrpcNamespace(Namespace):
         return str(self._codec.decode(self._call("execute", self._codec.encode(code))))
 
     def share(self, name: str) -> object:
-        """The bytes: a client that only passes them on has no need to read them."""
+        """The bytes; a client that only forwards them need not decode them."""
         return self._call("share", b"", name)
 
     def receive(self, name: str, parcel: object) -> None:
@@ -72,11 +72,11 @@ class CloudpickleOverGrpc(Service[GrpcNamespace]):
     def apart(
         self,
     ) -> AbstractContextManager[tuple[Callable[[], GrpcNamespace], Callable[[], GrpcNamespace]]]:
-        """The client carries each value, wherever the processes are."""
+        """The client carries each value between any two machines."""
         return nullcontext((self.open, self.open))
 
     def close(self) -> None:
-        """There is nothing besides the namespaces' own processes."""
+        """There is nothing but the namespaces' own processes."""
 
 
 class JsonOverGrpc(CloudpickleOverGrpc):

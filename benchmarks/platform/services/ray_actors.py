@@ -24,7 +24,7 @@ from benchmarks.platform.services.ray_machine import STORE, RayMachine
 
 
 class Holder:
-    """Lives in the actor's process."""
+    """Runs in the actor's process."""
 
     def __init__(self) -> None:
         self._namespace: dict[str, object] = {"__name__": "__main__"}
@@ -36,7 +36,7 @@ class Holder:
         return printed.getvalue()
 
     def put(self, name: str) -> list[ray.ObjectRef[object]]:
-        """In a list: a reference that is returned by itself would be replaced by its value."""
+        """In a list, since a reference returned by itself would be replaced by its value."""
         return [ray.put(self._namespace[name])]
 
     def get(self, name: str, parcel: list[ray.ObjectRef[object]]) -> None:
@@ -44,7 +44,7 @@ class Holder:
 
 
 class ActorNamespace(Namespace):
-    def __init__(self, actor: Any) -> None:  # Any: Ray's handles have the methods of what they stand for
+    def __init__(self, actor: Any) -> None:  # Any: Ray's handles have the methods of the object they refer to
         self._actor = actor
 
     def execute(self, code: str) -> str:
@@ -63,7 +63,7 @@ class ActorNamespace(Namespace):
 
 
 class RayActors(Service[ActorNamespace]):
-    """A cluster of this process's own."""
+    """A cluster of this process."""
 
     cheap: ClassVar[bool] = False
 
@@ -90,7 +90,7 @@ class RayActors(Service[ActorNamespace]):
             yield partial(self._on, here.get_node_id()), partial(self._on, far)
         finally:
             second.end()
-            until(lambda: _machines() == {here.get_node_id()})  # no actor goes there any more
+            until(lambda: _machines() == {here.get_node_id()})  # no actor is placed there any more
 
     def _on(self, node: str) -> ActorNamespace:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
@@ -102,6 +102,6 @@ class RayActors(Service[ActorNamespace]):
 
 
 def _machines() -> set[str]:
-    """Those that Ray takes for there."""
+    """The machines that Ray considers alive."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return {node["NodeID"] for node in nodes if node["Alive"]}

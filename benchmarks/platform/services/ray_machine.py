@@ -1,4 +1,4 @@
-"""A machine of a Ray cluster, as `ray start` makes it: several of them on this one."""
+"""A machine of a Ray cluster, as `ray start` makes it; several run on this host."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 STORE = 2 * 10**9
-"""Bytes of its object store: room for the largest value and for what is not collected yet."""
+"""Bytes of its object store: room for the largest value and for values not collected yet."""
 
 PATIENCE = 60.0
 _READY = "Ray runtime started"
 
 
 class RayMachine:
-    """A head, or a further machine of the cluster at `head`. It works when the constructor returns."""
+    """A head, or another machine of the cluster at `head`. It is ready when the constructor returns."""
 
     def __init__(self, head: str = "") -> None:
-        # Short: the path of a socket has 107 bytes.
+        # Short: a socket path has at most 107 bytes.
         self._folder = Path(mkdtemp(prefix="cb-ray-", dir="/tmp"))
         self.address = head or f"127.0.0.1:{_free_port()}"
         port = self.address.rpartition(":")[2]
@@ -48,7 +48,7 @@ class RayMachine:
             raise
 
     def end(self) -> None:
-        """Leaves its cluster, which otherwise takes it to be there for some while, and places actors on it."""
+        """Leaves its cluster, which otherwise considers it alive for a while and places actors on it."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE)

@@ -15,7 +15,7 @@ CONTENDERS: dict[str, str] = {
     "smolagents local": "benchmarks.runtime.contenders.smolagents_local:SmolagentsContender",
     "plain exec": "benchmarks.runtime.contenders.plain_exec:PlainExecContender",
 }
-"""Name in the report -> where its class is. The first one is what the others are compared with."""
+"""Name in the report -> location of its class. The first one is the reference."""
 
 
 def load_contender(name: str) -> type[Contender]:

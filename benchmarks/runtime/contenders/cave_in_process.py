@@ -31,7 +31,7 @@ class CaveInProcessContender(SameProcessContender):
         self._runtime.inject_variable(Variable(name, value))
 
     def retrieve(self, name: str) -> object:
-        """The library retrieves only names it was given; a cell's own variable has to be made known."""
+        """The library retrieves only names registered with it, so a cell's own variable is registered first."""
         self._runtime._variables.setdefault(name, Variable(name))
         value: object = self._runner.run(self._runtime.retrieve(name))
         return value

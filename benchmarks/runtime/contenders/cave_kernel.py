@@ -25,12 +25,12 @@ class CaveKernelContender(Contender):
         return result.stdout or ""
 
     def inject(self, name: str, value: object) -> None:
-        """Followed by an empty cell: the library only queues the value, and sends it before the next one."""
+        """Followed by an empty cell, since the library only queues the value and sends it before the next cell."""
         self._runtime.inject_variable(Variable(name, value))
         self.execute("pass")
 
     def retrieve(self, name: str) -> object:
-        """The library retrieves only names it was given; a cell's own variable has to be made known."""
+        """The library retrieves only names registered with it, so a cell's own variable is registered first."""
         self._runtime._variables.setdefault(name, Variable(name))
         value: object = self._runner.run(self._runtime.retrieve(name))
         return value

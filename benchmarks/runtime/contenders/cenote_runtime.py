@@ -1,4 +1,4 @@
-"""Cenote's embedded runtime, through its public face."""
+"""Cenote's embedded runtime, through its public API."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class CenoteContender(Contender):
 
 
 class CenoteBareContender(CenoteContender):
-    """Without copies of the state between cells, and without watching what cells read and write."""
+    """Without copies of the state between cells, and without tracking of reads and writes."""
 
     policy: ClassVar[SandboxPolicy] = SandboxPolicy(snapshots="none", tracking=False)

@@ -1,4 +1,4 @@
-"""`exec` in a dict with stdout redirected: the floor, without isolation, errors or limits."""
+"""`exec` in a dict with stdout redirected: the lower bound, without isolation, errors or limits."""
 
 from __future__ import annotations
 

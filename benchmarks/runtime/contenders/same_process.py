@@ -1,4 +1,4 @@
-"""What contenders have in common that run cells in the caller's own process: values move by assignment."""
+"""Common base of contenders that run cells in the caller's own process, where values move by assignment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SameProcessContender(Contender):
         self.namespace[name] = parcel
 
     def status(self) -> None:
-        """Nothing to ask: that this line runs while a cell does is the sign of life."""
+        """Returns at once: that this line runs while a cell does is the answer."""
 
     def close(self) -> None:
         self.namespace.clear()

@@ -1,4 +1,4 @@
-"""How long a sign of life takes while a cell holds the interpreter lock."""
+"""How long a status answer takes while a cell holds the interpreter lock."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OBJECT = 900
 
 
 def ask_while_busy(kind: type[Contender], parameters: Parameters, *, full: bool) -> dict[str, float]:
-    """Questions are asked on a fixed schedule and an answer counts from when its question was due.
+    """Questions follow a fixed schedule, and an answer is timed from when its question was due.
 
-    Otherwise a contender that shares the lock with the cell would be excused for asking late. The same
-    schedule is run once without a cell (`idle`), for comparison.
+    Otherwise a contender that shares the lock with the cell would benefit from asking late. The same schedule runs
+    once without a cell (`idle`), for comparison.
 
-    full: the namespace holds many small objects, whose pages somebody may think of counting for an answer.
+    full: the namespace holds many small objects, whose pages an implementation might count for an answer.
     """
     with closing(kind()) as contender:
         if full:
@@ -52,7 +52,7 @@ def _answers_during(contender: Contender, cell: str, asks: int) -> list[float]:
             done.set()
 
     thread = threading.Thread(target=run)
-    begin = time.perf_counter()  # before start(), which may itself return only when the lock is free again
+    begin = time.perf_counter()  # before start(), which may return only when the lock is free again
     thread.start()
     answers = _answers(contender, asks, done, begin)
     thread.join()

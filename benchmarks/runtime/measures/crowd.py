@@ -1,4 +1,4 @@
-"""Many runtimes alive at once, each asked in turn."""
+"""Many runtimes alive at once, each called in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CELL = "x = 1"
 
 
 def time_crowd(kind: type[Contender], parameters: Parameters, *, process_crowd: bool) -> dict[str, float]:
-    """`memory` is what the machine has less of per runtime, the kernel's own share included."""
+    """`memory` is the machine's loss of free memory per runtime, including the kernel's own share."""
     wanted = parameters.process_crowd if process_crowd else parameters.crowd
     with ExitStack() as stack:
         crowd: list[Contender] = []

@@ -1,4 +1,4 @@
-"""A cell that prints far more than anybody reads."""
+"""A cell that prints far more than is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE = 1000
 
 
 def weigh_flood(kind: type[Contender], parameters: Parameters, *, large: bool) -> dict[str, float]:
-    """`client memory` is how much the peak of the calling process grew while the cell printed."""
+    """`client memory` is the growth of the calling process's peak while the cell printed."""
     size = parameters.large_flood if large else parameters.flood
     cell = f"line = 'x' * {LINE - 1}\nfor i in range({size // LINE}):\n    print(line)"
     with closing(kind()) as contender:

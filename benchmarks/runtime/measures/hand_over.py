@@ -1,4 +1,4 @@
-"""A large value that one runtime holds goes to further ones."""
+"""A large value of one runtime is handed to others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECEIVERS = 3
 
 
 def time_hand_over(kind: type[Contender], parameters: Parameters) -> dict[str, float]:
-    """`first read` is a cell that sums all of it, so that what a lazy mapping defers is on the table too."""
+    """`first read` is a cell that sums all of it, so that work deferred by a lazy mapping is counted."""
     items = ARRAY.items(parameters.large)
     with ExitStack() as stack:
         giver = stack.enter_context(closing(kind()))
@@ -39,7 +39,7 @@ def time_hand_over(kind: type[Contender], parameters: Parameters) -> dict[str, f
 
 
 def _memory_copy(size: int) -> float:
-    """How long the machine takes to copy as much between pages that both exist already."""
+    """How long the machine takes to copy the same amount between pages that exist already."""
     import numpy as np  # here, so that no other measure starts with it imported
 
     source, target = np.ones(size, dtype="uint8"), np.ones(size, dtype="uint8")

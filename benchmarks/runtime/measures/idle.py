@@ -1,4 +1,4 @@
-"""What one more idle runtime costs in memory."""
+"""Memory cost of one more idle runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.runtime.process_tree import tree_pss
 
 
 def weigh_idle(kind: type[Contender], parameters: Parameters) -> dict[str, float]:
-    """The first runtime is not counted: it pays for what all of them share."""
+    """The first runtime is not counted, since it pays for the shared parts."""
     with ExitStack() as stack:
         stack.enter_context(closing(kind())).execute("x = 1")
         time.sleep(parameters.pause)

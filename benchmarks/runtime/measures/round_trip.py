@@ -1,4 +1,4 @@
-"""One small cell, there and back."""
+"""Round trip of one small cell."""
 
 from __future__ import annotations
 

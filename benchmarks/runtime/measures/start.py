@@ -1,4 +1,4 @@
-"""From the constructor to the first result: cold is the first runtime of a process, warm are further ones."""
+"""Time from the constructor to the first result: cold for the first runtime of a process, warm for later ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _first_result(kind: type[Contender], cell: str, kept: list[Contender]) -> No
 
 
 def time_starts(kind: type[Contender], parameters: Parameters, *, cell: str) -> dict[str, float]:
-    """Runtimes stay open until the end, so that closing one is no part of starting the next."""
+    """Runtimes stay open until the end, so that closing one is not counted as starting the next."""
     kept: list[Contender] = []
     try:
         cold = seconds(partial(_first_result, kind, cell, kept))

@@ -14,10 +14,10 @@ KEEPERS: dict[str, str] = {
     "cloudpickle": "benchmarks.state.keepers.dumping_kernel:CloudpickleKeeper",
     "restart and re-run": "benchmarks.state.keepers.rerunning_kernel:RerunningKeeper",
 }
-"""Name in the report -> where its class is. The first one is what the others are compared with."""
+"""Name in the report -> location of its class. The first one is the reference."""
 
 PEERS = tuple(name for name in KEEPERS if name != "cenote durable")
-"""All but the one that differs from another in what a cell costs only."""
+"""All except the one that differs from another only in the cost of a cell."""
 
 
 def load_keeper(name: str) -> type[StateKeeper]:

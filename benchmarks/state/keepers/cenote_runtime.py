@@ -1,4 +1,4 @@
-"""Cenote's embedded runtime, through its public face: snapshots between cells, checkpoints in a store."""
+"""Cenote's embedded runtime, through its public API: snapshots between cells, checkpoints in a store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CenoteKeeper(StateKeeper):
         )
 
     def _policy(self) -> SandboxPolicy:
-        """Cells are tracked in both cases: what that costs is another benchmark's question."""
+        """Cells are tracked in both cases; the cost of tracking is measured by another benchmark."""
         return SandboxPolicy(memory=self.memory, snapshots="auto" if self.keeping else "none")
 
     def execute(self, code: str) -> str:
@@ -39,7 +39,7 @@ class CenoteKeeper(StateKeeper):
         return self.execute(code)
 
     def keep(self) -> Kept:
-        """The copy that is made behind each cell is waited for, and gets a label."""
+        """Waits for the copy that is made after each cell, and labels it."""
         return Kept.by(lambda: self._runtime.snapshot("kept").memory)
 
     def go_back(self) -> None:
@@ -70,6 +70,6 @@ class CenoteKeeper(StateKeeper):
 
 
 class CenoteDurableKeeper(CenoteKeeper):
-    """Each cell's end is on disk before it is acknowledged, as with Kishu and dumps."""
+    """The state after each cell is on disk before it is acknowledged, as with Kishu and dumps."""
 
     durable = True

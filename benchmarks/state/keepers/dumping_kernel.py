@@ -1,4 +1,4 @@
-"""A Jupyter kernel whose whole namespace is dumped into a file, and loaded from it, as careful users do by hand."""
+"""A Jupyter kernel whose whole namespace is dumped to a file and loaded from it, as users do by hand."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class DillKeeper(DumpingKeeper):
 
 
 class CloudpickleKeeper(DumpingKeeper):
-    """cloudpickle has no such call: what begins with an underscore is left out, and what is IPython's own."""
+    """cloudpickle has no such call: names that begin with an underscore and IPython's own are left out."""
 
     library = "cloudpickle"
     dump = """\

@@ -1,4 +1,4 @@
-"""States of a Jupyter kernel that something beside it keeps: what is lost with the kernel, a new one gets back."""
+"""States of a Jupyter kernel that a separate tool saves: a new kernel restores what is lost with the old one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks.state.keeper import Kept, StateKeeper
 
 
 class KernelKeeper(StateKeeper):
-    """What is kept is on disk already, so storing it is keeping it, and opening it again is a branch."""
+    """Saved state is on disk already, so `store` is `keep`, and reopening is a branch."""
 
     _kernel: Kernel
 
     @abstractmethod
     def _start(self) -> Kernel:
-        """A kernel that can keep its state, and has none yet."""
+        """A kernel that can save its state, and has not saved any yet."""
 
     @abstractmethod
     def keep(self) -> Kept: ...

@@ -1,6 +1,6 @@
-"""Kishu in a Jupyter kernel: it commits behind each cell, and `checkout` is its own call.
+"""Kishu in a Jupyter kernel: it commits after each cell, and `checkout` is its own call.
 
-Its test mode is on, in which it does not wait for a browser to save and reload the notebook: there is none.
+Its test mode is on, in which it does not wait for a browser to save and reload the notebook.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KishuKeeper(KernelKeeper):
         return self._kernel.execute(code)
 
     def prepare(self, code: str) -> None:
-        """An ordinary cell, behind which Kishu commits: what that takes is what passes after the cell's last line."""
+        """An ordinary cell, after which Kishu commits; the time after the cell's last line is the cost."""
         before = self._stored()
         self._kernel.execute(f"{code}\n{STAMP}")
         now = time.time()
@@ -72,7 +72,7 @@ class KishuKeeper(KernelKeeper):
         kernel.execute(CHECK_OUT.format(commit=self._kept), silent=True)
 
     def branch(self) -> Self:
-        """A second kernel on the same notebook. Kishu has no call for that, but nothing against it either."""
+        """A second kernel on the same notebook. Kishu has no call for that, but does not prevent it."""
         other = type(self)(self.folder, self.memory)
         other._kept = self._kept
         other.go_back()

@@ -1,4 +1,4 @@
-"""A Jupyter kernel that keeps nothing but the code: whoever wants a state again restarts it and runs all cells."""
+"""A Jupyter kernel that saves only the code: restoring a state restarts it and runs all cells."""
 
 from __future__ import annotations
 

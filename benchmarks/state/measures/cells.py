@@ -1,4 +1,4 @@
-"""What a cell takes when the state is kept behind it, and when it is not: the same cells, in turns."""
+"""Time of a cell with and without saving the state after it: the same cells, in turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY = 5000 * MB
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """setup, code: `{many}` is replaced by a number that the cell is about, smaller in quick runs."""
+    """setup, code: `{many}` is replaced by a count, smaller in quick runs."""
 
     name: str
     title: str
@@ -91,7 +91,7 @@ class Side:
     cpu: list[float] = field(default_factory=list)
 
     def run_block(self, code: str, parameters: Parameters, deadline: float) -> None:
-        """Some cells in a row: the second one waits for what the first one has left to be done."""
+        """Several consecutive cells: the second one waits for work that the first one left."""
         fewest = max(parameters.fewest // 2, 1)
         block: list[float] = []
 
@@ -105,7 +105,7 @@ class Side:
 
 
 def time_cells(kind: type[StateKeeper], parameters: Parameters, folder: Path, *, cell: Cell) -> Figures:
-    """Raises NotOfferedError for a contender that keeps nothing between cells."""
+    """Raises NotOfferedError for a contender that saves nothing between cells."""
     if not kind.keeps_values:
         raise NotOfferedError("it keeps the code only")
     folders = [folder / "with", folder / "without"]

@@ -1,4 +1,4 @@
-"""A state kept, gone back to, branched: seconds until a cell can use it."""
+"""A state saved, restored, branched: seconds until a cell can use it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from benchmarks.state.parameters import MB, Parameters
 SIZES = {"10MB": 10 * MB, "500MB": 500 * MB, "1GB": 1000 * MB, "2GB": 2000 * MB, "4GB": 4000 * MB}
 ROUNDS = {"10MB": 5, "500MB": 3, "1GB": 3, "2GB": 2, "4GB": 1}
 OURS_ALONE = {"1GB"}
-"""Sizes that are asked of Cenote alone, since a goal is about them."""
+"""Sizes measured for Cenote only, since a goal refers to them."""
 
 ROOM = 1000 * MB
 FIGURES = ("keep", "keep CPU", "back", "back, looked at", "that CPU", "fork", "fork CPU")
 
 
 def memory_for(size: int) -> int:
-    """Bytes: the state, another one while it is made or changed, and all that a Python takes."""
+    """Bytes: the state, a second one while it is made or changed, and a Python process."""
     return 3 * size + ROOM
 
 
 def time_moves(kind: type[StateKeeper], parameters: Parameters, folder: Path, *, size: int) -> Figures:
-    """`back` includes a cell that looks at the state, `fork` too: nothing hides in what is done on first use."""
+    """`back` and `fork` include a cell that looks at the state, so that work deferred to first use is counted."""
     state = State(size=size // parameters.divisor, columns=parameters.columns)
     with closing(kind(folder, memory_for(size), keeping=True)) as keeper:
         keeper.prepare(state.making)

@@ -1,4 +1,4 @@
-"""A cell that takes its process down: seconds from sending it until the state before it can be used again."""
+"""A cell that ends its process: seconds from sending it until the state before it can be used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state stored and taken up again by other processes: CPU seconds of all that takes part, and bytes written."""
+"""A state stored and reopened by other processes: CPU seconds of all processes involved, and bytes written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIGURES = {
     "restore": Unit.SECONDS,
     "restore, wall": Unit.SECONDS,
 }
-"""CPU seconds but for the last one."""
+"""CPU seconds, except for the last one."""
 
 
 def time_storage(

@@ -1,4 +1,4 @@
-"""The conversations, from a single question to five wishes in a row: twelve with a shop, eight on tables."""
+"""The conversations, from a single question to five requests in a row: twelve with a shop, eight on tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A delivered item is exchanged for another variant, after a look at prices and availability."""
+"""A delivered item is exchanged for another variant, after checking prices and availability."""
 
 from __future__ import annotations
 

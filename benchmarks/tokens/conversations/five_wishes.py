@@ -1,4 +1,4 @@
-"""Five wishes in a row, and a slip of the model: what was looked up first is still needed for the last."""
+"""Five requests in a row and one mistake of the model: the first look-up is still needed for the last request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One address goes into several orders and the profile."""
+"""One address is entered into several orders and the profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many small changes of one kind: where a loop says in a few lines what calls say one by one."""
+"""Many small changes of one kind: a loop of a few lines replaces many calls."""
 
 from __future__ import annotations
 

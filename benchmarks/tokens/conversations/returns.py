@@ -1,4 +1,4 @@
-"""Things that come back: two items of an order for money, two of another for other sizes."""
+"""Returns: two items of an order for money, two of another for other sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about sales whose answers are tables. SQL does the work in every style, and most rows are told."""
+"""Questions about sales with tables as answers. SQL does the work in every style, and most rows are reported."""
 
 from __future__ import annotations
 

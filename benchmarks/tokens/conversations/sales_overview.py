@@ -1,4 +1,4 @@
-"""Questions to a database, each following from the answer before. SQL does the work in every style."""
+"""Questions to a database, each following from the previous answer. SQL does the work in every style."""
 
 from __future__ import annotations
 

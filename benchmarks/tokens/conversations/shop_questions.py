@@ -1,4 +1,4 @@
-"""Customers who ask first: for all that they bought, for what the shop has, for what a gift card pays."""
+"""Customers who ask questions: about all their purchases, the shop's stock, what a gift card pays."""
 
 from __future__ import annotations
 

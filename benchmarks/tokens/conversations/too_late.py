@@ -1,4 +1,4 @@
-"""Nothing can be done; the customer wants a person."""
+"""Nothing can be done; the customer is handed to a person."""
 
 from __future__ import annotations
 

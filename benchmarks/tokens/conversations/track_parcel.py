@@ -1,4 +1,4 @@
-"""One question, three look-ups: as short as a task gets."""
+"""One question and three look-ups: the shortest task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the skill puts into the namespace when it is activated."""
+"""What the skill adds to the namespace when it is activated."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ async def sandbox_env(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
 
 @modelapi("scripted")
 class Scripted(ModelAPI):
-    """Runs these commands in order, then tells what the last one printed."""
+    """Runs these commands in order, then answers with the output of the last one."""
 
     def __init__(self, model_name: str, commands: Any = (), **_: Any) -> None:
         super().__init__(model_name)

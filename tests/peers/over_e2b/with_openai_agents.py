@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's `E2BSandboxClient`: a session by its own interface, and a scripted agent."""
+"""The OpenAI Agents SDK's `E2BSandboxClient`: a session through its interface, and a scripted agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-ai's E2B workspace: the suite of its wheel for backends, and an agent whose model is scripted."""
+"""pydantic-ai's E2B workspace: its wheel's suite for backends, and an agent with a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""smolagents' `E2BExecutor`, alone and in a CodeAgent whose model is scripted."""
+"""smolagents' `E2BExecutor`, alone and in a CodeAgent with a scripted model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smolagents.utils import AgentError
 
 
 class Scripted(smolagents.Model):
-    """Answers with these codes in order, and keeps what it was asked."""
+    """Answers with these codes in order, and records its prompts."""
 
     def __init__(self, *codes: str) -> None:
         super().__init__(model_id="scripted")

@@ -63,7 +63,7 @@ async def test_a_branch_is_tried_and_a_state_comes_back(client: Any) -> None:
     await text(client, "run", runtime="try", code="n.append(2)")
     assert await text(client, "run", runtime="trunk", code="n") == "[1]"
     await text(client, "merge", runtime="trunk", branch="try")
-    assert (await text(client, "run", runtime="trunk", code="n")).startswith("[1, 2]\n")  # and who has set it
+    assert (await text(client, "run", runtime="trunk", code="n")).startswith("[1, 2]\n")  # and its author
     await text(client, "rollback", runtime="trunk", to=1)
     assert await text(client, "run", runtime="trunk", code="n") == "[1]"
     for name in ("try", "trunk"):

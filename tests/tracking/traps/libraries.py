@@ -1,4 +1,4 @@
-"""Changes inside numpy's and pandas' objects, and to what libraries keep to themselves."""
+"""Changes inside numpy's and pandas' objects, and to libraries' internal state."""
 
 _NP = "import numpy as np\n"
 _PD = "import numpy as np\nimport pandas as pd\n"

@@ -1,4 +1,4 @@
-"""State that no name leads to: random numbers, the process, files, attributes of modules."""
+"""State without a name: random numbers, the process, files, attributes of modules."""
 
 TRAPS = [
     ("drawing", "import random", "x = random.random()", "name:x hidden:random", "hidden:random", ""),

@@ -1,4 +1,4 @@
-"""Objects that tell what they hold, of the standard library or another: a change of one is seen, a look is none."""
+"""Objects that expose their contents, of the standard library or others: a change is seen, a read is no change."""
 
 _PL = "import polars as pl\n"
 _PLNP = "import numpy as np\nimport polars as pl\n"

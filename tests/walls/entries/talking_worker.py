@@ -1,4 +1,4 @@
-"""A worker for tests: each frame is source; the answer is the JSON of what the source leaves in `result`."""
+"""A worker for tests: each frame is source; the answer is the JSON of the value of `result`."""
 
 from __future__ import annotations
 
