@@ -26,6 +26,10 @@ FULL: Final = 15
 VAGUE: Final = re.compile(r"\b(whoever|nobody|somebody)\b", re.IGNORECASE)
 """Words for which the text should name the role: the caller, the owner, a client."""
 
+LEVELS: Final = re.compile(r"""["'](strict|landlock|gvisor)["']""")
+LIBRARIES: Final = re.compile(r"\b(pandas|numpy|polars|torch|duckdb|sklearn|matplotlib)\b")
+"""What one place should know: the names of isolation levels (`walls/`), and those of libraries (`libraries/`)."""
+
 
 @dataclass
 class Module:
@@ -47,6 +51,14 @@ class Module:
     def lines(self) -> int:
         return self.text.count("\n")
 
+    @cached_property
+    def code(self) -> str:
+        """Without docstrings and comments, as `ast.unparse` writes it."""
+        for node in ast.walk(tree := ast.parse(self.text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                node.body = [each for each in node.body if not _is_text(each)] or [ast.Pass()]
+        return ast.unparse(tree)
+
     @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
@@ -66,6 +78,10 @@ class Module:
         """Public classes at the module's top level."""
         named = [each.name for each in self.tree.body if isinstance(each, ast.ClassDef)]
         return [name for name in named if not name.startswith("_")]
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _is_guard(statement: ast.stmt) -> bool:
@@ -117,6 +133,19 @@ class Sources:
         counted = Counter(name for module in self.modules.values() for name in module.classes)
         return sorted(name for name, times in counted.items() if times > 1)
 
+    def naming(self, names: re.Pattern[str], home: str) -> list[str]:
+        """Modules whose code has one of these names, but for those with `home` in their path."""
+        return [
+            module.name
+            for module in self.modules.values()
+            if f".{home}." not in f"{module.name}." and names.search(module.code)
+        ]
+
+    def spread(self, option: str) -> list[str]:
+        """Modules whose code names an option."""
+        named = re.compile(rf"\b{option}\b")
+        return [module.name for module in self.modules.values() if named.search(module.code)]
+
     def vague(self) -> int:
         """Lines with a vague word."""
         lines = (line for module in self.modules.values() for line in module.text.splitlines())
@@ -135,6 +164,8 @@ def main() -> None:
     print(f"folders with more than {FULL} modules     {sum(n > FULL for n in sources.folders().values()):8,}")
     print(f"modules under {SMALL} lines, one importer {len(sources.fragments()):8,}")
     print(f"class names defined more than once    {len(sources.twice()):8,}")
+    print(f"modules that name a level, not walls  {len(sources.naming(LEVELS, 'walls')):8,}")
+    print(f"modules that name a library           {len(sources.naming(LIBRARIES, 'libraries')):8,}")
     print(f"lines with a vague word               {sources.vague():8,}")
 
 

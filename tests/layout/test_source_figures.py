@@ -37,7 +37,22 @@ SMALL_ON_PURPOSE = {
 }
 """Modules under 120 lines with one importer, by prefix."""
 
+OPTIONS = {
+    **dict.fromkeys(
+        ("hibernate_after", "cpus", "noexec", "runtime_timeout", "call_timeout", "check_first"), 6
+    ),
+    **dict.fromkeys(
+        ("ray_address", "audit_keep", "model_endpoints", "team_environment", "metrics_tenants"), 6
+    ),
+    **dict.fromkeys(("shared_memory", "backoff"), 6),
+    "cell_timeout": 10,
+    "log_json": 8,
+}
+"""Options whose names are no other words: the modules that may name one."""
+
 FRAGMENTS = 5
+LEVELS = 19
+LIBRARIES = 81
 TWICE = 26
 VAGUE = 58
 
@@ -78,3 +93,18 @@ def test_a_class_has_a_name_of_its_own(sources: Any) -> None:
 def test_a_text_names_the_role(sources: Any) -> None:
     """A caller, an owner, a client: not `whoever`, `nobody`, `somebody`."""
     assert sources.vague() <= VAGUE
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_is_known_in_few_places(sources: Any, option: str) -> None:
+    """Its definition, and where it has an effect; checks, flags, JSON, messages and documents follow from that."""
+    assert len(sources.spread(option)) <= OPTIONS[option], sources.spread(option)
+
+
+def test_a_level_is_known_to_the_walls(figures: ModuleType, sources: Any) -> None:
+    assert len(sources.naming(figures.LEVELS, "walls")) <= LEVELS
+
+
+def test_a_library_is_known_in_few_places(figures: ModuleType, sources: Any) -> None:
+    """`libraries/` knows it; the number of other modules that do may only fall."""
+    assert len(sources.naming(figures.LIBRARIES, "libraries")) <= LIBRARIES
