@@ -39,5 +39,5 @@ async def test_a_model_patches_what_has_run() -> None:
         await agent.run("the task")
         shown = [one.content for one in agent.messages[2:] if one.role == "user"]
         assert "rows: step 1, rows = [3]" in shown[1]
-        assert "Patched. Ran steps 3, 4." == shown[2].splitlines()[0]
+        assert "Patched; ran again: 1-2." == shown[2].splitlines()[0]
         assert ["rows = [3, 4]", "print(rows[1])"] == [step.code for step in runtime.state.steps]

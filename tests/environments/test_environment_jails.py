@@ -130,11 +130,13 @@ def test_a_module_of_the_environment_is_there_from_the_start(of: Of, kept: Envir
 
 
 def test_equal_content_has_one_zygote(of: Of) -> None:
-    """For any name; different content has another."""
-    before = len(start._nursery._zygotes)
+    """For any name. A zygote starts with the first cell that needs it."""
+    version = "__import__('greeting').VERSION"
     with opened(of("greeting==1.0", "tone==1.5")) as same, opened(build(of("greeting==1.0")).digest) as again:
-        assert ["1.0", "1.0"] == [value(each, "__import__('greeting').VERSION") for each in (same, again)]
-        assert before == len(start._nursery._zygotes)
+        assert "1.0" == value(same, version)
+        zygotes = len(start._nursery._zygotes)
+        assert "1.0" == value(again, version)
+        assert zygotes == len(start._nursery._zygotes)
 
 
 def test_two_versions_at_once(one: PythonRuntime, of: Of) -> None:
