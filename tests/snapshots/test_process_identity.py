@@ -9,6 +9,7 @@ from tests.snapshots.conftest import MakeRuntime
 
 from cenote.harness import Patch
 from cenote.runtime import PythonRuntime
+from cenote_worker.zygote.processes import left_session
 
 ASKED = "(os.getpid(), os.getppid(), os.getpgrp(), os.getsid(0))"
 
@@ -74,3 +75,26 @@ def test_processor_time_never_goes_back(make_runtime: MakeRuntime) -> None:
     assert "rolled_back" == runtime.execute("os._exit(1)").state
     assert "True" == value(runtime, "before[0] < time.process_time() == kept() or before[0] < kept()")
     assert "'time'" == value(runtime, "time.process_time.__module__")
+
+
+def test_a_copy_that_has_not_run_yet_is_waited_for() -> None:
+    """Until it begins a session of its own, the pid of the worker that it was forked from is not free."""
+    here, there = os.pipe()
+    copy = os.fork()
+    if copy == 0:
+        os.close(there)
+        os.read(here, 1)
+        os.setsid()
+        os.read(here, 1)
+        os._exit(0)
+    try:
+        session = os.getsid(0)
+        assert not left_session(session, [copy], 0.0)
+        os.write(there, b".")
+        assert left_session(session, [copy], 60.0)
+        assert os.getsid(copy) == copy
+    finally:
+        os.close(there)
+        os.close(here)
+        os.waitpid(copy, 0)
+    assert left_session(session, [copy], 0.0)

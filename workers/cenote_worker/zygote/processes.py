@@ -187,6 +187,24 @@ def end_unattended(since: StartTime, spared: Collection[int]) -> None:
         _collect(found)
 
 
+def left_session(leader: int, pids: Iterable[int], seconds: float) -> bool:
+    """Waits until none of these processes is in the session of this leader; False if one still is in the end.
+
+    A pid is not free for a new process while it is the id of a session, also after its leader has ended.
+    """
+    wait = PatientWait(seconds)
+    return all(_has_left(leader, pid, wait) for pid in pids)
+
+
+def _has_left(leader: int, pid: int, wait: PatientWait) -> bool:
+    with suppress(ProcessLookupError, PermissionError):
+        while os.getsid(pid) == leader:
+            if not wait.piece():
+                return False
+            time.sleep(_PAUSE)
+    return True
+
+
 def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):

@@ -66,6 +66,9 @@ class WorkerNumber:
             os.pwrite(self.last_pid, str(last).encode(), 0)
 
 
+_SESSION_SECONDS: Final = 1.0
+"""Wait for copies that have not run yet. A program may have stopped one; then the worker gets another pid."""
+
 NOBODY: Final = 0
 """In place of the worker's pid while there is no worker."""
 
@@ -120,7 +123,12 @@ class WardenState:
 
 
 def wake(state: WardenState, kept: SavedState, *, is_parked: bool = False) -> int | None:
-    """See SavedState.wake. Call it only without a worker."""
+    """See SavedState.wake. Call it only without a worker.
+
+    A copy begins a session of its own when it first runs. On a busy machine that may be later than this.
+    """
+    if state.number.last_pid >= 0:
+        processes.left_session(state.number.pid, state.store.pids, _SESSION_SECONDS)
     with state.number.next():
         return kept.wake(state.cpu, is_parked=is_parked)
 
