@@ -250,7 +250,7 @@ def test_a_program_that_began_a_session_is_fed_signalled_and_killed(walled: Pyth
 def test_its_children_share_its_process_group(anywhere: PythonRuntime) -> None:
     """A signal to it reaches them; its own `kill 0` ends them and it, and nothing else."""
     process = anywhere.spawn(
-        "sh -c 'trap \"echo child\" TERM; echo up; sleep 3600 & wait' & trap : TERM; wait; wait"
+        "trap : TERM; sh -c 'trap \"echo child\" TERM; echo up; sleep 3600 & wait' & wait; wait"
     )
     assert b"up\n" == process.stdout.read_some()
     process.signal("TERM")

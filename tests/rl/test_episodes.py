@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_a_jail_that_is_ended_from_outside_is_flagged(environment: Environment) 
     environment.step(block("y = 1"))
     warden = environment.runtime.core.backend.supervisor._ends.pidfd  # type: ignore[attr-defined]
     signal.pidfd_send_signal(warden, signal.SIGKILL)
+    select.select([warden], [], [])  # it has ended: until then its worker may answer
     lost = environment.step(block("x = 6"))
     assert (0.0, True, Verdict("infrastructure")) == (lost.reward, lost.done, lost.info["verdict"])
     assert "killed from outside" in lost.info["infrastructure_failure"]
