@@ -15,7 +15,7 @@ from cenote_worker.node.ray.host import NurseryActor
 
 
 class Stumbling:
-    """Replaces a Node, or a Nursery: its first sweep fails unexpectedly, and the third ends the loop."""
+    """Replaces a Node, or a JailStarter: its first sweep fails unexpectedly, and the third ends the loop."""
 
     def __init__(self) -> None:
         self.sweeps = 0

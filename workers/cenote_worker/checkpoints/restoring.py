@@ -68,7 +68,7 @@ class Lender:
     def lend(self, part: StoredPart) -> tuple[int, bytes] | None:
         """The part's number among the lent parts, and its digest; None for a part that cannot be lent.
 
-        Raises Damaged, OSError.
+        Raises DamagedChunk, OSError.
         """
         extents = self._extents(part) if part.size >= LARGE else []
         if not extents or not all(self._open(extent.file) for extent in extents):

@@ -63,7 +63,7 @@ Request = Tunnel | Plain
 
 
 def parse(head: bytes) -> Request:
-    """A request from its head, the empty line at its end included. Raises Refused."""
+    """A request from its head, the empty line at its end included. Raises HttpRefusal."""
     method, target, headers = _read(head)
     if method == "CONNECT":
         return _tunnel(target, headers)
@@ -73,7 +73,7 @@ def parse(head: bytes) -> Request:
 def parse_inside(head: bytes, tunnel: Tunnel, secret: Secret) -> Plain:
     """The request in a tunnel to a host with a credential, with the credential added if its path permits it.
 
-    The answer is then asked for without compression, so that a credential in it can be seen. Raises Refused.
+    The answer is then asked for without compression, so that a credential in it can be seen. Raises HttpRefusal.
     """
     method, target, headers = _read(head)
     _passed_on(method)

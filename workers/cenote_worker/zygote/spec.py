@@ -56,7 +56,7 @@ class ZygoteSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class JailStartRequest:
-    """A request for one jail. number: the client's, unique per zygote. policy, egress: see Allowance.
+    """A request for one jail. number: the client's, unique per zygote. policy, egress: see JailAllowance.
 
     has_environment: whether the policy's variables and the trusted PEM come along, as JSON in a memory file. They are
     not part of the request because the zygote reads that, and later jails, its forks, could find it in their memory.
@@ -83,7 +83,7 @@ class JailStartRequest:
         )
 
     def allowance(self, seat: int, base_memory: int) -> JailAllowance:
-        """seat: see Allowance. base_memory: bytes with which a fork begins, in addition to the policy's memory."""
+        """seat: see JailAllowance. base_memory: bytes of a new fork, in addition to the policy's memory."""
         return JailAllowance(
             number=self.number,
             seat=seat,

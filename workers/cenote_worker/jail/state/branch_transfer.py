@@ -171,7 +171,7 @@ def _is_of_the_user(value: object) -> bool:
 
 
 Borrow = Callable[[int], socket.socket | None]
-"""See `Copies.borrow`."""
+"""See `Snapshots.borrow`."""
 
 _REASON_CHARS = 300
 
