@@ -9,6 +9,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
+from cenote_security.former_names import MOVED
 from cenote_worker.jail.libraries import matplotlib_backend
 from cenote_worker.jail.rendering.bounded_text import bases
 from cenote_worker.process.pristine import BUILTINS
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 __builtins__ = BUILTINS
 
-_BACKEND = f"module://{matplotlib_backend.__name__}"
-_FORMER_BACKEND = "module://cenote_worker.in_jail.figure_backend"
+_SCHEME = "module://"
+_BACKEND = f"{_SCHEME}{matplotlib_backend.__name__}"
 _MOST_PIXELS = 8_000_000
 _modules = sys.modules
 _NO_SCREEN = ".*is non-interactive, and thus cannot be shown"
@@ -36,8 +37,11 @@ def select_backend() -> None:
 
 
 def present_backend(stored: object) -> object:
-    """The current name of a stored backend: in version 0.1.0 the jail's backend was in another module."""
-    return _BACKEND if stored == _FORMER_BACKEND else stored
+    """The current name of a stored backend: an earlier version may have had its module elsewhere."""
+    if not isinstance(stored, str) or not stored.startswith(_SCHEME):
+        return stored
+    module = stored.removeprefix(_SCHEME)
+    return f"{_SCHEME}{MOVED.get(module, module)}"
 
 
 def open_figures() -> list[Figure]:
