@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cenote_security.values import containers, instances, scalars
-from cenote_security.values import scalars as times
 from cenote_security.values.libraries import arrow, numpy, pandas_arrays, pandas_frames, polars
-from cenote_security.values.libraries import pandas_arrays as pandas_scalars
 from cenote_security.values.node import Kind, Node, Write
 
 if TYPE_CHECKING:
@@ -16,11 +14,11 @@ if TYPE_CHECKING:
 KINDS: dict[str, Kind] = {
     **containers.KINDS,
     **scalars.KINDS,
-    **times.TIME_KINDS,
+    **scalars.TIME_KINDS,
     **instances.KINDS,
     **numpy.KINDS,
     **arrow.KINDS,
-    **pandas_scalars.SCALAR_KINDS,
+    **pandas_arrays.SCALAR_KINDS,
     **pandas_arrays.ARRAY_KINDS,
     **pandas_frames.INDEX_KINDS,
     **pandas_frames.FRAME_KINDS,
@@ -33,10 +31,10 @@ def writers() -> dict[type, Write]:
     return {
         **containers.WRITERS,
         **scalars.WRITERS,
-        **times.TIME_WRITERS,
+        **scalars.TIME_WRITERS,
         **numpy.writers(),
         **arrow.writers(),
-        **pandas_scalars.scalar_writers(),
+        **pandas_arrays.scalar_writers(),
         **pandas_frames.index_writers(),
         **pandas_frames.frame_writers(),
         **polars.writers(),

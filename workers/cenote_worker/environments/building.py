@@ -20,7 +20,6 @@ from cenote_security.extras import require
 from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.interpreter import Interpreter, describe
 from cenote_worker.environments import packages as locks
-from cenote_worker.environments import packages as worker_packages
 from cenote_worker.environments.errors import EnvironmentBuildError, UnfitEnvironmentError
 from cenote_worker.environments.packages import worker_folder
 from cenote_worker.environments.store import (
@@ -160,7 +159,7 @@ def _built(
 def _checked(what: str, site: str, preload: Sequence[str]) -> tuple[str, ...]:
     """The packages there, if a worker can run with them. Raises UnfitEnvironmentError."""
     packages = installed(site)
-    if reason := worker_packages.unfit(packages):
+    if reason := locks.unfit(packages):
         raise UnfitEnvironmentError(what, reason)
     for name in preload:
         top = name.partition(".")[0]

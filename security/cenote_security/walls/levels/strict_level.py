@@ -9,8 +9,6 @@ from typing import Final
 
 from cenote_security.policy import Mount
 from cenote_security.walls import identity, limits, namespaces, restrictions, root
-from cenote_security.walls import namespaces as loopback
-from cenote_security.walls import root as template
 from cenote_security.walls.identity import UserIds
 from cenote_security.walls.kernel import landlock
 from cenote_security.walls.kernel import libc_unsafe as libc
@@ -40,14 +38,14 @@ class StrictLevel(Level):
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
         host_cpus = os.cpu_count() or 1
         namespaces.enter_for_zygote(self._host_proc)
-        pending = template.build_and_enter(visible, mounts, host_cpus)
+        pending = root.build_and_enter(visible, mounts, host_cpus)
         namespaces.leave_power_behind(self._users)
         self._furniture = root.survey(pending)
         written = (Grant(path=mount.target, access=landlock.WRITE) for mount in mounts if mount.writable)
         self._grants = (*restrictions.STRICT_GRANTS, *written)
 
     def home(self, _number: int) -> Home:
-        return Home(workdir=template.WORKDIR, temporary="/tmp")
+        return Home(workdir=root.WORKDIR, temporary="/tmp")
 
     def enter(self, allowance: JailAllowance) -> None:
         namespaces.enter_for_jail(self._host_proc, self._users, allowance.seat)
@@ -55,7 +53,7 @@ class StrictLevel(Level):
             identity.write_proc(self._host_proc, "oom_score_adj", self._oom_score)
 
     def listen(self) -> socket.socket:
-        return loopback.listen()
+        return namespaces.listen()
 
     def settle(self, allowance: JailAllowance) -> None:
         policy = allowance.policy
@@ -63,7 +61,7 @@ class StrictLevel(Level):
         with building("set limits"):
             limits.apply(allowance.memory, policy.disk_bytes, policy.processes)
         self._filter, self._grants = restrictions.as_wanted(policy, "strict", self._filter, self._grants)
-        self._ports = (loopback.EGRESS_PORT,) if allowance.egress else ()
+        self._ports = (namespaces.EGRESS_PORT,) if allowance.egress else ()
 
     def fence_warden(self) -> None:
         with building("renounce capabilities"):

@@ -20,7 +20,7 @@ from cenote_worker.jail.tracking.descriptions.classes import attributes, is_clas
 from cenote_worker.jail.tracking.descriptions.known_digests import SampledMemory
 from cenote_worker.jail.tracking.fingerprint import UNSEEN, fingerprint_of
 from cenote_worker.jail.tracking.object_index import ObjectIndex
-from cenote_worker.jail.tracking.process_state import ambient_state as hidden_state
+from cenote_worker.jail.tracking.process_state import ambient_state
 from cenote_worker.jail.tracking.process_state.modules import OwnModules
 from cenote_worker.process.pristine import BUILTINS
 
@@ -31,10 +31,10 @@ SECONDS: Final = 0.3
 
 _PRIVATE: Final = "some of it can be told only in the process that it was made in"
 _INSIDE: Final = "something in it may have been set that no attribute of its shows"
-_UNCOMPARED: Final = frozenset(("locks", hidden_state.EVENT_LOOP))
+_UNCOMPARED: Final = frozenset(("locks", ambient_state.EVENT_LOOP))
 """States that are only open files and tasks of the process; the names that hold these are compared."""
 
-DRAWN: Final = frozenset(hidden_state.DRAWN)
+DRAWN: Final = frozenset(ambient_state.DRAWN)
 _modules = sys.modules
 
 
@@ -106,13 +106,13 @@ def states() -> dict[Location, Indexed]:
     """Hidden state of the process and of the imported libraries, except that of `drawn`. Call it in the context of
     the cells: some of it is a context variable.
     """
-    found = hidden_state.versions(hidden_state.settings())
+    found = ambient_state.versions(ambient_state.settings())
     return _as_states((state, found[state]) for state in sorted(found.keys() - DRAWN))
 
 
 def drawn() -> dict[Location, Indexed]:
     """The state of random number generators."""
-    found = hidden_state.versions(())
+    found = ambient_state.versions(())
     return _as_states((state, found[state]) for state in sorted(found.keys() & DRAWN))
 
 

@@ -39,8 +39,7 @@ from cenote_worker.jail.tracking.files.workdir_files import SEVERAL_NAMES, Workd
 from cenote_worker.jail.tracking.fingerprint import fresh
 from cenote_worker.jail.tracking.libraries import duckdb_connections, sqlite_connections
 from cenote_worker.jail.tracking.object_index import ObjectIndex
-from cenote_worker.jail.tracking.process_state import ambient_state as hidden_state
-from cenote_worker.jail.tracking.process_state import event_loop_state, modules
+from cenote_worker.jail.tracking.process_state import ambient_state, event_loop_state, modules
 from cenote_worker.jail.tracking.process_state.library_digest import library_of
 from cenote_worker.jail.tracking.process_state.modules import OwnModules, imported_of, named_by
 from cenote_worker.process.pristine import BUILTINS
@@ -111,12 +110,12 @@ class StepTracer:
             before |= album.covering_any(before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
         self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
-        used = hidden_state.touched(self._met.packages, ())
+        used = ambient_state.touched(self._met.packages, ())
         if facts.imports:  # their settings afterwards are not known yet
-            used |= hidden_state.settings()
+            used |= ambient_state.settings()
         left, album.left = album.left, None
-        told = left is not None and hidden_state.tells(left, used)
-        self._states = left if left is not None and told else hidden_state.versions(used)
+        told = left is not None and ambient_state.tells(left, used)
+        self._states = left if left is not None and told else ambient_state.versions(used)
         self._libraries = album.patches.version
         self._left = False
         self._by_chance = False
@@ -425,12 +424,12 @@ class StepTracer:
         self, facts: Facts, reads: dict[Location, Version], writes: dict[Location, Version]
     ) -> None:
         libraries = self._met.packages | facts.imports
-        touched = hidden_state.touched(libraries, facts.attributes | facts.loads)
+        touched = ambient_state.touched(libraries, facts.attributes | facts.loads)
         if facts.imports:
-            touched |= hidden_state.settings() - self._states.keys()
+            touched |= ambient_state.settings() - self._states.keys()
         if self._files.noted.locks:
             touched.add(key_of(LOCKS))
-        after = hidden_state.versions(touched)
+        after = ambient_state.versions(touched)
         last = self._album.states | self._states
         self._album.states = last | after
         if fresh_ones := after.keys() - self._album.first_states.keys():
@@ -441,7 +440,7 @@ class StepTracer:
             before = self._states.get(state, version if last.get(state) == version else ABSENT)
             if state in touched or before != version:
                 reads[hidden(state)] = before
-            if before != version or (state in touched and state in hidden_state.DRAWN):
+            if before != version or (state in touched and state in ambient_state.DRAWN):
                 writes[hidden(state)] = version
         reads[LIBRARIES] = self._libraries
         if (set_now := self._album.patches.version) != self._libraries:
@@ -526,7 +525,7 @@ class StepTracer:
         ):
             reasons = (*reasons, unbounded_effects.ASKS_DATABASES_FOR_CHANCE)
         logs = "logging" in self._met.packages | facts.imports and unbounded_effects.logs(facts)
-        if logs and hidden_state.logs_lines():
+        if logs and ambient_state.logs_lines():
             reasons = (*reasons, "it logs where code stands")
         return (*reasons, "it spoke to another process") if self._files.noted.remote else reasons
 
@@ -580,7 +579,7 @@ class Met:
                 self.referred |= (refers := album.refers(each, picture))
                 if ANYTHING in refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
-        self.packages = frozenset(packages | hidden_state.beneath(packages))
+        self.packages = frozenset(packages | ambient_state.beneath(packages))
         self.tools = frozenset(tools)
 
     def and_also(self, other: Met) -> Met:

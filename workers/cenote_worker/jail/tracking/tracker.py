@@ -14,8 +14,7 @@ from cenote_worker.jail.tracking.budget import InspectionBudget
 from cenote_worker.jail.tracking.files.workdir_files import WorkdirFiles
 from cenote_worker.jail.tracking.fingerprint import Fingerprint, fresh
 from cenote_worker.jail.tracking.object_index import ObjectIndex
-from cenote_worker.jail.tracking.process_state import ambient_state as hidden_state
-from cenote_worker.jail.tracking.process_state import modules
+from cenote_worker.jail.tracking.process_state import ambient_state, modules
 from cenote_worker.jail.tracking.process_state.modules import OwnModules
 from cenote_worker.jail.tracking.process_state.monkeypatches import Monkeypatches
 from cenote_worker.jail.tracking.state_indexer import StateIndexer, index_of_copy
@@ -75,7 +74,7 @@ class Tracker:
         self._refresh()
         wanted, budget = list(locations), InspectionBudget(_ANSWER_SECONDS)
         self._album.look_at_all(budget)  # a version also depends on sharing with other names
-        states = hidden_state.versions([key_of(each) for each in wanted if kind_of(each) == "hidden"])
+        states = ambient_state.versions([key_of(each) for each in wanted if kind_of(each) == "hidden"])
         return {each: self._version(each, states, budget) for each in wanted}
 
     def components(self, names: Iterable[str] | None = None) -> tuple[frozenset[str], ...]:
