@@ -9,6 +9,7 @@ from tests.snapshots.test_told_states import CRASH
 
 from cenote import Function, PythonRuntime
 from cenote_worker.execution.trace import Location, StepTrace, Version
+from cenote_worker.jail.process.authors import Turn
 from cenote_worker.jail.snapshots.deltas.replay import LONGEST, ReplayableCell, ReplayLog, run_again
 
 SETUP = (
@@ -119,7 +120,11 @@ def test_another_result_is_said(ready: PythonRuntime) -> None:
 
 def a_cell(step: int, seconds: float = 0.01) -> ReplayableCell:
     return ReplayableCell(
-        step=step, code=f"x = {step}", left=[(Location("name:x"), b"12345678")], seconds=seconds
+        step=step,
+        code=f"x = {step}",
+        turn=("", False),
+        left=[(Location("name:x"), b"12345678")],
+        seconds=seconds,
     )
 
 
@@ -148,7 +153,7 @@ def test_cells_run_in_their_order_and_one_that_fails_ends_it() -> None:
     for step in (3, 4, 5):
         log.add(a_cell(step))
 
-    def run(_code: str, step: int) -> StepTrace | None:
+    def run(_code: str, step: int, _turn: Turn) -> StepTrace | None:
         ran.append(step)
         return StepTrace(writes={Location("name:x"): Version("other")}) if step < 5 else None
 

@@ -107,11 +107,16 @@ def test_every_kind_of_request_wakes_it(runtime: PythonRuntime) -> None:
 
 
 def test_other_authors(runtime: PythonRuntime) -> None:
-    """Other authors find the state; after their cells the worker stays, since a new process knows nothing of them."""
+    """Other authors find the state, and get notices; after cells of a private author the worker stays, since a new
+    process knows nothing of their names."""
     ran(runtime, "x = 1")
     with runtime.attach("ana") as ana, runtime.attach("ben", scope="private") as ben:
         assert "1" == ana.execute("x").value
-        assert not is_parked(runtime)
+        assert is_parked(runtime)
+        ran(runtime, "x = 1.5")
+        assert is_parked(runtime)
+        found = ana.execute("x = 1; x")
+        assert ("1", ["x"]) == (found.value, [notice.name for notice in found.notices])
         assert ben.execute("x = 'own'").success
         assert not is_parked(runtime)
         assert ("'own'", "1") == (ben.execute("x").value, ana.execute("x").value)

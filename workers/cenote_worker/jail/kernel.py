@@ -30,7 +30,7 @@ from cenote_worker.jail.output.display import Displays
 from cenote_worker.jail.output.limits import KernelLimits
 from cenote_worker.jail.output.streams import CellStream, OutputBuffer, OutputSink
 from cenote_worker.jail.process import authors
-from cenote_worker.jail.process.authors import AuthorNamespaces, Rebindings, names_in
+from cenote_worker.jail.process.authors import AuthorNamespaces, Rebindings, Turn, TurnState, names_in
 from cenote_worker.jail.process.cell_boundary import BetweenCells, InterruptHandler, not_collecting
 from cenote_worker.jail.process.process_context import ProcessState, forget_levels
 from cenote_worker.jail.rendering.bounded_text import bounded_repr, bounded_str
@@ -102,7 +102,9 @@ class Kernel:
         self._reply: str | None = None
         self._complaints = 0
         self._unraisable = 0
-        self._turn = "", False
+        self._turn: Turn = ("", False)
+        self._turn_before = self._turn
+        self._switches = 0
         self._seats = AuthorNamespaces(self.module, self._runner.context)
         self._rebindings: Rebindings | None = None
         self._used: Collection[str] = ()
@@ -120,7 +122,8 @@ class Kernel:
             self._rebindings = Rebindings(self.namespace)
             authors.offer_shared_names(self.namespace)
         leaving, coming = self._seats.of(*self._turn), self._seats.of(author, private)
-        self._turn = author, private
+        self._turn_before, self._turn = self._turn, (author, private)
+        self._switches += 1
         leaving.futures, self._compiler.futures = self._compiler.futures, coming.futures
         self.module, self.namespace = coming.module, vars(coming.module)
         sys.modules["__main__"] = self.module
@@ -132,6 +135,40 @@ class Kernel:
     def is_turn_of(self, author: str, private: bool) -> bool:
         """Whether this author has the turn already."""
         return self._turn == (author, private)
+
+    @property
+    def turn(self) -> Turn:
+        """The current one."""
+        return self._turn
+
+    @property
+    def turn_state(self) -> TurnState | None:
+        """What turns have left behind besides each author's process state: how often the turn has changed, the last
+        turn before this one, this one, what its author is to be told, and the rebindings. None before a second author
+        comes.
+        """
+        if self._rebindings is None:
+            return None
+        return self._switches, self._turn_before, self._turn, self._notes, self._rebindings.account()
+
+    @property
+    def held_by_turns(self) -> Mapping[str, object]:
+        """Values of common names to which the record of rebindings refers."""
+        return {} if self._rebindings is None else self._rebindings.held
+
+    def restore_turn(self, state: TurnState | None) -> None:
+        """In a process that continues from an earlier state, after names were bound: gives the turn to the author who
+        had it, as if the turns in between had been taken.
+        """
+        if state is None:
+            return
+        switches, before, turn, notes, account = state
+        if switches != self._switches and turn == self._turn:
+            self.enter(*before)  # each turn begins with the import path as a new list
+        self.enter(*turn)
+        self._switches, self._turn_before, self._notes = switches, before, list(notes)
+        assert self._rebindings is not None
+        self._rebindings.restore(account)
 
     def settle(self) -> None:
         """Called after values were brought in, or a name was deleted, from outside."""
@@ -279,21 +316,17 @@ class Kernel:
     # -- one cell --
 
     def _bound_only(self) -> frozenset[str] | None:
-        """Names bound by the last cell, if it did nothing else. None with several authors, since each turn leaves
-        something behind, and after a warning: a module that has shown one does not show it again.
+        """Common names bound by the last cell, if it did nothing else. None after a warning: a module that has shown
+        one does not show it again.
         """
-        if (
-            self._tracking is None
-            or self._rebindings is not None
-            or self._output.complaints != self._complaints
-        ):
+        if self._tracking is None or self._turn[1] or self._output.complaints != self._complaints:
             return None
         return self._tracking.bound_only
 
     def _uses(self) -> CellUses | None:
         """Likewise, but also after a warning: one that is shown once is shown once by cells that are run again,
         too."""
-        return None if self._tracking is None or self._rebindings is not None else self._tracking.uses
+        return None if self._tracking is None or self._turn[1] else self._tracking.uses
 
     def _begin(self) -> None:
         self._reply = None

@@ -28,6 +28,7 @@ from cenote_worker.jail.libraries.duckdb_threads import THREADS
 from cenote_worker.jail.output import e2b_forms
 from cenote_worker.jail.output.frame_sink import FrameSink
 from cenote_worker.jail.output.limits import KernelLimits
+from cenote_worker.jail.process.authors import Turn, TurnState
 from cenote_worker.jail.process.proc_info import is_single_threaded
 from cenote_worker.jail.snapshots.cost_forecast import Foresight
 from cenote_worker.jail.snapshots.dead_handles import severed_names
@@ -121,6 +122,8 @@ class Worker:
             guarded=True,
             checking=settings.policy.check_first,
         )
+        self._namespace = self._kernel.namespace
+        """The common one, whoever has the turn."""
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
@@ -132,8 +135,10 @@ class Worker:
             pulse=settings.pulse,
             beginning=beginning,
             files=kept_files,
-            namespace=self._kernel.namespace,
+            namespace=self._namespace,
             sources=self._kernel.source_of,
+            turn_state=lambda: self._kernel.turn_state,
+            held=lambda: self._kernel.held_by_turns,
             keep=self._kept_descriptors,
             quiet=self._quiet,
             is_collecting=lambda: self._kernel.between_cells.is_collecting,
@@ -243,20 +248,24 @@ class Worker:
         self._copies.alive()
         self._is_new = True
 
-    def _adopt(self, step: int, bindings: bytes) -> tuple[str, ...]:
+    def _adopt(self, step: int, bindings: bytes, turn: TurnState | None) -> tuple[str, ...]:
         """In a fork of a copy: moves to a later step, which has bound some names, or which rerunning cells leads to.
         Returns what differs, a line each."""
         if is_told_by_cells(bindings):
             self._kernel.revive()
             with nothing_printed():
-                return run_again(bindings, self._run_again)
-        names, sources = bring_about(self._kernel.namespace, bindings)
+                differing = run_again(bindings, self._run_again)
+            self._kernel.restore_turn(turn)
+            return differing
+        names, sources = bring_about(self._namespace, bindings)
         self._kernel.take_sources(sources)
         self._kernel.forget(names)
+        self._kernel.restore_turn(turn)
         self._checkpointing.ran(step)
         return ()
 
-    def _run_again(self, code: str, step: int) -> StepTrace | None:
+    def _run_again(self, code: str, step: int, turn: Turn) -> StepTrace | None:
+        self._kernel.enter(*turn)
         trace = self._kernel.run_again(code, step)
         self._checkpointing.ran(step)
         return trace
@@ -397,6 +406,7 @@ class Worker:
                 outcome.uses,
                 step=request.step,
                 code=code,
+                turn=self._kernel.turn,
                 seconds=_processor_time() - began,
                 wait=outcome.duration,
             )

@@ -106,6 +106,17 @@ _PLAIN_SIZE = 1_000
 """Bytes. A smaller plain value is kept until the next look: a new one at its address would pass for the old one."""
 
 
+RebindingsAccount = tuple[int, list[tuple[str, int, str, int, bool]], dict[str, list[str]], dict[str, int]]
+"""As plain values: the number of the last change; the latest change of each name; the names that each author knows;
+the number up to which each author got notices."""
+
+Turn = tuple[str, bool]
+"""An author, and whether in the author's own namespace."""
+
+TurnState = tuple[int, Turn, Turn, list[str], RebindingsAccount]
+"""See `Kernel.turn_state`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Change:
     """The latest rebinding of a name. number: a count over all names."""
@@ -161,6 +172,29 @@ class Rebindings:
             self._changes[name] = _Change(self._number, author, step, name not in self._ids)
             known.add(name)
         known.update(name for name in used if name in self._ids)
+
+    @property
+    def held(self) -> Mapping[str, object]:
+        """Values that this object refers to."""
+        return self._kept
+
+    def account(self) -> RebindingsAccount:
+        """What this object knows, apart from the bindings themselves."""
+        changes = [
+            (name, each.number, each.author, each.step, each.deleted) for name, each in self._changes.items()
+        ]
+        known = {author: sorted(names) for author, names in self._known.items()}
+        return self._number, changes, known, dict(self._told)
+
+    def restore(self, account: RebindingsAccount) -> None:
+        """Replaces what this object knows; the present bindings count as known."""
+        self._number, changes, known, told = account
+        self._changes = {
+            name: _Change(number, author, step, deleted) for name, number, author, step, deleted in changes
+        }
+        self._known = {author: set(names) for author, names in known.items()}
+        self._told = dict(told)
+        self._rebound()
 
     def _rebound(self) -> list[str]:
         """Names whose binding has changed or gone since the last call."""

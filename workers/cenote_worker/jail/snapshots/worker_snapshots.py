@@ -8,7 +8,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,8 +16,11 @@ from typing import Final
 from cenote_worker.jail.forking import python_threads
 from cenote_worker.jail.forking.fork_safety import ForkSafety
 from cenote_worker.jail.forking.python_threads import NONE as NO_POOLS
+from cenote_worker.jail.process.authors import TurnState
 from cenote_worker.jail.snapshots import frozen_process
+from cenote_worker.jail.snapshots.deltas import plain_values_unsafe
 from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, Sources, difference
+from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed
 from cenote_worker.jail.snapshots.deltas.replay import ReplayableCell, ReplayLog, is_told_by_cells
 from cenote_worker.jail.snapshots.descriptors import CopiedDescriptors, Parting
 from cenote_worker.jail.snapshots.frozen_process import fork_beside, freeze
@@ -26,6 +29,7 @@ from cenote_worker.jail.snapshots.protocol import (
     AT_ONCE,
     BEGINNING,
     FORGONE,
+    MAX_BINDINGS,
     MAX_LABEL,
     Beginning,
     Message,
@@ -100,20 +104,22 @@ class Snapshots:
         files: WorkdirSnapshots,
         namespace: dict[str, object],
         sources: Sources,
+        turn_state: Callable[[], TurnState | None],
+        held: Callable[[], Mapping[str, object]],
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
         is_collecting: Callable[[], bool],
-        adopt: Callable[[int, bytes], tuple[str, ...]],
+        adopt: Callable[[int, bytes, TurnState | None], tuple[str, ...]],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
         """line: descriptor of the socket to the warden, -1 for none. pulse: that of the timer that wakes it,
         likewise. beginning: whether the current state is kept as the initial one. files: the working directory, kept
-        with each copy. sources: see `difference`.
+        with each copy. sources, held: see `difference`. turn_state: see `Kernel.turn_state`.
 
         keep: gives the descriptors that a copy keeps open. quiet: called before each copy; ends those threads of ours
         that can be started again. is_collecting: see `Imported`. adopt: turns a fork of a copy into the state of a
-        later step, given its number and bindings in this namespace (see `difference`) or cells (see `replay.py`);
-        returns what differs. answer: see `borrow`; it gets the number of the copy's files as well.
+        later step, given its number, bindings in this namespace (see `difference`) or cells (see `replay.py`), and
+        that state's turn; returns what differs. answer: see `borrow`; it gets the number of the copy's files as well.
         """
         self._line = socket_of(line) if line >= 0 else None
         self._inode = _fstat(line).st_ino if line >= 0 else 0
@@ -125,6 +131,8 @@ class Snapshots:
         self._files = files
         self._namespace = namespace
         self._sources = sources
+        self._turn_state = turn_state
+        self._held = held
         self._keep = keep
         self._quiet = quiet
         self._adopt = adopt
@@ -416,11 +424,14 @@ class Snapshots:
         # A file may still be open without a name.
         if bindings is None or self._holdings() != latest.holdings:
             return False
+        data = packed((self._turn_state(), bindings))
+        if len(data) > MAX_BINDINGS:
+            return False
         files = self._files.keep()
         if files == NONE or not (is_bound or files == latest.files):
             return False
         self._log.is_told = self._log.is_told or not is_bound
-        send_bindings(line, latest.pid, self._step, files, bindings)
+        send_bindings(line, latest.pid, self._step, files, data)
         self._unkept = ""
         return True
 
@@ -428,7 +439,7 @@ class Snapshots:
         """What turns that copy's state into the current one, and whether that is bindings. After replayed cells it is
         unknown which objects they have changed."""
         if self._bound is not None and latest.names is not None and not self._log.is_told:
-            bindings = difference(latest.names, self._namespace, self._bound, self._sources)
+            bindings = difference(latest.names, self._namespace, self._bound, self._sources, self._held())
             if bindings is not None:
                 return bindings, True
         return (None if latest.pid == BEGINNING else self._log.told(self._copy_seconds)), False
@@ -545,10 +556,10 @@ class Snapshots:
         bindings = told.get("bindings")
         if isinstance(bindings, str):
             self._step = number(told, "step")
-            data = unpacked(bindings)
+            turn, data = plain_values_unsafe.unpacked(unpacked(bindings))
             self._log.add(None)
             self._log.is_told = is_told_by_cells(data)
-            self._differing = self._adopt(self._step, data)
+            self._differing = self._adopt(self._step, data, turn)
 
     def _lend(self, line: socket.socket) -> None:
         """In a fork of a copy that is lent: answers only if the state is the one that was requested."""

@@ -105,6 +105,9 @@ class BindingsBaseline:
         )
 
 
+NOTHING: Final[Mapping[str, object]] = {}
+
+
 def no_sources(_filename: str) -> None:
     """For a caller that needs no sources."""
 
@@ -114,11 +117,12 @@ def difference(
     namespace: dict[str, object],
     written: Collection[str],
     sources: Sources = no_sources,
+    held: Mapping[str, object] = NOTHING,
 ) -> bytes | None:
     """What has to be bound and deleted in a copy; None if that does not give the current state.
 
     written: names whose values may be others, or have other content, than at the last call of `difference`. sources:
-    of the cells that have defined functions.
+    of the cells that have defined functions. held: references to values that the worker itself has.
     """
     if len(_modules) != base.modules or not _is_plain_namespace(namespace):
         return None
@@ -137,7 +141,7 @@ def difference(
         _are_known(written, namespace, changed, base) and _may_go(left & base.identities.keys(), base, same)
     ):
         return None
-    told = _told(base, namespace, changed, same)
+    told = _told(base, namespace, changed, same, held)
     if told is None:
         return None
     data = packed((gone, told, _sources(told, sources)))
@@ -221,7 +225,11 @@ def _may_go(names: Collection[str], base: BindingsBaseline, same: Mapping[int, s
 
 
 def _told(
-    base: BindingsBaseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
+    base: BindingsBaseline,
+    namespace: dict[str, object],
+    changed: list[str],
+    same: Mapping[int, str],
+    held: Mapping[str, object],
 ) -> list[_Told] | None:
     """Each name with another name that then has the same object; or with its own description by `_how`."""
     told, had, known = list[_Told](), dict(same), None
@@ -235,7 +243,7 @@ def _told(
         else:
             if known is None and pandas_frames.is_frame(namespace[name]):
                 known = pandas_frames.axes_of((each, namespace[each]) for each in same.values())
-            how = _how(name, namespace, base, known or {})
+            how = _how(name, namespace, (base.plain, held), known or {})
             if how is None:
                 return None
             told.append((name, *how))
@@ -244,12 +252,15 @@ def _told(
 
 
 def _how(
-    name: str, namespace: dict[str, object], base: BindingsBaseline, known: pandas_frames.Known
+    name: str,
+    namespace: dict[str, object],
+    ours: tuple[Mapping[str, object], ...],
+    known: pandas_frames.Known,
 ) -> _How | None:
     """How to describe an object that only names refer to, or a library: its kind, and its description."""
     if (there := plain_objects.describe_library_object(namespace[name])) is not None:
         return _OF_LIBRARY, there
-    if numpy_arrays.is_one(namespace[name]) or _is_unshared(name, namespace, base):
+    if numpy_arrays.is_one(namespace[name]) or _is_unshared(name, namespace, ours):
         return _how_by_itself(namespace[name], namespace, known)
     return None
 
@@ -366,8 +377,8 @@ def _is_one(value: object) -> bool:
     return type(value) in _SINGLE
 
 
-def _is_unshared(name: str, namespace: dict[str, object], base: BindingsBaseline) -> bool:
-    """Whether only names refer to it, each of which is sent. The baseline's own references don't count."""
+def _is_unshared(name: str, namespace: dict[str, object], ours: tuple[Mapping[str, object], ...]) -> bool:
+    """Whether only names refer to it, each of which is sent. References that the worker has (`ours`) don't count."""
     identity = id(namespace[name])
-    held = sum(list(map(id, names.values())).count(identity) for names in (namespace, base.plain))
+    held = sum(list(map(id, names.values())).count(identity) for names in (namespace, *ours))
     return _count(namespace[name]) == held + 1  # and the argument

@@ -19,6 +19,7 @@ import xxhash
 
 from cenote_worker.execution.trace import ANYTHING, Location, StepTrace, key_of, kind_of
 from cenote_worker.jail.cells.cell_tracking import CellUses
+from cenote_worker.jail.process.authors import Turn
 from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed, unpacked
 from cenote_worker.jail.snapshots.protocol import MAX_BINDINGS
 from cenote_worker.jail.tracking.fingerprint import is_unique
@@ -70,13 +71,21 @@ class ReplayableCell:
 
     step: int
     code: str
+    turn: Turn
     left: _Left
     seconds: float
     wait: float = 0.0
 
 
 def replayable(
-    trace: StepTrace | None, uses: CellUses, *, step: int, code: str, seconds: float, wait: float
+    trace: StepTrace | None,
+    uses: CellUses,
+    *,
+    step: int,
+    code: str,
+    turn: Turn,
+    seconds: float,
+    wait: float,
 ) -> ReplayableCell | None:
     """None for a cell that may give another result next time, or one that cannot be compared.
 
@@ -88,7 +97,7 @@ def replayable(
         return None
     if any(kind_of(each) not in _STATES or is_unique(version) for each, version in trace.writes.items()):
         return None
-    return ReplayableCell(step=step, code=code, left=_left_by(trace), seconds=seconds, wait=wait)
+    return ReplayableCell(step=step, code=code, turn=turn, left=_left_by(trace), seconds=seconds, wait=wait)
 
 
 def _left_by(trace: StepTrace) -> _Left:
@@ -119,7 +128,7 @@ class ReplayLog:
             return None
         if sum(each.wait for each in self._cells) > LONGEST_WAIT:
             return None
-        data = _MARK + packed([(each.step, each.code, each.left) for each in self._cells])
+        data = _MARK + packed([(each.step, each.code, each.turn, each.left) for each in self._cells])
         return data if len(data) <= MAX_BINDINGS else None
 
 
@@ -127,14 +136,14 @@ def is_told_by_cells(bindings: bytes) -> bool:
     return bindings.startswith(_MARK)
 
 
-def run_again(bindings: bytes, run: Callable[[str, int], StepTrace | None]) -> tuple[str, ...]:
-    """Runs the cells. Returns what differs, a line each. run: gets the code and the number of a cell.
+def run_again(bindings: bytes, run: Callable[[str, int, Turn], StepTrace | None]) -> tuple[str, ...]:
+    """Runs the cells. Returns what differs, a line each. run: gets the code, the number and the turn of a cell.
 
     Raises ValueError when one fails, and also EOFError and TypeError for data that is not from `ReplayLog.told`.
     """
     amiss = dict[Location, str]()
-    for step, code, left in unpacked(bindings.removeprefix(_MARK)):
-        trace = run(code, step)
+    for step, code, turn, left in unpacked(bindings.removeprefix(_MARK)):
+        trace = run(code, step, turn)
         if trace is None:
             raise ValueError(f"cell {step} has failed, which it did not before")
         was, now = dict(left), dict(_left_by(trace))
