@@ -67,6 +67,7 @@ test-peers:
 	@$(PEERS)/bin/python -m tests.peers.driven
 	@$(PEERS)/bin/python -m tests.peers.adapters
 	@$(PEERS)/bin/python -m tests.peers.consumers
+	@$(PEERS)/bin/python -m tests.peers.npm
 
 check: lint format types imports dead spelling dependencies generated
 

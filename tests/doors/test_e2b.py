@@ -502,10 +502,33 @@ def test_one_that_is_busy_keeps_no_other_alive(tmp_path: Path, monkeypatch: pyte
         until(lambda: control.get(f"/sandboxes/{busy.id}").json()["state"] == "paused")
 
 
+class Recording(LocalSource):
+    """Records whether states of each runtime are to be stored."""
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        super().__init__(policy)
+        self.stored: list[bool] = []
+
+    async def make(
+        self, name: str, policy: SandboxPolicy | None, *, stored: bool = False
+    ) -> AsyncPythonRuntime:
+        self.stored.append(stored)
+        return await super().make(name, policy, stored=stored)
+
+
+def test_states_of_one_that_is_to_be_paused_are_stored() -> None:
+    """On a platform only durable runtimes have stored states, at a cost for each cell."""
+    policy = SandboxPolicy(preload=())
+    source = Recording(policy)
+    with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
+        make(control, autoPause=True), make(control)
+    assert [True, False] == source.stored
+
+
 def test_a_pause_takes_a_store(control: httpx.Client, sandbox: Sandbox) -> None:
     refused = control.post(f"/sandboxes/{sandbox.id}/pause")
     assert refused.status_code == 400
-    assert "store" in refused.json()["message"]
+    assert "cenote serve --store DIR" in refused.json()["message"]
     assert control.get(f"/sandboxes/{sandbox.id}").json()["state"] == "running"
 
 

@@ -7,6 +7,7 @@ import base64
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.doors.http_served import client, served
 
 from cenote import SandboxPolicy
@@ -443,6 +445,18 @@ def test_the_document_describes_every_operation() -> None:
     text = json.dumps(document)
     for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert name in document["components"]["schemas"]
+
+
+def test_the_document_is_valid_for_generators(http: httpx.Client) -> None:
+    """By the schema of OpenAPI 3.1. A policy has its options, a cell its streams, a folder its parameter."""
+    document = http.get("/openapi.json").json()
+    OpenAPIV31SpecValidator(document).validate()
+    policy = document["components"]["schemas"]["SandboxPolicy"]
+    assert {each.name for each in fields(SandboxPolicy)} == policy["properties"].keys()
+    cells = document["paths"]["/v1/runtimes/{runtime}/cells"]["post"]["responses"]["200"]["content"]
+    assert {"application/json", "application/x-ndjson", "text/event-stream"} == cells.keys()
+    files = document["paths"]["/v1/runtimes/{runtime}/files"]["get"]["parameters"]
+    assert ["runtime", "path"] == [each["name"] for each in files]
 
 
 # -- two doors --

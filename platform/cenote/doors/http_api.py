@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -142,7 +142,8 @@ class OperationCall(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
     """One row of the interface. name: of a generated client's method. body: the type of its JSON, or the MIME type of
-    bytes; None for none. answer: the same.
+    bytes; None for none. answer: the same. query: parameters of the URL and what they say. also: further MIME types
+    that a client can ask for with `Accept`, and what is in them.
     """
 
     name: str
@@ -153,6 +154,8 @@ class HttpOperation:
     body: Any = None
     answer: Any = None
     status: int = 200
+    query: Mapping[str, str] = field(default_factory=dict)
+    also: Mapping[str, str] = field(default_factory=dict)
 
 
 _OPERATIONS: Final[list[HttpOperation]] = []
@@ -164,12 +167,24 @@ Run = TypeVar("Run", bound=Callable[[OperationCall[Any]], Awaitable[Any]])
 
 
 def _operation(
-    method: str, path: str, summary: str, *, body: Any = None, answer: Any = None, status: int = 200
+    method: str,
+    path: str,
+    summary: str,
+    *,
+    body: Any = None,
+    answer: Any = None,
+    status: int = 200,
+    query: Mapping[str, str] | None = None,
+    also: Mapping[str, str] | None = None,
 ) -> Callable[[Run], Run]:
     """Turns a function into an operation with the function's name."""
 
     def add(run: Run) -> Run:
-        _OPERATIONS.append(HttpOperation(run.__name__, method, path, summary, run, body, answer, status))
+        _OPERATIONS.append(
+            HttpOperation(
+                run.__name__, method, path, summary, run, body, answer, status, query or {}, also or {}
+            )
+        )
         return run
 
     return add
@@ -211,6 +226,11 @@ def _runtime(name: str, runtime: AsyncPythonRuntime) -> RuntimeEntry:
     "Runs a cell; as NDJSON or server-sent events, its output comes as it is printed",
     body=NewCell,
     answer=CellResult,
+    also={
+        NDJSON: "A JSON object a line: `type` is stdout, stderr, dropped or result; `data` is the text, or the "
+        "CellResult.",
+        EVENTS: "The same as events named stdout, stderr, dropped and result.",
+    },
 )
 async def run_cell(asked: OperationCall[NewCell]) -> object:
     runtime, cell = (await asked.runtime()).author, asked.body
@@ -293,7 +313,13 @@ async def list_variables(asked: OperationCall[None]) -> list[VariableInfo]:
     return await (await asked.runtime()).author.describe()
 
 
-@_operation("GET", _VARIABLE, f"A value as JSON, or as {ARROW}", answer="application/json")
+@_operation(
+    "GET",
+    _VARIABLE,
+    f"A value as JSON, or as {ARROW}",
+    answer="application/json",
+    also={ARROW: "A stream of Arrow's IPC format."},
+)
 async def get_variable(asked: OperationCall[None]) -> Response:
     arrow = ARROW in asked.request.headers.get("accept", "")
     form = jail_pb2.ARROW_VALUE if arrow else jail_pb2.JSON_VALUE
@@ -336,7 +362,13 @@ async def share_variable(asked: OperationCall[Handover]) -> None:
 # -- files --
 
 
-@_operation("GET", f"{_RUNTIME}/files", "The entries of a folder, `?path=`", answer=list[Entry])
+@_operation(
+    "GET",
+    f"{_RUNTIME}/files",
+    "The entries of a folder",
+    answer=list[Entry],
+    query={"path": "the folder; without it the working directory"},
+)
 async def list_files(asked: OperationCall[None]) -> list[Entry]:
     listing = await (await asked.runtime()).author.files.list(asked.request.query_params.get("path", ""))
     return [Entry(name=one.name, kind=one.kind, size=one.size, modified=one.modified) for one in listing]

@@ -10,9 +10,11 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema
 
 from cenote_security.errors import UsageError
+from cenote_security.policy import SandboxPolicy
 from cenote_security.verdict import VerdictKind
 from cenote_worker.execution.results import ErrorInfo, ExecutionResult, OnError, StateAfter, StreamName
 
@@ -21,10 +23,18 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class _PolicySchema:
+    """Describes a policy in OpenAPI by the definitions of its options; its JSON is read where it is used, with the
+    sentences of the constructor."""
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(TypeAdapter(SandboxPolicy).core_schema)
+
+
 class NewRuntime(_Body):
     """policy: of a runtime that is made, by the names of SandboxPolicy; one that is there keeps its own."""
 
-    policy: dict[str, Any] | None = None
+    policy: Annotated[dict[str, Any], _PolicySchema()] | None = None
 
 
 class NewCell(_Body):

@@ -66,8 +66,12 @@ class NotOpenError(UsageError):
 class RuntimeSource(Protocol):
     """Where runtimes come from."""
 
-    async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
-        """The runtime of that name, made if there is none. policy: of one that is made; None for the usual one."""
+    async def make(
+        self, name: str, policy: SandboxPolicy | None, *, stored: bool = False
+    ) -> AsyncPythonRuntime:
+        """The runtime of that name, made if there is none. policy: of one that is made; None for the usual one.
+        stored: on a platform, one that is made is durable; elsewhere the server's own options decide.
+        """
 
     async def listed(self) -> Sequence[ListedRuntime]:
         """Runtimes that can be opened besides those that a door has open."""
@@ -107,7 +111,13 @@ class LocalSource:
         self._checker = checker
         self._store = store
 
-    async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
+    async def make(
+        self,
+        name: str,
+        policy: SandboxPolicy | None,
+        *,
+        stored: bool = False,  # noqa: ARG002  (its store is for all)
+    ) -> AsyncPythonRuntime:
         if policy is not None and (found := weakness(policy, self._policy)) is not None:
             raise WiderPolicyError(found)
         policy = policy or self._policy
@@ -142,9 +152,14 @@ class PlatformSource:
         self._checker = checker
         self._durable = durable
 
-    async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
+    async def make(
+        self, name: str, policy: SandboxPolicy | None, *, stored: bool = False
+    ) -> AsyncPythonRuntime:
         return await self._platform.async_runtime(
-            name, sandbox=policy or self._policy, security_checker=self._checker, durable=self._durable
+            name,
+            sandbox=policy or self._policy,
+            security_checker=self._checker,
+            durable=self._durable or stored,
         )
 
     async def listed(self) -> Sequence[ListedRuntime]:
@@ -186,12 +201,17 @@ class OpenRuntimes:
         listed |= {each.name: each for each in await self._source.listed()}
         return [listed[name] for name in sorted(listed)]
 
-    async def open(self, name: str, door: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
-        """The runtime of that name, attached to or made. Raises UsageError for a bad name, or one too many."""
+    async def open(
+        self, name: str, door: str, policy: SandboxPolicy | None = None, *, stored: bool = False
+    ) -> OpenRuntime:
+        """The runtime of that name, attached to or made. policy, stored: see RuntimeSource.make.
+
+        Raises UsageError for a bad name, or one too many.
+        """
         async with self._turn:
             if name not in self._held:
                 self._check_room(name)
-                self._held[name] = _Held(await self._source.make(name, policy), {})
+                self._held[name] = _Held(await self._source.make(name, policy, stored=stored), {})
             return await self._attached(name, door)
 
     async def get(self, name: str, door: str) -> OpenRuntime:
@@ -270,9 +290,11 @@ class Door:
         """See OpenRuntimes."""
         return await self._runtimes.listed()
 
-    async def open(self, name: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
+    async def open(
+        self, name: str, policy: SandboxPolicy | None = None, *, stored: bool = False
+    ) -> OpenRuntime:
         """See OpenRuntimes."""
-        return await self._runtimes.open(name, self._name, policy)
+        return await self._runtimes.open(name, self._name, policy, stored=stored)
 
     async def get(self, name: str) -> OpenRuntime:
         """See OpenRuntimes."""

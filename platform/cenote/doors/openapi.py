@@ -59,11 +59,17 @@ def _kinds(operation: HttpOperation) -> tuple[tuple[_Mode, Any], tuple[_Mode, An
 def _described(operation: HttpOperation, body: Any, answer: Any) -> dict[str, Any]:
     names = [part[1:-1].removesuffix(":path") for part in operation.path.split("/") if part.startswith("{")]
     done = {"description": "done", **_content(operation.answer, answer)}
+    for mime, what in operation.also.items():
+        done["content"][mime] = {"schema": {"type": "string", "description": what}}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+        + [
+            {"name": name, "in": "query", "description": what, "schema": {"type": "string"}}
+            for name, what in operation.query.items()
         ],
         "responses": {
             str(operation.status): done,

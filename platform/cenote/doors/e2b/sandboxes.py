@@ -209,7 +209,8 @@ class E2bSandboxes:
         env: Mapping[str, str],
         pauses: bool,
     ) -> E2bSandbox:
-        """A new one; if the template is the id of a snapshot, with its state. Raises UsageError."""
+        """A new one; if the template is the id of a snapshot, with its state. pauses: on a platform, its states are
+        stored. Raises UsageError."""
         door = runtimes.through(DOOR)
         policy = replace(self._policy, env={**_ENVIRONMENT, **self._policy.env, **env})
         made = self._new(runtimes, template=template, metadata=metadata, policy=policy, pauses=pauses)
@@ -217,7 +218,7 @@ class E2bSandboxes:
         if template in self._snapshots and self._snapshots[template][0] is runtimes:
             await door.fork(template, made.id, partial=True)
         else:
-            await door.open(made.id, policy)
+            await door.open(made.id, policy, stored=pauses)
         self._add(made, runtimes)
         await made.context(None)
         return made
@@ -281,7 +282,13 @@ class E2bSandboxes:
 
     async def pause(self, sandbox: E2bSandbox) -> None:
         """Its state is stored and its jail ends, until it is resumed. Raises UsageError without a store."""
-        await (await sandbox.runtime()).owner.hibernate()
+        try:
+            await (await sandbox.runtime()).owner.hibernate()
+        except UsageError as error:
+            raise UsageError(
+                f"the sandbox cannot be paused: {error}. States are stored by `cenote serve --store DIR` and "
+                "`--durable`; on a platform, those of sandboxes with the lifecycle `on_timeout: pause`"
+            ) from None
         sandbox.state = "paused"
 
     async def kill(self, sandbox: E2bSandbox) -> None:
