@@ -16,3 +16,8 @@ def is_loopback(host: str) -> bool:
 def host_of(address: str) -> str:
     """The first part of `host:port`."""
     return address.rpartition(":")[0]
+
+
+def port_of(address: str) -> int:
+    """The last part of `host:port`. Raises ValueError."""
+    return int(address.rpartition(":")[2])

@@ -22,6 +22,7 @@ from cenote.gateway.process import platform
 from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.work import ray_actors
 from cenote.gateway.work.ray_actors import RayOrchestrators
+from cenote.gateway.work.settings import OrchestratorSettings
 from cenote.gateway.work.worker_slots import SlotLimits, WorkerSlots
 from cenote.gateway.work.workload import Workload
 from cenote_security.errors import CenoteError
@@ -31,7 +32,8 @@ ONE = SlotLimits(at_once=1, of_one_tenant=1)
 
 
 def orchestrators(options: PlatformOptions, works: Workload) -> RayOrchestrators:
-    return RayOrchestrators(options.state, works, places=WorkerSlots(ONE, slice=0.0))
+    settings = OrchestratorSettings(state=options.state, kind=works.kind)
+    return RayOrchestrators(settings, works, places=WorkerSlots(ONE, slice=0.0))
 
 
 def at_work(kind: str) -> list[str]:

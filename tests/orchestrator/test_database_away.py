@@ -5,8 +5,10 @@ started: they wait, and go on then.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,10 @@ from cenote.gateway.work.worker_slots import SlotLimits
 from cenote.gateway.work.workload import MAX_FAILURES, Kind
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TenantId
+
+
+def settings_in(folder: Path) -> OrchestratorSettings:
+    return OrchestratorSettings(state=StateFolder(path=folder), kind="job")
 
 
 class AwayWorks:
@@ -64,7 +70,7 @@ def test_a_gateway_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """No other component would: the job's next step follows only from working on it."""
     monkeypatch.setattr(processes, "LOOK_EVERY", 0.01)
     works = AwayWorks()
-    orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators = ProcessOrchestrators(settings_in(tmp_path), works)
     orchestrators.ensure("job")
     try:
         until(works.answered.is_set)
@@ -107,7 +113,7 @@ def test_a_process_for_which_there_is_no_room(tmp_path: Path, monkeypatch: pytes
         return Ended()
 
     monkeypatch.setattr(processes, "spawn", spawn)
-    orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators = ProcessOrchestrators(settings_in(tmp_path), works)
     orchestrators.ensure("job")
     try:
         orchestrators.settle("job", 60.0)
@@ -125,7 +131,7 @@ def test_whatever_goes_wrong_the_next_wish_begins_anew(tmp_path: Path) -> None:
         raise ValueError("nobody expected that")
 
     works.tenant = broken  # type: ignore[method-assign]
-    orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators = ProcessOrchestrators(settings_in(tmp_path), works)
     try:
         orchestrators.ensure("job")
         assert asked.acquire(timeout=60.0)
@@ -137,7 +143,7 @@ def test_whatever_goes_wrong_the_next_wish_begins_anew(tmp_path: Path) -> None:
 def test_closing_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LOOK_EVERY", 600.0)
     works = AwayWorks()
-    orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators = ProcessOrchestrators(settings_in(tmp_path), works)
     orchestrators.ensure("job")
     until(lambda: works.asked)
     orchestrators.close()
@@ -218,7 +224,7 @@ def test_an_actor_that_ray_cannot_make_or_kill_just_now(
     monkeypatch.setattr(ray_actors.ray, "kill", kill)
     monkeypatch.setattr(RayOrchestrators, "_actor", actor)
     works = OpenWorks()
-    orchestrators = RayOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators = RayOrchestrators(settings_in(tmp_path), works)
     orchestrators.begin("", "")
     try:
         until(made[0].woken.is_set)
@@ -242,7 +248,24 @@ def test_an_actor_whose_work_was_being_deleted(tmp_path: Path, monkeypatch: pyte
     works = OpenWorks()
     works.tenant, works.begun = gone, 2  # type: ignore[method-assign]
     monkeypatch.setattr(works, "at_work", list)
-    orchestrators = RayOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators = RayOrchestrators(settings_in(tmp_path), works)
     orchestrators.begin("", "")
     orchestrators.close()
     assert [left] == killed
+
+
+def test_settings_of_all_works_reach_each_one(tmp_path: Path) -> None:
+    """Traces and the form of logs are the same for each process and each actor."""
+    given = replace(settings_in(tmp_path), otlp="http://localhost:4318", log_json=True)
+    reached = OrchestratorSettings.from_json(given.of("a job", ("localhost:1", "name")).to_json())
+    assert replace(given, work="a job", address="localhost:1", authority="name") == reached
+
+
+def test_an_actor_writes_its_log_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As processes of a platform without Ray do, if `cenote up --log-json` asks for it."""
+    asked = list[bool]()
+    monkeypatch.setattr(ray_actors.logs, "set_up", lambda _level, *, as_json: asked.append(as_json))
+    monkeypatch.setattr(OrchestratorActor, "_work", lambda _actor: None)
+    for log_json in (False, True):
+        OrchestratorActor(replace(settings_in(tmp_path), log_json=log_json).to_json(), tuple(os.environ))
+    assert [True] == asked

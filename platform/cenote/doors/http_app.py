@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from ipaddress import ip_address
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -22,18 +20,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cenote.doors.callers import Callers, is_token
+from cenote.doors.callers import Callers
 from cenote.doors.console.pages import Console
 from cenote.doors.e2b.control import E2bControl, E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
-from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint, status_of
+from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint
 from cenote.doors.metrics import BUILD_INFO, READY, MetricSample, exposition
 from cenote.doors.open_runtimes import Door, OpenRuntimes
 from cenote.doors.openapi import openapi
-from cenote.tracing import TRACEPARENT, TRACESTATE, continued
+from cenote.doors.request_checks import ServerNames, SiteCheck, TraceContext, refusal, token_of
 from cenote_security.errors import (
     CenoteError,
-    NotAuthenticatedError,
 )
 from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
@@ -122,87 +119,6 @@ def _is_meant(record: logging.LogRecord) -> bool:
     return error is None
 
 
-class ServerNames:
-    """The names of a server: host names, addresses with or without brackets, and `*.` for all names below one.
-
-    A wildcard address (`0.0.0.0`, `::`) is not a name.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        plain = {_plain(name) for name in names} - {"0.0.0.0", "::"}
-        self._names = {name for name in plain if "*" not in name}
-        self._domains = tuple(name[1:] for name in plain if name.startswith("*.") and len(name) > 2)
-
-    def have(self, name: str) -> bool:
-        plain = _plain(name)
-        return plain in self._names or plain.endswith(self._domains)
-
-
-def _plain(name: str) -> str:
-    """Each name and each address in one spelling."""
-    bare = name.strip().removeprefix("[").removesuffix("]").removesuffix(".").lower()
-    try:
-        return str(ip_address(bare))
-    except ValueError:
-        return bare
-
-
-_SITE: Final = re.compile(
-    r"(?:https?://)?(?P<host>\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?"
-)
-"""A `Host`, or an `Origin`. Anything else is not parsed: parsers of URLs differ in how they read it."""
-
-
-class SiteCheck:
-    """Refuses requests by a name that is not the server's, and a browser's requests for a page of another site."""
-
-    def __init__(self, app: ASGIApp, names: ServerNames) -> None:
-        self._app = app
-        self._names = names
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers") or ())
-        host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
-        answer: Response | None = None
-        if scope["type"] == "lifespan":
-            pass
-        elif "/" in host or not self._is_ours(host):
-            said = f"the server is not called {host!r:.200}; `cenote serve --name` and certificates give it names"
-            answer = _answer(400, "RejectedError", said)
-        elif origin and ("/" not in origin or not self._is_ours(origin)):
-            answer = _answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
-        await (answer or self._app)(scope, receive, send)
-
-    def _is_ours(self, site: str) -> bool:
-        found = _SITE.fullmatch(site)
-        return found is not None and int(found["port"] or 0) < 2**16 and self._names.have(found["host"])
-
-
-class TraceContext:
-    """Makes a request part of the trace that its client has begun, where this server traces."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers") or ())
-        given = {
-            name: headers[name.encode()].decode("latin-1")
-            for name in (TRACEPARENT, TRACESTATE)
-            if name.encode() in headers
-        }
-        with continued(given):
-            await self._app(scope, receive, send)
-
-
-def token_of(request: Request) -> str:
-    """The bearer token of a request. Raises NotAuthenticatedError."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not is_token(token.strip()):
-        raise NotAuthenticatedError("send a token: `Authorization: Bearer ...`")
-    return token.strip()
-
-
 def _route(operation: HttpOperation, callers: Callers) -> Route:
     async def door_of(request: Request) -> Door:
         return (await callers.runtimes(token_of(request))).through(DOOR)
@@ -225,7 +141,7 @@ class McpEndpoint:
             await self._callers.runtimes(token_of(Request(scope)))
             app = await self._started()
         except CenoteError as error:
-            await _refusal(error)(scope, receive, send)
+            await refusal(error)(scope, receive, send)
         else:
             await app(scope, receive, send)
 
@@ -278,22 +194,8 @@ async def _document(_: Request) -> Response:
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, CenoteError)
-    return _refusal(error)
+    return refusal(error)
 
 
 async def _left(_: Request, __: Exception) -> Response:
     return Response(status_code=499)
-
-
-def _refusal(error: CenoteError) -> Response:
-    status = status_of(error)
-    if status == 500:
-        log.error("a request failed: %s", error)
-    answer = _answer(status, type(error).__name__, str(error))
-    if status == 401:
-        answer.headers["www-authenticate"] = "Bearer"
-    return answer
-
-
-def _answer(status: int, kind: str, message: str) -> JSONResponse:
-    return JSONResponse({"error": {"type": kind, "message": message}}, status)

@@ -122,8 +122,7 @@ class Worker:
             guarded=True,
             checking=settings.policy.check_first,
         )
-        self._namespace = self._kernel.namespace
-        """The common one, whoever has the turn."""
+        self._namespace = self._kernel.namespace  # the common one, while no author has the turn
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)

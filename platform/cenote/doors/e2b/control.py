@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cenote.doors.callers import Callers, is_token
+from cenote.doors.callers import Callers
 from cenote.doors.e2b.envd import E2bProcesses, failed
 from cenote.doors.e2b.files import E2bFiles
 from cenote.doors.e2b.interpreter import E2bInterpreter
@@ -25,6 +25,7 @@ from cenote.doors.e2b.sandboxes import DEFAULT_TIMEOUT, E2bSandbox, E2bSandboxes
 from cenote.doors.http_api import MOST_JSON, body_of
 from cenote.doors.http_models import bad_arguments
 from cenote.doors.open_runtimes import NotOpenError, OpenRuntimes
+from cenote.doors.request_checks import key_of
 from cenote_security.errors import (
     CenoteError,
     NotAuthenticatedError,
@@ -247,15 +248,6 @@ class E2bControl:
 
     def _found(self, request: Request, runtimes: OpenRuntimes) -> E2bSandbox:
         return self.sandboxes.find(request.path_params["id"], runtimes)
-
-
-def key_of(request: Request) -> str:
-    """Raises NotAuthenticatedError."""
-    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-    key = request.headers.get("x-api-key", "").strip() or bearer.strip()
-    if is_token(key):
-        return key
-    raise NotAuthenticatedError("send a token of this server as the API key (E2B_API_KEY)")
 
 
 def refusal(error: CenoteError) -> Response:

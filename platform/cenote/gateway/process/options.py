@@ -13,7 +13,7 @@ from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.values.bounds import PRELOADS
 from cenote.runtime.remote.address import HTTP_PORT, PORT
 from cenote_security.errors import UsageError
-from cenote_security.loopback import host_of, is_loopback
+from cenote_security.loopback import host_of, is_loopback, port_of
 from cenote_security.options import Options, Size, option, parse_size
 from cenote_worker.checkpoints.retention import Retention
 
@@ -25,10 +25,6 @@ _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[^\s\]]+\]):(\d{1,5})")
 def _is_address(text: str) -> bool:
     found = _ADDRESS.fullmatch(text)
     return found is not None and int(found[1]) <= 65535
-
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +199,13 @@ class PlatformOptions(Options):
         """Where HTTP is served, if at all; port 0 for any free one."""
         if not self.http:
             return self.host, HTTP_PORT if self.port else 0
-        host, _, port = self.http.rpartition(":")
-        return host, int(port)
+        return host_of(self.http), port_of(self.http)
 
     def at_ports_of(self, running: Running) -> Self:
         """The same platform, with the ports that this one was given. Raises ValueError."""
         host, _ = self.http_address
-        http = f"{host}:{_port(running.http)}" if running.http else self.http
-        return replace(self, port=_port(running.address), http=http)
+        http = f"{host}:{port_of(running.http)}" if running.http else self.http
+        return replace(self, port=port_of(running.address), http=http)
 
     @property
     def relayed(self) -> bool:

@@ -48,6 +48,7 @@ from cenote.gateway.tls.internal_tls import InternalTls
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.work.processes import Orchestrators, ProcessOrchestrators
+from cenote.gateway.work.settings import OrchestratorSettings
 from cenote.gateway.work.workload import Workload
 from cenote.runtime.remote.address import token_file
 from cenote.runtime.remote.reconnection import remember
@@ -286,13 +287,14 @@ def _secured(options: PlatformOptions, lines: InternalTls) -> Secured | None:
 
 
 def _orchestrators(options: PlatformOptions, works: Workload) -> Orchestrators:
+    settings = OrchestratorSettings(
+        state=options.state, kind=works.kind, otlp=options.otlp, log_json=options.log_json
+    )
     if options.among_machines:
         from cenote.gateway.work.ray_actors import RayOrchestrators
 
-        return RayOrchestrators(options.state, works, options.team_environment, otlp=options.otlp)
-    return ProcessOrchestrators(
-        options.state, works, options.team_environment, otlp=options.otlp, log_json=options.log_json
-    )
+        return RayOrchestrators(settings, works, options.team_environment)
+    return ProcessOrchestrators(settings, works, options.team_environment)
 
 
 def _end_works(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.work.process_unsafe import OrchestratorProcess, spawn
 from cenote.gateway.work.settings import OrchestratorSettings
 from cenote.gateway.work.worker_slots import WorkerSlots
@@ -47,18 +46,13 @@ class ProcessOrchestrators:
 
     def __init__(
         self,
-        state: StateFolder,
+        settings: OrchestratorSettings,
         works: Workload,
         environment: Collection[str] = (),
         places: WorkerSlots | None = None,
-        *,
-        otlp: str = "",
-        log_json: bool = False,
     ) -> None:
-        """otlp: where their traces go, if anywhere. log_json: see set_up."""
-        self._state = state
-        self._otlp = otlp
-        self._log_json = log_json
+        """settings: those of all works."""
+        self._settings = settings
         self._works = works
         self._places = WorkerSlots(works.share) if places is None else places
         self._granted: dict[str, threading.Event] = {}
@@ -172,20 +166,11 @@ class ProcessOrchestrators:
 
     def _run_process(self, work: str) -> bool:
         """Runs a process to its end. Returns whether it was asked to make room."""
-        address, authority = self._where
-        settings = OrchestratorSettings(
-            state=self._state,
-            kind=self._works.kind,
-            work=work,
-            address=address,
-            authority=authority,
-            otlp=self._otlp,
-            log_json=self._log_json,
-        )
+        settings = self._settings.of(work, self._where)
         with self._lock:
             if self._closing.is_set():
                 return False
-            process = self._processes[work] = spawn(settings.to_json(), self._state.log, self._environment)
+            process = self._processes[work] = spawn(settings.to_json(), settings.state.log, self._environment)
         told = False
         while not process.wait(LOOK_EVERY):
             if not told and self._overstays(work):

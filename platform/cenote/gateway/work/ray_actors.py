@@ -19,8 +19,8 @@ from ray.exceptions import RayError
 
 from cenote.doors.otlp import export_to
 from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.process import logs
 from cenote.gateway.store.database import Database, database_place
-from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.work.process_unsafe import environment
 from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of
 from cenote.gateway.work.worker_slots import WorkerSlots
@@ -56,6 +56,8 @@ class OrchestratorActor:
                 del os.environ[name]
         os.environ.update(kept)
         self._settings = OrchestratorSettings.from_json(settings)
+        if self._settings.log_json:
+            logs.set_up(logging.WARNING, as_json=True)
         if self._settings.otlp:
             export_to(self._settings.otlp, "cenote")  # Ray ends this process at once: unsent traces are lost
         self._loop: WorkLoop | None = None
@@ -125,15 +127,13 @@ class RayOrchestrators:
 
     def __init__(
         self,
-        state: StateFolder,
+        settings: OrchestratorSettings,
         works: Workload,
         allowed: Collection[str] = (),
         places: WorkerSlots | None = None,
-        otlp: str = "",
     ) -> None:
-        """otlp: where their traces go, if anywhere."""
-        self._state = state
-        self._otlp = otlp
+        """settings: those of all works."""
+        self._settings = settings
         self._works = works
         self._prefix = f"{works.kind}/"
         self._allowed = tuple(allowed)
@@ -217,15 +217,7 @@ class RayOrchestrators:
         return True
 
     def _actor(self, work: str) -> Any:
-        address, authority = self._where
-        settings = OrchestratorSettings(
-            state=self._state,
-            kind=self._works.kind,
-            work=work,
-            address=address,
-            authority=authority,
-            otlp=self._otlp,
-        )
+        settings = self._settings.of(work, self._where)
         return (
             ray.remote(OrchestratorActor)
             .options(

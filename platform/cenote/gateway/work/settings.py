@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Protocol
@@ -16,18 +16,23 @@ from cenote_security.auth.secret_files import read_secret_file, replace_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorSettings:
-    """work: the id of a team, or of a job. address, authority: of the platform's gateway, see Destination.
+    """work: the id of a team, or of a job; empty if these are for all. address, authority: of the platform's gateway,
+    see Destination.
 
     state: the platform's folder. otlp: where traces go, if anywhere. log_json: see set_up. Contains no secret.
     """
 
     state: StateFolder
     kind: Kind
-    work: str
-    address: str
+    work: str = ""
+    address: str = ""
     authority: str = ""
     otlp: str = ""
     log_json: bool = False
+
+    def of(self, work: str, where: tuple[str, str]) -> OrchestratorSettings:
+        """The same for one work. where: address and authority of the gateway."""
+        return replace(self, work=work, address=where[0], authority=where[1])
 
     def to_json(self) -> str:
         return json.dumps(
