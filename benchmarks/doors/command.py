@@ -47,13 +47,18 @@ def run(arguments: argparse.Namespace) -> None:
         stack.enter_context(_platform(environment))
         server = stack.enter_context(_server(environment))
         token = (folder / "cenote" / "token").read_text().strip()
+        rest = 1.0 if arguments.quick else REST
+        _at_rest(server, rest, "before its first call")
         asyncio.run(_measured(token, rounds, cells))
-        _at_rest(server, 1.0 if arguments.quick else REST)
+        _at_rest(server, rest, "after these calls, with MCP's and gRPC's libraries loaded")
 
 
 async def _measured(token: str, rounds: int, cells: int) -> None:
     base, headers = f"http://127.0.0.1:{HTTP_PORT}", {"Authorization": f"Bearer {token}"}
     platform = cenote.connect(f"localhost:{GRPC_PORT}", token)
+    with cenote.PythonRuntime() as embedded:
+        took = [await _timed(lambda: asyncio.to_thread(embedded.execute, CELL)) for _ in range(2 * cells)]
+        print(f"embedded {1000 * statistics.median(took[cells:]):9.2f} ms")
     async with (
         await platform.async_runtime(NAME) as runtime,
         httpx.AsyncClient(base_url=base, headers=headers, timeout=60) as http,
@@ -93,7 +98,7 @@ async def _by_http(http: httpx.AsyncClient) -> None:
     assert json.loads(answer.content)["success"]
 
 
-def _at_rest(server: int, seconds: float) -> None:
+def _at_rest(server: int, seconds: float, when: str) -> None:
     before, began = _cpu(server), time.perf_counter()
     time.sleep(seconds)
     busy = (_cpu(server) - before) / (time.perf_counter() - began)
@@ -102,7 +107,7 @@ def _at_rest(server: int, seconds: float) -> None:
         for line in Path(f"/proc/{server}/status").read_text().splitlines()
         if line.startswith("VmRSS")
     )
-    print(f"the HTTP server at rest: {100 * busy:.2f} % of a core, {resident / 1024:.0f} MiB resident")
+    print(f"the HTTP server at rest {when}: {100 * busy:.2f} % of a core, {resident / 1024:.0f} MiB resident")
 
 
 def _cpu(process: int) -> float:
