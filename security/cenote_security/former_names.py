@@ -54,7 +54,7 @@ MOVED: Final[Mapping[str, str]] = {
     "cenote_worker.retention": "cenote_worker.checkpoints.retention",
     "cenote_worker.tensors_unsafe": "cenote_worker.pickling.tensors_unsafe",
 }
-"""Former name -> name, of modules with functions or classes that a pickle or a script names, and of their packages."""
+"""Former name -> name, of modules of which pickles or scripts name functions or classes, and of their packages."""
 
 
 class FormerNames:
