@@ -60,7 +60,7 @@ class CenoteSandboxProvider:
                 working = asyncio.to_thread(_run, namespace, code, inputs or {}, functions)
                 return await _or_interrupted(working, namespace)
         except CenoteError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(str(error).replace(f"{_ENDING}()", "`return`")) from error
 
     @asynccontextmanager
     async def _namespace(self) -> Any:
