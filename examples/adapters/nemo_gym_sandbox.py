@@ -13,7 +13,10 @@ from cenote.adapters.nemo_gym import CenoteSandboxProvider
 
 ORDERS = "id,city,paid\n1,Oslo,10\n2,oslo ,\n2,oslo ,\n3,Bergen,30\n4,,20\n"
 
-READ, WRITE = "import pandas as pd; orders = pd.read_csv('orders.csv')", "orders.to_csv('orders.csv', index=False)"
+READ, WRITE = (
+    "import pandas as pd; orders = pd.read_csv('orders.csv')",
+    "orders.to_csv('orders.csv', index=False)",
+)
 CODE = [  # what an agent would run
     f"{READ}; orders = orders.drop_duplicates(); {WRITE}; print(len(orders))",
     f"{READ}; orders = orders.dropna(); {WRITE}; print(len(orders))",

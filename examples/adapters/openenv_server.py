@@ -36,9 +36,7 @@ def usual_city() -> str:
 
 
 def make_runtime() -> PythonRuntime:
-    return PythonRuntime(
-        variables=[Variable("orders", ORDERS)], functions=[Function(usual_city, host=True)]
-    )
+    return PythonRuntime(variables=[Variable("orders", ORDERS)], functions=[Function(usual_city, host=True)])
 
 
 def score(final: FinalState) -> float:
@@ -62,6 +60,6 @@ if __name__ == "__main__":
         session.environment.runtime.rollback(before)  # too much is lost
         last = session.step(turns[2])
         print("paid:", last.metadata["answer"])
-        assert (1.0, True) == (last.reward, last.done)
+        assert (last.reward, last.done) == (1.0, True)
     finally:
         session.close()

@@ -37,7 +37,7 @@ CODE = [
 class Scripted(BaseLM):
     """Answers with these codes in order."""
 
-    def completion(self, prompt: Any) -> str:
+    def completion(self, *_: Any) -> str:
         return f"```repl\n{CODE.pop(0)}\nanswer['ready'] = True\n```"
 
     async def acompletion(self, prompt: Any) -> str:

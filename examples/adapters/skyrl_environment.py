@@ -37,9 +37,7 @@ def usual_city() -> str:
 
 
 def make_runtime() -> PythonRuntime:
-    return PythonRuntime(
-        variables=[Variable("orders", ORDERS)], functions=[Function(usual_city, host=True)]
-    )
+    return PythonRuntime(variables=[Variable("orders", ORDERS)], functions=[Function(usual_city, host=True)])
 
 
 def score(final: FinalState) -> float:
@@ -63,6 +61,6 @@ try:
     episode.running.runtime.rollback(before)  # too much is lost
     last = episode.step(turns[2])
     print("paid:", last["metadata"]["answer"])
-    assert (1.0, True) == (last["reward"], last["done"])
+    assert (last["reward"], last["done"]) == (1.0, True)
 finally:
     episode.close()

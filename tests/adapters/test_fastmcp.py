@@ -80,7 +80,9 @@ async def test_blocks_have_nothing_in_common() -> None:
     async with Client(server_over(CenoteSandboxProvider(sandbox=SMALL))) as client:
         await asked(client, "kept = 5")
         assert "NameError" in (await asked(client, "return kept"))[1]
-        codes = [f"x = {n}\nreturn x + (await call_tool('add', {{'a': {n}, 'b': 0}}))['result']" for n in range(3)]
+        codes = [
+            f"x = {n}\nreturn x + (await call_tool('add', {{'a': {n}, 'b': 0}}))['result']" for n in range(3)
+        ]
         answers = await asyncio.gather(*(asked(client, code) for code in codes))
         assert [(False, str(2 * n)) for n in range(3)] == answers
 

@@ -34,7 +34,12 @@ async def sandbox() -> AsyncIterator[Any]:
 async def test_commands_and_files(sandbox: Any, tmp_path: Path) -> None:
     """Commands have the environment of the specification, files go in and out."""
     ended = await sandbox.exec("echo $MARK; cat in.txt; echo oops >&2; exit 3")
-    assert ("set\ngiven", "oops\n", 3, None) == (ended.stdout, ended.stderr, ended.return_code, ended.error_type)
+    assert ("set\ngiven", "oops\n", 3, None) == (
+        ended.stdout,
+        ended.stderr,
+        ended.return_code,
+        ended.error_type,
+    )
     assert "/tmp\n" == (await sandbox.exec("pwd", cwd="/tmp")).stdout
     (tmp_path / "up").write_bytes(b"\0\1")
     await sandbox.upload(tmp_path / "up", "sub/there")
@@ -71,7 +76,9 @@ async def test_policies() -> None:
     """The provider's fields, then the resources of a specification, then its own options."""
     provider = CenoteSandboxProvider(memory="256MiB", env={"A": "1", "B": "1"})
     options = {"processes": 20}
-    spec = SandboxSpec(resources={"memory_mib": 300, "cpu": 0.5}, env={"B": "2"}, ttl_s=600, provider_options=options)
+    spec = SandboxSpec(
+        resources={"memory_mib": 300, "cpu": 0.5}, env={"B": "2"}, ttl_s=600, provider_options=options
+    )
     wanted = SandboxPolicy(
         memory="300MiB", cpus=0.5, env={"A": "1", "B": "2"}, runtime_timeout=600, processes=20
     )

@@ -56,7 +56,9 @@ def test_episodes_with_one_seed(session: CenoteEnvironment) -> None:
     drawn = []
     for _ in range(2):
         session.reset(seed=7)
-        drawn.append(session.step(block("import random\nrows.append(1)\nprint(len(rows), random.random())")).text)
+        drawn.append(
+            session.step(block("import random\nrows.append(1)\nprint(len(rows), random.random())")).text
+        )
     assert drawn[0] == drawn[1]
 
 

@@ -157,7 +157,9 @@ def test_promised_names_come_back(repl: CenoteREPL) -> None:
 def test_tools_run_here() -> None:
     """Functions as host functions, other values as variables; reserved names are refused."""
     seen: list[int] = []
-    with CenoteREPL(custom_tools={"note": {"tool": seen.append, "description": "Notes."}, "LIMIT": 7}) as repl:
+    with CenoteREPL(
+        custom_tools={"note": {"tool": seen.append, "description": "Notes."}, "LIMIT": 7}
+    ) as repl:
         repl.execute_code("note(LIMIT)")
         assert isinstance(repl, SupportsCustomTools)
         assert isinstance(repl, SupportsPersistence)

@@ -18,8 +18,14 @@ from cenote.jobs.source import tasks_of
 from cenote_security.errors import UsageError
 
 
-def request(name: str, content: Any = "Hello", url: str = "/v1/chat/completions", **body: Any) -> dict[str, Any]:
-    given = {"input": content} if url.endswith("responses") else {"messages": [{"role": "user", "content": content}]}
+def request(
+    name: str, content: Any = "Hello", url: str = "/v1/chat/completions", **body: Any
+) -> dict[str, Any]:
+    given = (
+        {"input": content}
+        if url.endswith("responses")
+        else {"messages": [{"role": "user", "content": content}]}
+    )
     return {"custom_id": name, "method": "POST", "url": url, "body": {"model": "m", **given, **body}}
 
 
@@ -28,7 +34,11 @@ def test_requests_become_tasks(tmp_path: Path) -> None:
     lines = [request("one"), request("two", [{"type": "text", "text": "Hi"}])]
     two = {"role": "assistant", "content": "Yes?"}
     lines.append(request("three"))
-    lines[2]["body"]["messages"] = [{"role": "system", "content": "Be brief."}, two, *lines[2]["body"]["messages"]]
+    lines[2]["body"]["messages"] = [
+        {"role": "system", "content": "Be brief."},
+        two,
+        *lines[2]["body"]["messages"],
+    ]
     file = tmp_path / "batch.jsonl"
     file.write_text("\n\n".join(map(json.dumps, lines)))
     batch = read_batch(file)
@@ -41,7 +51,13 @@ def test_requests_become_tasks(tmp_path: Path) -> None:
 def test_parameters_are_those_of_the_model() -> None:
     """Under the names of a ModelSpec; what a request without them means is nothing."""
     url = "/v1/responses"
-    body = {"max_output_tokens": 5, "reasoning": {"effort": "low"}, "n": 1, "stream": False, "metadata": {"a": "b"}}
+    body = {
+        "max_output_tokens": 5,
+        "reasoning": {"effort": "low"},
+        "n": 1,
+        "stream": False,
+        "metadata": {"a": "b"},
+    }
     batch = read_batch([request("one", url=url, instructions="Be brief.", **body)])
     assert {"max_tokens": 5, "reasoning_effort": "low"} == batch.parameters
     assert ("responses", "[system]\nBe brief.\n\n[user]\nHello") == (batch.endpoint, batch.tasks[0]["task"])

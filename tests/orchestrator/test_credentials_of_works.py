@@ -1,4 +1,4 @@
-"""Credentials of jobs and teams: their jails use them, and no listing, log, audit entry, database or result has them."""
+"""Credentials of jobs and teams: their jails use them, and no listing, log, audit entry or result has them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def files_with_it(studio: Studio) -> list[str]:
     Another process looks: the locks of a database go with any descriptor of it that its own process closes.
     """
     needles = ("-e", CANARY, "-e", CANARY.encode().hex())
-    found = subprocess.run(["grep", "-rlaF", *needles, studio.folder], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["grep", "-rlaF", *needles, studio.folder], capture_output=True, text=True, check=False
+    )
     return found.stdout.split()
 
 

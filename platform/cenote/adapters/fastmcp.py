@@ -38,7 +38,9 @@ class CenoteSandboxProvider:
     ) -> None:
         self._timeout = timeout
         self._options = options
-        self._kept = None if runtime is None else AgentNamespace(runtime, ending=_ENDING, timeout=timeout, **options)
+        self._kept = (
+            None if runtime is None else AgentNamespace(runtime, ending=_ENDING, timeout=timeout, **options)
+        )
         self._turn = asyncio.Lock()
 
     async def run(
@@ -87,7 +89,10 @@ async def _or_interrupted(working: Any, namespace: AgentNamespace) -> Any:
 
 
 def _run(
-    namespace: AgentNamespace, code: str, inputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
+    namespace: AgentNamespace,
+    code: str,
+    inputs: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]],
 ) -> Any:
     namespace.offer(functions)
     namespace.put(inputs)

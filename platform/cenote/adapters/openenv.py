@@ -28,8 +28,8 @@ class TextAction(Action):
 class TextObservation(Observation):
     """text: what the code has shown; of a new episode, the task.
 
-    Its metadata are `answer`, `truncated`, `verdict` (`task`, `limit` or `infrastructure`, None without a failure), and
-    `infrastructure_failure`: why this episode is to be left out, empty where it counts. That of a new episode: `seed`.
+    Its metadata: `answer`, `truncated`, `verdict` (`task`, `limit` or `infrastructure`, None without a failure), and
+    `infrastructure_failure`, why this episode is to be left out, empty where it counts. Of a new episode: `seed`.
     """
 
     text: str = ""
@@ -67,7 +67,9 @@ class CenoteEnvironment(OpenEnvironment):
     def step(self, action: TextAction, timeout_s: float | None = None, **more: Any) -> TextObservation:
         """Runs one answer of a model. Its limits are those of the runtime; `timeout_s` is refused."""
         if timeout_s is not None:
-            raise UsageError("a step has the limits of its runtime: give them with SandboxPolicy(cell_timeout=...)")
+            raise UsageError(
+                "a step has the limits of its runtime: give them with SandboxPolicy(cell_timeout=...)"
+            )
         transition = self.environment.step(action.text)
         self._state.step_count += 1
         return TextObservation(

@@ -37,7 +37,15 @@ NAME: Final = "cenote"
 
 _ANSWER: Final[Mapping[str, Any]] = {"content": "", "ready": False}
 
-_PLAIN: Final = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "tuple": tuple}
+_PLAIN: Final = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "list": list,
+    "dict": dict,
+    "tuple": tuple,
+}
 """Types of variables whose names rlms lists for its model."""
 
 
@@ -50,7 +58,11 @@ def _show_vars() -> str:
         for name, value in sys._getframe(1).f_globals.items()
         if not name.startswith("_") and name not in hidden  # type: ignore[name-defined]  # noqa: F821
     }
-    return f"Available variables: {found}" if found else "There are no variables yet: ```repl``` blocks make them."
+    return (
+        f"Available variables: {found}"
+        if found
+        else "There are no variables yet: ```repl``` blocks make them."
+    )
 
 
 class CenoteREPL(NonIsolatedEnv):
@@ -107,7 +119,7 @@ class CenoteREPL(NonIsolatedEnv):
 
     @property
     def locals(self) -> Mapping[str, Any]:
-        """The variables; none after `cleanup`. A value is retrieved when it is looked at: plain data, arrays, frames."""
+        """The variables; none after `cleanup`. A value is retrieved when it is looked at."""
         return {} if self._ended else _Variables(self.runtime)
 
     def setup(self) -> None:
@@ -184,7 +196,6 @@ class CenoteREPL(NonIsolatedEnv):
             elif self._histories:
                 self._alias("history")
 
-
     # -- contexts and histories --
 
     def load_context(self, context_payload: Any) -> None:
@@ -232,22 +243,15 @@ class CenoteREPL(NonIsolatedEnv):
         """One answer of a model, without a REPL."""
         if self.lm_handler_address is None:
             return "Error: No LM handler configured"
-        calls = self._calls
-        try:
-            request = LMRequest(prompt=prompt, model=model, depth=self.depth)
-            return _text(send_lm_request(self.lm_handler_address, request), calls)
-        except Exception as error:
-            return f"Error: LM query failed - {error}"
+        calls, request = self._calls, LMRequest(prompt=prompt, model=model, depth=self.depth)
+        return _text(send_lm_request(self.lm_handler_address, request), calls)
 
     def llm_query_batched(self, prompts: Sequence[str], model: str | None = None) -> list[str]:
         """Answers of a model to several prompts at once, in their order."""
         prompts, calls = list(prompts), self._calls
         if self.lm_handler_address is None:
             return ["Error: No LM handler configured"] * len(prompts)
-        try:
-            answers = send_lm_request_batched(self.lm_handler_address, prompts, model=model, depth=self.depth)
-        except Exception as error:
-            return [f"Error: LM query failed - {error}"] * len(prompts)
+        answers = send_lm_request_batched(self.lm_handler_address, prompts, model=model, depth=self.depth)
         return [_text(answer, calls) for answer in answers]
 
     def rlm_query(self, prompt: str, model: str | None = None) -> str:
@@ -269,7 +273,7 @@ class CenoteREPL(NonIsolatedEnv):
         assert self.subcall_fn is not None
         try:
             return self.subcall_fn(prompt, model)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (a child may fail in any way, which its parent's code reads)
             return error
 
     # -- life --

@@ -152,7 +152,9 @@ def _text(content: object) -> str:
     for part in parts:
         text = part.get("text") if isinstance(part, Mapping) else None
         if not isinstance(text, str):
-            raise _WrongError("its messages are texts: agents of a job get no images, files or calls of tools")
+            raise _WrongError(
+                "its messages are texts: agents of a job get no images, files or calls of tools"
+            )
         texts.append(text)
     return "\n".join(texts)
 
@@ -180,14 +182,21 @@ def _parameters(body: Mapping[Any, Any]) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(found.items(), key=lambda pair: pair[0]))
 
 
-def batch_line(result: TaskResult, *, job: str, model: str, endpoint: Endpoint, created: float) -> dict[str, Any]:
+def batch_line(
+    result: TaskResult, *, job: str, model: str, endpoint: Endpoint, created: float
+) -> dict[str, Any]:
     """A result as a line of a batch's output. created: seconds since the epoch.
 
     What the form has no place for is under `cenote`: index, status, attempts, tokens, cost. A task that did not
     succeed has no response and an error with its reason.
     """
     name = f"{job}-{result.index}"
-    line: dict[str, Any] = {"id": f"batch_req_{name}", "custom_id": result.id, "response": None, "error": None}
+    line: dict[str, Any] = {
+        "id": f"batch_req_{name}",
+        "custom_id": result.id,
+        "response": None,
+        "error": None,
+    }
     if result.succeeded:
         text = result.answer if result.value is None else json.dumps(result.value, ensure_ascii=False)
         body = _BODIES[endpoint](name, text, model, int(created))

@@ -72,8 +72,9 @@ def plain_line(result: TaskResult) -> Mapping[str, object]:
 class ResultFile:
     """Written beside its place, under a name with the job in it: a part of another job is never gone on with.
 
-    line_of: what is written of a result. revision: of the job: a part from before tasks were done again does not count. Inside, `after` is the place in the
-    input after which results are missing; lines and bad count all that are there, those of former commands too.
+    line_of: what is written of a result. revision: of the job: a part from before tasks were done again does not
+    count. Inside, `after` is the place in the input after which results are missing; lines and bad count all that are
+    there, those of former commands too.
     """
 
     def __init__(self, path: Path, job: str, revision: int, line_of: LineOf = plain_line) -> None:
@@ -171,9 +172,10 @@ def _line(status: JobStatus) -> str:
 
 SUBMIT_EPILOG = """\
 FILE has one JSON object a line: {"id": "a", "code": "1 + n", "variables": {"n": 2}}, or "task", a text
-for an agent, instead of "code". With --batch it has requests of OpenAI's batch API. Prints the name of the job. Exit status: 0 it was submitted (with --wait or --output:
-and all tasks succeeded), 1 a task failed, 2 lines or options are wrong, 3 the platform refused it (nothing runs after
-2 and 3), 4 the platform does not answer, 130 Ctrl-C; a job that was submitted goes on."""
+for an agent, instead of "code". With --batch it has requests of OpenAI's batch API. Prints the name of the job.
+Exit status: 0 it was submitted (with --wait or --output: and all tasks succeeded), 1 a task failed, 2 lines or
+options are wrong, 3 the platform refused it (nothing runs after 2 and 3), 4 the platform does not answer, 130 Ctrl-C;
+a job that was submitted goes on."""
 
 
 _STANDARD_INPUT: Final = Path("/dev/stdin")
