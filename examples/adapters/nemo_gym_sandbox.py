@@ -9,7 +9,7 @@ import asyncio
 
 from nemo_gym.sandbox.providers import SandboxSpec, create_provider, register_provider
 
-from cenote.adapters.nemo_gym import CenoteSandboxProvider
+from cenote.adapters.nemo_gym import CenoteJailProvider
 
 ORDERS = "id,city,paid\n1,Oslo,10\n2,oslo ,\n2,oslo ,\n3,Bergen,30\n4,,20\n"
 
@@ -46,5 +46,5 @@ async def main() -> None:
 
 
 # Where Cenote is installed, its entry point does this.
-register_provider("cenote", CenoteSandboxProvider, override=True)
+register_provider("cenote", CenoteJailProvider, override=True)
 asyncio.run(main())

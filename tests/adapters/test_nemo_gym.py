@@ -15,10 +15,10 @@ pytest.importorskip("nemo_gym", reason="needs nemo-gym: `make test-peers` has it
 from nemo_gym.sandbox.api import AsyncSandbox
 from nemo_gym.sandbox.providers import SandboxCreateError, SandboxSpec, SandboxStatus, register_provider
 
-from cenote.adapters.nemo_gym import CenoteSandboxProvider
+from cenote.adapters.nemo_gym import CenoteJailProvider
 from cenote_security.errors import UsageError
 
-register_provider("cenote", CenoteSandboxProvider, override=True)
+register_provider("cenote", CenoteJailProvider, override=True)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_what_the_sandbox_ends(sandbox: Any) -> None:
 
 async def test_a_namespace_beside_the_commands() -> None:
     """The handle has the runtime; its life is that of the sandbox."""
-    provider = CenoteSandboxProvider(memory="512MiB")
+    provider = CenoteJailProvider(memory="512MiB")
     handle = await provider.create(SandboxSpec())
     await handle.raw.execute("open('x', 'w').write('1'); kept = 5")
     assert "1" == (await provider.exec(handle, "cat x")).stdout
@@ -74,7 +74,7 @@ async def test_a_namespace_beside_the_commands() -> None:
 
 async def test_policies() -> None:
     """The provider's fields, then the resources of a specification, then its own options."""
-    provider = CenoteSandboxProvider(memory="256MiB", env={"A": "1", "B": "1"})
+    provider = CenoteJailProvider(memory="256MiB", env={"A": "1", "B": "1"})
     options = {"processes": 20}
     spec = SandboxSpec(
         resources={"memory_mib": 300, "cpu": 0.5}, env={"B": "2"}, ttl_s=600, provider_options=options
@@ -98,9 +98,9 @@ async def test_policies() -> None:
 async def test_specifications_that_are_refused(spec: SandboxSpec, said: str) -> None:
     """Nothing is started in another way than was asked for."""
     with pytest.raises(SandboxCreateError, match=said):
-        await CenoteSandboxProvider().create(spec)
+        await CenoteJailProvider().create(spec)
 
 
 def test_a_configuration_that_is_refused() -> None:
     with pytest.raises(UsageError, match="no fields of SandboxPolicy"):
-        CenoteSandboxProvider(colour="red")
+        CenoteJailProvider(colour="red")

@@ -27,7 +27,7 @@ NO_EXIT_CODE: Final = 125
 """Return code of a command that the sandbox ended or did not run, as NeMo Gym's own providers give it."""
 
 
-class CenoteSandboxProvider:
+class CenoteJailProvider:
     """A jail for each sandbox. `handle.raw` is its runtime, whose namespace stays from call to call.
 
     address: of a platform; by default jails of this process. policy: fields of SandboxPolicy, for all sandboxes. A

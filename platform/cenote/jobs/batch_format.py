@@ -113,7 +113,7 @@ def _request(number: int, given: object) -> _Request:
     name, url, body = given.get("custom_id"), given.get("url"), given.get("body")
     if not isinstance(name, str) or not name:
         raise _WrongError('it has no "custom_id", a text')
-    if given.get("method", "POST") != "POST" or url not in _ENDPOINTS:
+    if given.get("method", "POST") != "POST" or not isinstance(url, str) or url not in _ENDPOINTS:
         known = " and ".join(f"POST {each}" for each in _ENDPOINTS)
         raise _WrongError(f"requests are {known}, not {given.get('method')!s:.20} {url!s:.100}")
     if not isinstance(body, Mapping):
