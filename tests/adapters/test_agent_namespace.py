@@ -158,9 +158,8 @@ def test_each_framework_is_an_extra(adapter: str) -> None:
     assert adapter in project["optional-dependencies"]
     assert adapter not in project["optional-dependencies"]["all"][0]
     code = f"import cenote.adapters.{adapter}"
-    framework = {"langchain": "deepagents", "openai_agents": "agents", "inspect": "inspect_ai"}.get(
-        adapter, adapter
-    )
+    named = {"langchain": "deepagents", "openai_agents": "agents", "inspect": "inspect_ai", "rlms": "rlm"}
+    framework = {**named, "skyrl": "skyrl_gym"}.get(adapter, adapter)
     if find_spec(framework) is not None:
         pytest.skip(f"{framework} is installed here; its own tests run")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -10,12 +10,8 @@ from tests.egress.world import World as Internet
 from tests.egress.world import site
 from tests.gateway.world import BARE, World
 
-from cenote.gateway.jobs.definition import check_definition as check_job
 from cenote.gateway.store.runtimes import Runtimes
-from cenote.gateway.teams.definition import check_definition as check_team
-from cenote.gateway.values.bounds import TenantBounds
-from cenote_proto.v1 import job_pb2, team_pb2
-from cenote_security.errors import RejectedError, UnavailableError, UsageError
+from cenote_security.errors import UnavailableError
 from cenote_security.network import Allow, Secret
 from cenote_worker.runtime import runtime as hosted
 from cenote_worker.supervisor.start import JailStarter
@@ -74,15 +70,3 @@ def test_a_digest_on_record_says_nothing_of_a_credential() -> None:
         for credentials in ({}, {"a.test": Secret("one")}, {"a.test": Secret("two")})
     }
     assert 1 == len(digests)
-
-
-def test_definitions_that_are_stored_have_none() -> None:
-    """Definitions of a team and of a job: the error says what to do."""
-    policy = policies.from_policy(
-        replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
-    )
-    team = team_pb2.TeamDefinition(members=[team_pb2.TeamMember(name="one", sandbox=policy)])
-    with pytest.raises(UsageError, match="no credentials"):
-        check_team(team, {}, endpoints=(), bounds=TenantBounds())
-    with pytest.raises(RejectedError, match="no credentials"):
-        check_job(job_pb2.JobDefinition(sandbox=policy), {}, endpoints=(), bounds=TenantBounds())

@@ -21,10 +21,15 @@ TESTS: Final = ("pytest>=8.3", "pytest-asyncio>=0.24", "pytest-timeout>=2.3")
 PEERS: Final[dict[str, tuple[str, ...]]] = {
     "smolagents": (),
     "dspy": (),
+    "fastmcp": (),
     "inspect": (),
     "langchain": ("langchain-tests>=1.1",),
+    "nemo_gym": (),
     "openai_agents": (),
+    "openenv": (),
     "pydantic_ai": ("anyio>=4",),
+    "rlms": (),
+    "skyrl": (),
 }
 """Extras of this project, and the other packages that the tests need."""
 

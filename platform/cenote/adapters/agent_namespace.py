@@ -92,6 +92,11 @@ class AgentNamespace:
             self.runtime.update_variable(name, None)
             self.runtime.delete(name)
 
+    def define(self, function: Callable[..., Any], name: str, **names: Any) -> None:
+        """A function that runs in the jail, with these names as its globals; it imports what else it needs."""
+        self._remove(name)
+        self.runtime.inject(Function(_by_value(function, name, **names)))
+
     def put(self, values: Mapping[str, Any]) -> None:
         """Values under names that may be there or not. Raises NotTransferableError for one that cannot be copied."""
         for name in values:
@@ -141,12 +146,7 @@ class AgentNamespace:
             return
         self._changed = False
         given: dict[str, list[Any]] = {}
-        code = _ends_task.__code__.replace(
-            co_name=self._ending, co_qualname=self._ending, co_filename="<adapter>"
-        )
-        # Of `__main__`, so that it goes into the jail by value.
-        ending = FunctionType(code, {"__name__": "__main__", "given": given}, self._ending)
-        ending.__doc__ = _ends_task.__doc__
+        ending = _by_value(_ends_task, self._ending, given=given)
         for name in (self._answers, self._ending):
             self._remove(name)
         # In one piece: the function fills the very dictionary that the variable has.
@@ -186,6 +186,14 @@ class PythonTool:
     async def close(self) -> None:
         if self._own:
             await self.runtime.close()
+
+
+def _by_value(function: Callable[..., Any], name: str, **names: Any) -> FunctionType:
+    """Of `__main__`, so that it goes into the jail by value."""
+    code = function.__code__.replace(co_name=name, co_qualname=name, co_filename="<adapter>")
+    made = FunctionType(code, {"__name__": "__main__", **names}, name)
+    made.__doc__ = function.__doc__
+    return made
 
 
 def _answer(given: object, key: str) -> Ended | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cenote_security.extras import importing
 
 with importing("the platform's client", "platform"):
+    from cenote.jobs.batch_format import Batch, batch_line, read_batch
     from cenote.jobs.checks import BadLine, BadTasksError
     from cenote.jobs.client import Job, Jobs
     from cenote.jobs.reports import JobStatus, TaskError, TaskLog, TaskResult
@@ -13,10 +14,13 @@ with importing("the platform's client", "platform"):
 __all__ = [
     "BadLine",
     "BadTasksError",
+    "Batch",
+    "batch_line",
     "Job",
     "Jobs",
     "JobStatus",
     "ModelSpec",
+    "read_batch",
     "TaskError",
     "TaskLog",
     "TaskResult",

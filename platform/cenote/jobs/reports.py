@@ -24,7 +24,7 @@ class JobStatus:
 
     Times are seconds since the epoch, 0 for not yet. starts: processes that have worked on it; more than one when
     they were killed. revision: how often tasks were requested again. expires: when the platform removes it.
-    waiting_for: why tasks do not begin; empty when nothing prevents it.
+    waiting_for: why tasks do not begin; empty when nothing prevents it. model: of its agents; empty without one.
     """
 
     id: str
@@ -44,6 +44,7 @@ class JobStatus:
     revision: int
     expires: float
     waiting_for: str
+    model: str = ""
 
     @property
     def tasks(self) -> int:
@@ -147,6 +148,7 @@ def status_of(message: job_pb2.JobDescription) -> JobStatus:
         revision=message.revision,
         expires=message.expires,
         waiting_for=message.waiting_for,
+        model=message.definition.model.name,
     )
 
 

@@ -27,7 +27,7 @@ def tasks_of(source: Source, check: TaskCheck) -> list[job_pb2.JobTasks]:
     """
     batches = [job_pb2.JobTasks()]
     size = 0
-    for number, given in _objects(source):
+    for number, given in objects_of(source):
         task = _task(number, given, check)
         if task is None:
             continue
@@ -41,7 +41,7 @@ def tasks_of(source: Source, check: TaskCheck) -> list[job_pb2.JobTasks]:
     return batches
 
 
-def _objects(source: Source) -> Iterator[tuple[int, object]]:
+def objects_of(source: Source) -> Iterator[tuple[int, object]]:
     """Objects with their lines, from 1."""
     if isinstance(source, str | Path):
         yield from _lines(Path(source))
@@ -92,8 +92,8 @@ def _wrong(given: object) -> str:
     unknown = sorted(str(name) for name in given if name not in FIELDS)
     if "custom_id" in given and "body" in given:
         return (
-            "this is a line of OpenAI's batch format, and a task has no request; write "
-            '{"id": custom_id, "task": the text of its messages}, and give the model with the job'
+            "this is a line of OpenAI's batch format: submit it with `cenote job submit --batch`, or read_batch of "
+            'cenote.jobs; a task is {"id": custom_id, "task": the text of its messages}'
         )
     if unknown:
         return f"it has {unknown[0][:50]!r}, and there are {', '.join(sorted(FIELDS))}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypedDict
+from typing import Any, Final, NamedTuple, Self, TypedDict
 
 from cenote.agent.parse.block_parser import ALIASES, BlockParser
 from cenote.agent.parse.intended_code import intent_of, source_of
@@ -73,6 +73,16 @@ class Transition(NamedTuple):
     reward: float
     done: bool
     info: Info
+
+    def as_data(self) -> dict[str, Any]:
+        """Of `info`, what JSON can hold: `answer`, `truncated`, `infrastructure_failure`, the kind of the verdict."""
+        info = self.info
+        return {
+            "answer": info["answer"],
+            "truncated": info["truncated"],
+            "verdict": None if info["verdict"] is None else info["verdict"].kind,
+            "infrastructure_failure": info["infrastructure_failure"],
+        }
 
 
 @dataclass(slots=True)

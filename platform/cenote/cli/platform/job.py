@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, Self
 
 from cenote.cli.arguments import COMMAND, add_flags, given
 from cenote.cli.exit_status import ExitStatus
@@ -29,7 +30,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import printable
 
 if TYPE_CHECKING:
-    from cenote.jobs import Job, Jobs, JobStatus, ModelSpec, TaskResult
+    from cenote.jobs import Batch, Job, Jobs, JobStatus, ModelSpec, TaskResult
+    from cenote.jobs.batch_format import Endpoint
     from cenote.jobs.client import JobTerms
 
 
@@ -59,15 +61,25 @@ def check_place(path: Path) -> None:
         raise UsageError(f"{str(path)!r} cannot be written: nothing can be put into {str(path.parent)!r}")
 
 
+LineOf = Callable[["TaskResult"], Mapping[str, object]]
+"""A result as an object of JSON. It has `index` and `status`, at its top or under `cenote`."""
+
+
+def plain_line(result: TaskResult) -> Mapping[str, object]:
+    return result.as_data()
+
+
 class ResultFile:
     """Written beside its place, under a name with the job in it: a part of another job is never gone on with.
 
-    revision: of the job: a part from before tasks were done again does not count. Inside, `after` is the place in the
-    input after which results are missing; lines and bad count all that are there, those of former commands too.
+    line_of: what is written of a result. revision: of the job: a part from before tasks were done again does not
+    count. Inside, `after` is the place in the input after which results are missing; lines and bad count all that are
+    there, those of former commands too.
     """
 
-    def __init__(self, path: Path, job: str, revision: int) -> None:
+    def __init__(self, path: Path, job: str, revision: int, line_of: LineOf = plain_line) -> None:
         self._path = path
+        self._line_of = line_of
         self._stem = f".{path.name}.{job[3:13]}-"
         self._part = path.with_name(f"{self._stem}{revision}.part")
         self.after = 0
@@ -92,7 +104,7 @@ class ResultFile:
         self._file.close()
 
     def add(self, result: TaskResult) -> None:
-        line = json.dumps(result.as_data(), ensure_ascii=False).encode("utf-8", "backslashreplace")
+        line = json.dumps(self._line_of(result), ensure_ascii=False).encode("utf-8", "backslashreplace")
         self._file.write(line + b"\n")
         self._count(result.index, well=result.succeeded)
 
@@ -113,8 +125,9 @@ class ResultFile:
                 known = json.loads(line) if line.endswith(b"\n") else None
                 if known is None:
                     break
+                known = known.get("cenote", known)
                 self._count(int(known["index"]), well=known["status"] == "succeeded")
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, AttributeError):
                 break
             whole += len(line)
         self._file.truncate(whole)
@@ -159,9 +172,10 @@ def _line(status: JobStatus) -> str:
 
 SUBMIT_EPILOG = """\
 FILE has one JSON object a line: {"id": "a", "code": "1 + n", "variables": {"n": 2}}, or "task", a text
-for an agent, instead of "code". Prints the name of the job. Exit status: 0 it was submitted (with --wait or --output:
-and all tasks succeeded), 1 a task failed, 2 lines or options are wrong, 3 the platform refused it (nothing runs after
-2 and 3), 4 the platform does not answer, 130 Ctrl-C; a job that was submitted goes on."""
+for an agent, instead of "code". With --batch it has requests of OpenAI's batch API. Prints the name of the job.
+Exit status: 0 it was submitted (with --wait or --output: and all tasks succeeded), 1 a task failed, 2 lines or
+options are wrong, 3 the platform refused it (nothing runs after 2 and 3), 4 the platform does not answer, 130 Ctrl-C;
+a job that was submitted goes on."""
 
 
 _STANDARD_INPUT: Final = Path("/dev/stdin")
@@ -172,6 +186,11 @@ def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.epilog = SUBMIT_EPILOG
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="tasks, one JSON object a line, or - for standard input"
+    )
+    parser.add_argument(
+        "--batch",
+        action="store_true",
+        help="FILE, and that of --output, are in the form of OpenAI's batch API: each request is a task of an agent",
     )
     parser.add_argument("--name", default="", help="of the job (default: its id)")
     parser.add_argument("--key", default="", help="repeated with it, this gives the job that is there")
@@ -207,7 +226,9 @@ def submit(arguments: argparse.Namespace) -> int:
         Screen(),
         Platform(platform_destination(arguments.address, wait=arguments.answer_wait)).jobs,
     )
-    job = jobs.submit(_STANDARD_INPUT if str(arguments.file) == "-" else arguments.file, **_terms(arguments))
+    source = _STANDARD_INPUT if str(arguments.file) == "-" else arguments.file
+    batch = _batch(source) if arguments.batch else None
+    job = jobs.submit(source if batch is None else batch.tasks, **_terms(arguments, batch))
     if not (arguments.wait or arguments.output):
         if arguments.json:
             report(job.status(), screen, as_json=True)
@@ -217,19 +238,27 @@ def submit(arguments: argparse.Namespace) -> int:
     screen.note(f"submitted {job.name}")
     status = watch(job, screen)
     if arguments.output is not None:
-        write_results(job, arguments.output, screen, follow=True)
+        write_results(
+            job, arguments.output, screen, follow=True, batch="" if batch is None else batch.endpoint
+        )
     report(status, screen, as_json=arguments.json)
     return outcome(status)
 
 
-def _terms(arguments: argparse.Namespace) -> JobTerms:
+def _batch(source: Path) -> Batch:
+    from cenote.jobs import read_batch
+
+    return read_batch(source)
+
+
+def _terms(arguments: argparse.Namespace, batch: Batch | None) -> JobTerms:
     from cenote.team.budget import Budget
 
     secret = _secret(arguments.key_env)
     terms: JobTerms = {
         "name": arguments.name,
         "key": arguments.key,
-        "model": _model(arguments, with_key=bool(secret)),
+        "model": _model(arguments, batch, with_key=bool(secret)),
         "secrets": {"key": secret} if secret else {},
         "sandbox": SandboxPolicy(
             **given(arguments, SandboxPolicy),
@@ -246,13 +275,16 @@ def _terms(arguments: argparse.Namespace) -> JobTerms:
     return terms
 
 
-def _model(arguments: argparse.Namespace, *, with_key: bool) -> ModelSpec | None:
+def _model(arguments: argparse.Namespace, batch: Batch | None, *, with_key: bool) -> ModelSpec | None:
+    """That of the options, with what a batch says about it."""
     from cenote.jobs import ModelSpec
 
-    if not arguments.model:
+    name = arguments.model or ("" if batch is None else batch.model)
+    if not name:
         return None
     secret = "key" if with_key else ""
-    return ModelSpec(name=arguments.model, base_url=arguments.base_url, secret=secret)
+    parameters = {} if batch is None else batch.parameters
+    return ModelSpec(name=name, base_url=arguments.base_url, secret=secret, parameters=parameters)
 
 
 def _secret(name: str | None) -> str:
@@ -300,6 +332,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="FILE",
         help="put them there, all at once when they are whole; one that was broken off goes on",
     )
+    getting.add_argument(
+        "--batch",
+        nargs="?",
+        const="chat",
+        default="",
+        choices=("chat", "responses"),
+        help="in the form of OpenAI's batch API: chat completions, or responses",
+    )
     logging = _add_named(verbs, "logs", "what the last attempt at a task did", logs)
     logging.add_argument("task", metavar="TASK", help="the task's id")
     _add_json(logging, "object")
@@ -341,18 +381,30 @@ def wait(arguments: argparse.Namespace) -> int:
 def results(arguments: argparse.Namespace) -> int:
     job, screen = _job(arguments), Screen()
     if arguments.output is None:
-        bad = False
+        bad, line_of = False, _line_of(job, arguments.batch)
         for result in job.results(follow=arguments.follow):
-            screen.line(json.dumps(result.as_data(), ensure_ascii=False))
+            screen.line(json.dumps(line_of(result), ensure_ascii=False))
             bad = bad or not result.succeeded
         return ExitStatus.FAILED if bad else ExitStatus.OK
-    return write_results(job, arguments.output, screen, follow=arguments.follow)
+    return write_results(job, arguments.output, screen, follow=arguments.follow, batch=arguments.batch)
 
 
-def write_results(job: Job, path: Path, screen: Screen, *, follow: bool) -> int:
+def _line_of(job: Job, batch: Endpoint | Literal[""]) -> LineOf:
+    """batch: whose form; empty for that of Cenote."""
+    from cenote.jobs import batch_line
+
+    if not batch:
+        return plain_line
+    status = job.status()
+    return partial(batch_line, job=job.id, model=status.model, endpoint=batch, created=status.created)
+
+
+def write_results(
+    job: Job, path: Path, screen: Screen, *, follow: bool, batch: Endpoint | Literal[""] = ""
+) -> int:
     """Puts them into a file. Gives the exit status. Raises ResultsNotWrittenError; UsageError for no such place."""
     try:
-        with ResultFile(path, job.id, job.status().revision) as file:
+        with ResultFile(path, job.id, job.status().revision, _line_of(job, batch)) as file:
             for result in job.results(follow=follow, after=file.after):
                 file.add(result)
                 screen.progress(f"{job.name}: {counted(file.lines, 'result')}")

@@ -33,7 +33,7 @@ def check_definition(
         with wrong.noting():
             check_model("the job", definition.model, secrets, endpoints)
     with wrong.noting():
-        bounds.apply_to_definition(sandbox_of(definition))
+        bounds.apply(sandbox_of(definition))
     with wrong.noting():
         rules_of(definition)
     with wrong.noting():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -20,6 +20,7 @@ from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota, unit_of
+from cenote.gateway.work.credentials import taken_out
 from cenote.gateway.work.processes import Orchestrators
 from cenote.gateway.work.settings import WorkSecrets
 from cenote.jobs.checks import MAX_KEY, MAX_RETRIED, TaskCheck
@@ -54,13 +55,16 @@ JOB_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES
 
 
 class Submission:
-    """A job that is being submitted."""
+    """A job that is being submitted. credentials: of its jails, which its definition does not have."""
 
-    def __init__(self, principal: Principal, job: JobId, head: job_pb2.JobHead) -> None:
+    def __init__(
+        self, principal: Principal, job: JobId, head: job_pb2.JobHead, credentials: Mapping[str, str]
+    ) -> None:
         definition = head.definition
         self.principal = principal
         self.job = job
         self.head = head
+        self.credentials = credentials
         self.check = TaskCheck(definition.variables, has_model=definition.HasField("model"))
         self.stored = 0
         self.is_whole = False
@@ -127,7 +131,7 @@ class JobRegistry:
             check_definition(definition, head.secrets, endpoints=self._endpoints, bounds=self._bounds)
         wrong.raise_all()
         self._check_fits(principal, definition)
-        return Submission(principal, new_job_id(), head)
+        return Submission(principal, new_job_id(), head, taken_out(definition))
 
     def add(self, submission: Submission, tasks: Iterable[job_pb2.JobTask]) -> None:
         """Raises UsageError when the input grows too large. Problems of single tasks are reported by `complete`."""
@@ -382,7 +386,7 @@ class JobRegistry:
     def _give_keys(self, submission: Submission) -> None:
         keys = WorkSecrets(self._state.jobs / submission.job)
         keys.make(self._issued(submission.principal, submission.job))
-        keys.keep(submission.head.secrets)
+        keys.keep(submission.head.secrets, submission.credentials)
 
     def _issued(self, principal: Principal, job: JobId) -> str:
         """Issues a token for a job and returns its text."""

@@ -24,6 +24,7 @@ from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.store.quotas import QuotaBook
 from cenote.gateway.store.tenants import Tokens
 from cenote.gateway.teams.team_builder import model_of
+from cenote.gateway.work.credentials import put_back
 from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
 from cenote.gateway.work.workload import SupersededError
 from cenote.models import Model
@@ -120,6 +121,7 @@ class JobRunner:
         self._job = JobId(settings.work)
         keys = WorkSecrets(settings.state.jobs / self._job)
         self._secrets = keys.secrets()
+        self._credentials = keys.credentials()
         # It retries by itself, and reports what it waits for.
         self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
         self._room_wanted = threading.Event()
@@ -135,6 +137,7 @@ class JobRunner:
         with Database(database_place(self._settings.state)) as database:
             ledger = JobLedger(database, self._job)
             definition = job_pb2.JobDefinition.FromString(ledger.row.definition)
+            put_back(definition, self._credentials)
             runtimes = JobRuntimes(self._destination, self._job, sandbox_of(definition))
             work = _Work(database, ledger, definition, runtimes, self._secrets, self._room_wanted)
             asyncio.run(work.carry_out())

@@ -75,7 +75,7 @@ def check_definition(
             check_model(repr(member.name), member.model, secrets, endpoints)
         policy = SandboxPolicy()
         with wrong.noting():
-            policy = bounds.apply_to_definition(_policy(definition, member, policies_by_name))
+            policy = bounds.apply(_policy(definition, member, policies_by_name))
             if member.under:
                 _check_place(member, policy, policies_by_name)
         policies_by_name[member.name] = policy

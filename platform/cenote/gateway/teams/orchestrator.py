@@ -26,6 +26,7 @@ from cenote.gateway.teams.replay import RecordedTeam
 from cenote.gateway.teams.runtimes import TeamReferences, TeamRuntimes
 from cenote.gateway.teams.tables import RunRow, StoredTeamEvent
 from cenote.gateway.teams.team_builder import add_members, keyless, work_of
+from cenote.gateway.work.credentials import put_back
 from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
 from cenote.gateway.work.workload import SupersededError
 from cenote.models.errors import ModelRequestError
@@ -113,9 +114,9 @@ class Orchestrator:
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
         self._team = TeamId(settings.work)
-        keys = WorkSecrets(settings.state.teams / self._team)
-        self._secrets = keys.secrets()
-        self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
+        self._keys = WorkSecrets(settings.state.teams / self._team)
+        self._secrets = self._keys.secrets()
+        self._destination = Destination(settings.address, self._keys.token(), settings.authority, wait=0.0)
         self._holder = f"team {self._team}"
 
     def work(self) -> None:
@@ -131,6 +132,12 @@ class Orchestrator:
     @property
     def secrets(self) -> dict[str, str]:
         return self._secrets
+
+    def definition(self, stored: bytes) -> team_pb2.TeamDefinition:
+        """With the credentials of its jails."""
+        definition = team_pb2.TeamDefinition.FromString(stored)
+        put_back(definition, self._keys.credentials())
+        return definition
 
     def references(self) -> TeamReferences:
         return TeamReferences(self._destination, self._holder)
@@ -150,7 +157,7 @@ class _OneRun:
         self._ledger = ledger
         self._run = run
         self._request = team_pb2.StartRunRequest.FromString(run.work)
-        self._definition = team_pb2.TeamDefinition.FromString(ledger.team.definition)
+        self._definition = orchestrator.definition(ledger.team.definition)
         self._agents = [member.name for member in self._definition.members]
         self._teller = TeamEventPublisher(ledger, run.number)
         self._references = orchestrator.references()

@@ -16,6 +16,7 @@ from cenote.gateway.teams.tables import RunRow, TeamRow
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota
+from cenote.gateway.work.credentials import taken_out
 from cenote.gateway.work.processes import Orchestrators
 from cenote.gateway.work.settings import WorkSecrets
 from cenote_proto.scalars import make, utf8_text
@@ -80,14 +81,17 @@ class TeamRegistry:
             return self._make(principal, request)
         keys = WorkSecrets(self._state.teams / team.id)
         secrets = {**keys.secrets(), **request.secrets}
-        if _stored(request.definition) == team.definition and secrets == keys.secrets():
+        definition = team_pb2.TeamDefinition.FromString(_stored(request.definition))
+        credentials = taken_out(definition)
+        unchanged = _stored(definition) == team.definition
+        if unchanged and (secrets, credentials) == (keys.secrets(), keys.credentials()):
             return team
         if self._stores.team_runs.open(team.id):
             raise RejectedError(f"team {team.name!r} is at work; change it when that is done, or cancel it")
         self._check(request.definition, secrets)
         self._record(principal, "team.change")
-        keys.keep(secrets)
-        self._stores.teams.define(principal.tenant, team.id, _stored(request.definition))
+        keys.keep(secrets, credentials)
+        self._stores.teams.define(principal.tenant, team.id, _stored(definition))
         return self._stores.teams.find(principal.tenant, team.id)
 
     def find(self, principal: Principal, name: str) -> TeamRow:
@@ -207,24 +211,27 @@ class TeamRegistry:
 
     def _make(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
         self._check(request.definition, request.secrets)
+        credentials = taken_out(request.definition)
         team = self._stores.teams.add(principal.tenant, request.name, _stored(request.definition))
         try:
             hold = Hold(key=team.id, tenant=principal.tenant, amounts={Quota.TEAMS: 1}, lasting=True)
             self._stores.reserve(hold)
             self._record(principal, "team.make")
-            self._give_keys(principal, team, request.secrets)
+            self._give_keys(principal, team, request.secrets, credentials)
         except BaseException:
             self._end(principal.tenant, team.id)
             raise
         return team
 
-    def _give_keys(self, principal: Principal, team: TeamRow, secrets: Mapping[str, str]) -> None:
+    def _give_keys(
+        self, principal: Principal, team: TeamRow, secrets: Mapping[str, str], credentials: Mapping[str, str]
+    ) -> None:
         token = self._stores.tokens.issue(principal.tenant, TEAM_SCOPES, note=f"of team {team.name}")
         subject = Subject(tenant=principal.tenant, token=principal.token)
         self._stores.recorder.record(token_changed(subject, "issued", token.id, TEAM_SCOPES)).result()
         keys = WorkSecrets(self._state.teams / team.id)
         keys.make(token.text)
-        keys.keep(secrets)
+        keys.keep(secrets, credentials)
 
     def _check(self, definition: team_pb2.TeamDefinition, secrets: Mapping[str, str]) -> None:
         check_definition(definition, secrets, endpoints=self._endpoints, bounds=self._bounds)

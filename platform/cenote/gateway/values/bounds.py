@@ -67,17 +67,6 @@ class TenantBounds:
         preload = tuple(name for name in self.preloads if name in policy.preload)
         return replace(policy, preload=preload, environment=digest)
 
-    def apply_to_definition(self, policy: SandboxPolicy) -> SandboxPolicy:
-        """`apply` for a policy in the definition of a team or job. Definitions may be read, so credentials are
-        refused.
-        """
-        if policy.has_credentials:
-            raise RejectedError(
-                "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
-                "with them, or a host function that does what they are for"
-            )
-        return self.apply(policy)
-
     def digest_of(self, wanted: Environment | str | None) -> str | None:
         """The digest of the environment that a policy names. Raises RejectedError."""
         if wanted is None:

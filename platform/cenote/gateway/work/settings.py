@@ -72,17 +72,24 @@ class WorkSecrets:
     def make(self, token: str) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self._token, token.encode())
-        self.keep({})
+        self.keep({}, {})
 
-    def keep(self, secrets: Mapping[str, str]) -> None:
-        """Replaces the stored secrets."""
+    def keep(self, secrets: Mapping[str, str], credentials: Mapping[str, str]) -> None:
+        """Replaces what is stored. secrets: keys of models. credentials: as `taken_out` of a definition."""
         replace_file(self._secrets, json.dumps(dict(secrets)).encode())
+        replace_file(self._credentials, json.dumps(dict(credentials)).encode())
 
     def token(self) -> str:
         return read_secret_file(self._token).decode()
 
     def secrets(self) -> dict[str, str]:
         found: dict[str, str] = json.loads(read_secret_file(self._secrets))
+        return found
+
+    def credentials(self) -> dict[str, str]:
+        if not self._credentials.exists():  # of an earlier version
+            return {}
+        found: dict[str, str] = json.loads(read_secret_file(self._credentials))
         return found
 
     def drop_token(self) -> None:
@@ -102,6 +109,10 @@ class WorkSecrets:
     @property
     def _secrets(self) -> Path:
         return self._folder / "secrets"
+
+    @property
+    def _credentials(self) -> Path:
+        return self._folder / "credentials"
 
 
 class WorkLoop(Protocol):
