@@ -382,7 +382,7 @@ class Worker:
         foresee = None if request.atomic else self._foresight.see
         self._foresight.begin_cell()
         called, began = self._calls_made, _processor_time()
-        with pulse_timer(-1 if request.atomic else self._pulse):
+        with pulse_timer(self._pulse if self._copies.may_cost and not request.atomic else -1):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )

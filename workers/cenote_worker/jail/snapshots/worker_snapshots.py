@@ -367,6 +367,11 @@ class Snapshots:
         return not (self._unkept or self._ended or self._files.unkept)
 
     @property
+    def may_cost(self) -> bool:
+        """Whether a cell may pay for a copy: one may share its memory. Nothing shares that of the initial state."""
+        return self._latest is None or self._latest.pid != BEGINNING
+
+    @property
     def is_lost(self) -> bool:
         """Whether the latest copy has ended since, as far as `unkept` knows."""
         return self._ended
