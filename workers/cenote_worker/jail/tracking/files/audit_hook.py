@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Final
 
-from cenote_worker.jail.tracking.code.bytecode_effects import facts_of
+from cenote_worker.jail.tracking.code.bytecode_effects import looked_up
 from cenote_worker.jail.tracking.code.sql_queries import names_in, outlives_its_call, text_asked_at
 from cenote_worker.jail.tracking.files.file_locks import HELD
 from cenote_worker.process.pristine import BUILTINS
@@ -211,7 +211,7 @@ class AuditRecord:
         if _asking().f_globals is self._namespace or (text is not None and _imports_names(text)):
             self.reflected.add(event)
         elif text is not None and not any(text is part for part in self._parts):
-            self.named |= {("__main__", word) for word in facts_of(text).loads}
+            self.named |= {("__main__", word) for word in looked_up(text)}
 
     def _frame(self, arguments: tuple[object, ...]) -> None:
         frame = arguments[0] if arguments else None
