@@ -21,11 +21,12 @@ from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, Sourc
 from cenote_worker.jail.snapshots.deltas.replay import ReplayableCell, ReplayLog, is_told_by_cells
 from cenote_worker.jail.snapshots.descriptors import CopiedDescriptors, Parting
 from cenote_worker.jail.snapshots.frozen_process import fork_beside, freeze
-from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld
+from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld, own_memory
 from cenote_worker.jail.snapshots.protocol import (
     AT_ONCE,
     BEGINNING,
     FORGONE,
+    LIVE,
     MAX_LABEL,
     Beginning,
     Message,
@@ -61,6 +62,10 @@ _FORGOING_SECONDS: Final = 1.0
 """Ending a copy takes some milliseconds a gigabyte."""
 
 _MAX_REASON: Final = 500
+
+FORK_SECONDS: Final = 0.002
+SECONDS_PER_BYTE: Final = 0.2e-9
+"""CPU time for the first copy of a worker, in all and for each byte of its memory; the later ones are measured."""
 
 _STREAMS: Final = 3
 """Descriptors that `keep` begins with. The request socket follows, then what else a copy keeps open."""
@@ -143,8 +148,8 @@ class Snapshots:
         self._bound: frozenset[str] | None = None
         self._log = ReplayLog(is_whole=False)
         """The log of the cells since the latest copy."""
-        self._copy_seconds = 0.0
-        """CPU time that making the latest copy took."""
+        self._copy_seconds: float | None = None
+        """CPU time that making the latest copy took; None before the first."""
         self._passing = False
         self._latest: _Latest | None = None
         """The latest copy, which the kept state is based on; None once it has ended."""
@@ -285,9 +290,21 @@ class Snapshots:
         """
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
-        if is_idle():
+        if is_idle() and not self._log.may_tell(self._cost_of_copy()):
             self._huge_pages.gather(is_idle, alone=self._latest is None)
         return is_idle() and self.take()
+
+    def settle(self, is_idle: Callable[[], bool]) -> bool:
+        """Called when the worker has been idle for a while: copies a state that would take long to make again by
+        running cells. See `take`."""
+        if not self.is_slow:
+            return False
+        self._quiet()
+        if self._safety.make_quiet():
+            return False  # the cells still describe it
+        self._log.add(None)
+        self._changed, self._bound = True, None
+        return self.rest(is_idle)
 
     def take(self, *, firmly: bool = False) -> bool:
         """Copies the state if it has changed, or its copy has ended. firmly: makes a real copy instead of relying on
@@ -345,9 +362,11 @@ class Snapshots:
         """
         assert beginning.wanted is not None
         names = BindingsBaseline.of(self._namespace)
-        self._changed, self.amiss = False, amiss
+        self._changed = False
         self._step = number(beginning.wanted, "step")
         self._go_on(beginning.wanted)
+        self.amiss = (*self._differing, *amiss)
+        names = None if self._log.is_told else names
         files = number(beginning.wanted, "files")
         self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
 
@@ -365,6 +384,11 @@ class Snapshots:
     def is_kept(self) -> bool:
         """Whether the last state is kept, as far as `take` knows."""
         return not (self._unkept or self._ended or self._files.unkept)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the current state is kept as cells that take long to run again."""
+        return self._line is not None and not self._changed and self._log.is_slow
 
     @property
     def may_cost(self) -> bool:
@@ -436,7 +460,13 @@ class Snapshots:
             bindings = difference(latest.names, self._namespace, self._bound, self._sources)
             if bindings is not None:
                 return bindings, True
-        return (None if latest.pid == BEGINNING else self._log.told(self._copy_seconds)), False
+        return self._log.told(self._cost_of_copy()), False
+
+    def _cost_of_copy(self) -> float:
+        """Seconds of CPU time that making a copy takes, as the latest did, or as the memory lets expect."""
+        if self._copy_seconds is not None:
+            return self._copy_seconds
+        return FORK_SECONDS + SECONDS_PER_BYTE * own_memory()
 
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
@@ -553,6 +583,8 @@ class Snapshots:
             data = unpacked(bindings)
             self._log.add(None)
             self._log.is_told = is_told_by_cells(data)
+            if self._log.is_told and told.get("op") == LIVE:
+                self._files.restore(self._wanted)  # the cells may read them
             self._differing = self._adopt(self._step, data)
 
     def _lend(self, line: socket.socket) -> None:
