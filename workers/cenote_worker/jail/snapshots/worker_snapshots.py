@@ -65,7 +65,8 @@ _MAX_REASON: Final = 500
 
 FORK_SECONDS: Final = 0.002
 SECONDS_PER_BYTE: Final = 0.2e-9
-"""CPU time for the first copy of a worker, in all and for each byte of its memory; the later ones are measured."""
+"""CPU time that is counted for a copy at least, in all and for each byte of memory. Making one often takes less, and
+the first garbage collection after it writes to each page of objects."""
 
 _STREAMS: Final = 3
 """Descriptors that `keep` begins with. The request socket follows, then what else a copy keeps open."""
@@ -148,8 +149,8 @@ class Snapshots:
         self._bound: frozenset[str] | None = None
         self._log = ReplayLog(is_whole=False)
         """The log of the cells since the latest copy."""
-        self._copy_seconds: float | None = None
-        """CPU time that making the latest copy took; None before the first."""
+        self._copy_seconds = 0.0
+        """CPU time that making the latest copy took."""
         self._passing = False
         self._latest: _Latest | None = None
         """The latest copy, which the kept state is based on; None once it has ended."""
@@ -463,10 +464,8 @@ class Snapshots:
         return self._log.told(self._cost_of_copy()), False
 
     def _cost_of_copy(self) -> float:
-        """Seconds of CPU time that making a copy takes, as the latest did, or as the memory lets expect."""
-        if self._copy_seconds is not None:
-            return self._copy_seconds
-        return FORK_SECONDS + SECONDS_PER_BYTE * own_memory()
+        """Seconds of CPU time that making a copy takes: as the latest did, or more, as this memory lets expect."""
+        return max(self._copy_seconds, FORK_SECONDS + SECONDS_PER_BYTE * own_memory())
 
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""

@@ -282,7 +282,7 @@ class Counters:
             os.close(descriptor)
 
 
-_PART: Final = 0.05
+_PART: Final = 0.125
 """The part of a cell's time so far after which it is sampled again: it pays for little more in between, and a sample
 with all that wakes this process takes up to a quarter of a millisecond of a processor."""
 

@@ -26,7 +26,7 @@ from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-MOST_CELLS: Final = 64
+MOST_CELLS: Final = 128
 """Cells run again for one state."""
 
 PER_COPY: Final = 20.0
