@@ -119,12 +119,31 @@ class _Plain:
         if dtype.hasobject or dtype.kind == "T":
             raise _UnseenError
         if value.base is not None:
-            start = value.__array_interface__["data"][0]
+            start = value.ctypes.data  # `__array_interface__` would spell the dtype as well
             self._shown.append((start, start + value.nbytes))
         # By field: the padding between them is not part of the value.
         parts = [value] if dtype.names is None else [value[each] for each in dtype.names]
         digests = [self._graph.memory(each.tobytes(), each.nbytes) for each in parts]
-        return [str(dtype), value.shape, digests]
+        return [_spelled(dtype), value.shape, digests]
+
+
+_spellings: dict[int, tuple[Any, tuple[str, ...], str]] = {}
+_MANY_DTYPES: Final = 256
+
+
+def _spelled(dtype: Any) -> str:
+    """`str(dtype)`, which takes longer than to hash a small array of records. Names of fields can be set; there are no
+    records in records here."""
+    if dtype.names is None or any(field[0].names is not None for field in dtype.fields.values()):
+        return str(dtype)
+    known = _spellings.get(id(dtype))
+    if known is not None and known[0] is dtype and known[1] == dtype.names:
+        return known[2]
+    if len(_spellings) >= _MANY_DTYPES:
+        _spellings.clear()
+    spelled = str(dtype)
+    _spellings[id(dtype)] = dtype, dtype.names, spelled
+    return spelled
 
 
 def _is_array(value: object) -> bool:
