@@ -317,11 +317,12 @@ class Snapshots:
             return False
         try:
             self._heed(self._line)
-            if not self._changed and not self._ended:
+            if not self._changed and not self._ended and not (firmly and self._log.is_told):
                 return False
             self._changed = False
             if firmly:
                 self._log.add(None)
+                self._bound = None if self._log.is_told else self._bound
             return not self._is_told(self._line) and self._make_copy(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
