@@ -186,10 +186,10 @@ class Fingerprint:
 
     def shows(self, other: Fingerprint) -> bool:
         """Whether it shows memory of arrays that the other holds."""
-        owned = other.owned
-        for first, last in self.shown if owned else ():
-            before = bisect_left(owned, (last,))  # those that begin before its end
-            if before and owned[before - 1][1] > first:
+        few, many = sorted((self.shown, other.owned), key=len)
+        for first, last in few:
+            before = bisect_left(many, (last,))  # those that begin before its end
+            if before and many[before - 1][1] > first:
                 return True
         return False
 
@@ -198,7 +198,7 @@ class Fingerprint:
         return not (self.holds or self.covered or self.shown or self.opaque)
 
 
-def _merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
     """The same memory in order, with no overlap."""
     found = list[Stretch]()
     for start, end in sorted(stretches):
@@ -231,8 +231,8 @@ def fingerprint_of(
         version=fresh() if graph.opaque else Version(f"{UNSEEN}{version}") if graph.sealed else version,
         holds=graph.holds,
         covered=graph.covered,
-        owned=_merged(graph.owned.values()),
-        shown=_merged(graph.shown),
+        owned=merged(graph.owned.values()),
+        shown=merged(graph.shown),
         refers=frozenset(graph.refers),
         kin=frozenset(graph.kin),
         packages=frozenset(graph.packages),
