@@ -5,12 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from tests.snapshots.parked import is_parked, park_at_once
 from tests.snapshots.test_told_states import CRASH
+from tests.waiting import until
 
 from cenote import Function, PythonRuntime
 from cenote_worker.execution.trace import Location, StepTrace, Version
 from cenote_worker.jail.process.authors import Turn
 from cenote_worker.jail.snapshots.deltas.replay import LONGEST, ReplayableCell, ReplayLog, run_again
+from cenote_worker.supervisor.worker_failover import WorkerPresence
 
 SETUP = (
     "class Node:\n    def __init__(self, i):\n        self.i, self.after = i, None",
@@ -24,6 +27,7 @@ CELLS = (
     "import decimal; nodes[5].i = decimal.Decimal(1) / 3",
     "nodes[5]",
 )
+BY_CELLS = "import cenote_worker.jail.snapshots.deltas.replay as told; {}; del told"
 LOOK = (
     "[n.i for n in nodes], [type(n.after).__name__ for n in nodes], head is nodes[0], held[nodes[7]], head.after.i, "
     "random.random(), type(_).__name__"
@@ -38,9 +42,7 @@ def shared_copies(runtime: PythonRuntime) -> int:
 @pytest.fixture
 def ready(runtime: PythonRuntime) -> PythonRuntime:
     """Begins with a copy that took long to make; other tests check how long is allowed."""
-    runtime.execute(
-        "import cenote_worker.jail.snapshots.deltas.replay as told; told.PER_COPY = 1e6; del told"
-    )
+    runtime.execute(BY_CELLS.format("told.PER_COPY = 1e6"))
     for code in SETUP:
         assert runtime.execute(code).success
     runtime.snapshot()
@@ -72,6 +74,53 @@ def test_each_state_in_between_can_be_gone_back_to(ready: PythonRuntime) -> None
     again = ready.execute(CELLS[2])
     assert again.success
     assert "20" == ready.execute("len(nodes)").value
+
+
+def test_no_copy_is_needed_before_the_first_one(runtime: PythonRuntime) -> None:
+    """The cells run again in a fresh worker. Other states are bindings to the initial one."""
+    steps = [runtime.execute(code).step for code in (*SETUP, *CELLS)]
+    crashed = runtime.execute(CRASH)
+    assert ("rolled_back", steps[-1], "") == (crashed.state, crashed.back_at, crashed.stdout)
+    assert 0 == shared_copies(runtime) - len(runtime.snapshots()) + 1, runtime.snapshots()
+    found = runtime.execute(LOOK)
+    again = runtime.rollback(steps[-1])
+    assert (steps[-1], ()) == (again.step, again.amiss)
+    assert found.value == runtime.execute(LOOK).value
+
+
+def test_cells_that_read_a_file_read_what_it_was(runtime: PythonRuntime) -> None:
+    """A later cell has written something else into it."""
+    runtime.execute(f"{SETUP[0]}\nopen('file', 'w').write('one')")
+    runtime.snapshot()
+    step = runtime.execute("node = Node(open('file').read())").step
+    runtime.execute("other = Node(open('file', 'w').write('two'))")
+    rolled = runtime.rollback(step)
+    assert (step, ()) == (rolled.step, rolled.amiss)
+    assert "('one', 'one')" == runtime.execute("node.i, open('file').read()").value
+
+
+def test_a_state_that_takes_long_to_make_again_is_copied_in_a_pause(runtime: PythonRuntime) -> None:
+    """Nothing waits for that. Until then the cells describe it."""
+    always = f"{BY_CELLS.format('told.PER_COPY, told.SLOW = 1e6, 0.0')}\nnodes = [object()]"
+    assert runtime.execute(always).unkept == ""
+    step = runtime.execute("nodes.append(object())").step
+    until(lambda: any(info.step == step and info.memory > 100_000 for info in runtime.snapshots()))
+    assert "rolled_back" == runtime.execute(CRASH).state
+    assert "2" == runtime.execute("len(nodes)").value
+
+
+def test_a_worker_whose_cells_would_run_again_does_not_rest(
+    runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client would wait for them."""
+    park_at_once(monkeypatch)
+    runtime.execute("x = 1")
+    assert is_parked(runtime)
+    runtime.execute("nodes = [object()]")
+    supervisor = runtime.core.backend.supervisor  # type: ignore[attr-defined]
+    runtime.execute("nodes[0] is nodes")
+    until(lambda: supervisor._parking._presence is WorkerPresence.THERE)
+    assert "1" == runtime.execute("len(nodes)").value
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRunti
     """It visits as many objects as they did, and its code says so; a cell that uses something else has its copy."""
     runtime = make_runtime(memory="2GiB")
     assert runtime.execute("objects = [[n] for n in range(1_000_000)]").success
+    runtime.snapshot()  # which is a copy
     lost = [runtime.execute("n = sum(map(len, objects))").unkept for _ in range(3)]
     assert [True, True, False] == ["while the cell ran" in each for each in lost]
     assert "would have taken too long" in lost[2]
@@ -120,7 +121,10 @@ def test_small_objects_are_put_on_huge_pages_while_nobody_waits(make_runtime: Ma
     """The kernel lets a jail do that. The state is stored all the same."""
     runtime = make_runtime(memory="2GiB")
     others = tree_of(os.getpid())  # such as a jail of the test before, which is about to end
-    assert runtime.execute("numbers = [n + 10**6 for n in range(1_500_000)]").success
+    assert runtime.execute(
+        "import time\nbegan = time.time()  # which no other run brings about\n"
+        "numbers = [n + 10**6 for n in range(1_500_000)]"
+    ).success
     until(lambda: on_huge_pages(others) >= MOST_OF_IT)
     until(lambda: 1 in [each.step for each in runtime.snapshots()])
 

@@ -232,6 +232,7 @@ def test_what_pickling_has_changed_is_kept_behind_the_next_cell(runtime: PythonR
         "class O:\n    def __reduce__(self):\n        self.n.append(1)\n        return list, ()\n"
         "    def __init__(self): self.n = []\no = O()"
     )
+    runtime.snapshot()
     runtime.execute("x = [1]")
     runtime.share("x")
     runtime.execute("y = 1")
@@ -284,6 +285,7 @@ def test_a_label_and_a_failing_atomic_cell(runtime: PythonRuntime) -> None:
 def test_containers_that_a_copy_has_are_told_with_what_is_in_them_now(runtime: PythonRuntime) -> None:
     """Sets with their layout: their items and their order are the same after a crash and a rollback."""
     runtime.execute("class F: pass\nrows, table, met, other = [], {'a': [1]}, {8, 0}, 0")
+    runtime.snapshot()
     for code in (
         "rows.append('one')",
         "table['a'].append(2.5)",
@@ -325,6 +327,7 @@ def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
 def test_a_file_that_nobody_has_a_name_for(runtime: PythonRuntime) -> None:
     """It is still open, and may have been written to: only a copy has that."""
     runtime.execute("class F: pass\ndef leave():\n    held = [open('left', 'w')]\n    held.append(held)")
+    runtime.snapshot()
     runtime.execute("x = 1")
     runtime.execute("leave()")
     runtime.execute("x = 2")
@@ -374,6 +377,7 @@ def test_definitions_behind_one_have_their_sources(runtime: PythonRuntime) -> No
 def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
     """The present state is copied again before the next cell, which falls back to it; other bindings are lost."""
     runtime.execute("class F: pass\ndata = [1]")
+    runtime.snapshot()
     runtime.execute("x = 1")
     step = runtime.execute("x = 2").step
     _kill(runtime, _copies(runtime))
@@ -387,6 +391,7 @@ def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
 def test_a_copy_that_ends_while_a_cell_runs(runtime: PythonRuntime) -> None:
     """The cell's result says that the state before it is not stored; the one after it is."""
     runtime.execute("class F: pass\ndata = [1]; x = 1")
+    runtime.snapshot()  # which is a copy
     copies = _copies(runtime)
     with ThreadPoolExecutor() as thread:
         running = thread.submit(runtime.execute, "while True: pass")

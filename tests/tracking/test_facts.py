@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import dataclasses
+import enum
+import inspect
+import typing
+from types import CodeType, ModuleType
 
 import pytest
 
-from cenote_worker.jail.tracking.code.bytecode_effects import Facts, facts_of_cell
+from cenote_worker.jail.tracking.code.bytecode_effects import Facts, facts_of, facts_of_cell, looked_up
 
 
 def facts(source: str) -> Facts:
@@ -87,3 +93,25 @@ def test_local_names_of_a_function_are_its_own() -> None:
 def test_star_imports_are_seen() -> None:
     assert facts("from math import *").star
     assert not facts("from math import pi").star
+
+
+@pytest.mark.parametrize("module", [argparse, dataclasses, enum, inspect, typing], ids=lambda each: each.__name__)
+def test_the_names_alone_are_the_same_names(module: ModuleType) -> None:
+    """Of each function and class of a large module, with what is defined in them."""
+    waiting = [compile(inspect.getsource(module), "<string>", "exec", dont_inherit=True)]
+    while waiting:
+        code = waiting.pop()
+        assert facts_of(code).loads == looked_up(code), code
+        waiting.extend(each for each in code.co_consts if type(each) is CodeType)
+
+
+def test_names_behind_many_others_are_found() -> None:
+    """An instruction has a second half for them."""
+    source = "\n".join(f"a{number}" for number in range(700))
+    code = compile(source, "<string>", "exec", dont_inherit=True)
+    assert {f"a{number}" for number in range(700)} == looked_up(code)
+
+
+def test_annotations_name_what_they_say() -> None:
+    code = compile("class C:\n    x: 'Other'", "<string>", "exec", dont_inherit=True)
+    assert facts_of(code).loads == looked_up(code)

@@ -13,7 +13,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from cenote_proto.scalars import make, utf8_text, utf8_texts
@@ -65,6 +65,9 @@ _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 
 _CHANGES = frozenset({"execute", "inject", "delete", "restore", "carry", "forget", "load"})
 _FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE, jail_pb2.FileRequest.NOTE)
+
+_LONG_PAUSE = 2_000
+"""Milliseconds after which an idle worker makes a copy that would only have cost time before."""
 
 _CROWDED = "the kernel has too many descriptors of this user's jails under way; try again later"
 
@@ -186,27 +189,32 @@ class Worker:
         if self._looks_ahead and self._is_idle():
             self._looks_ahead = False
             self._kernel.look_ahead()
-        if self._is_idle(self._foresight.patience()) and self._rest():
+        if self._is_idle(self._foresight.patience()) and self._rest(self._copies.rest):
             self._revive()
         self._resume()
+        if self._copies.is_slow and not self._is_asked(_LONG_PAUSE):
+            if self._rest(self._copies.settle):
+                self._revive()
+            self._resume()
         while not self._is_asked():
             pass
         return receive_packet(self._sock)
 
-    def _rest(self) -> bool:
-        """See `Snapshots.rest`."""
+    def _rest(self, rest: Callable[[Callable[[], bool]], bool]) -> bool:
+        """rest: of `Snapshots`, called when the worker is idle."""
         try:
-            return self._copies.rest(self._is_idle)
+            return rest(self._is_idle)
         except Exception as stray:
             self._copies.may_differ()
             self._copies.changed()  # so it is tried again before the next cell
             self._kernel.show_stray(stray)
             return False
 
-    def _is_asked(self) -> bool:
-        """Waits for a request. Any user thread can have an exception raised here; nothing is read yet."""
+    def _is_asked(self, patience: int = -1) -> bool:
+        """Waits for a request. Any user thread can have an exception raised here; nothing is read yet. patience: see
+        `_is_idle`."""
         try:
-            return not self._is_idle(-1)
+            return not self._is_idle(patience)
         except BaseException as stray:
             self._kernel.show_stray(stray)
             return False
@@ -390,7 +398,7 @@ class Worker:
         foresee = None if request.atomic else self._foresight.see
         self._foresight.begin_cell()
         called, began = self._calls_made, _processor_time()
-        with pulse_timer(-1 if request.atomic else self._pulse):
+        with pulse_timer(self._pulse if self._copies.may_cost and not request.atomic else -1):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )

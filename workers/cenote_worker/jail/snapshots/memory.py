@@ -207,7 +207,7 @@ class HugePages:
             return
         latest = _time_used() + LONGEST
         try:
-            resident = _resident()
+            resident = own_memory()
             if resident - (0 if alone else self._settled) < HUGE_PAGES_GROWTH:
                 return
             for start in _candidates():
@@ -229,7 +229,7 @@ def _collapse(start: int) -> None:
             raise
 
 
-def _resident() -> int:
+def own_memory() -> int:
     """Bytes of this process's memory that belong to no file."""
     handle = _open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:

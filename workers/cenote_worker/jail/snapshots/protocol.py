@@ -40,6 +40,15 @@ FORGONE: Final = b"forgone"
 BEGINNING: Final = 0
 """In place of a copy's pid: the worker's initial state. No process has that pid."""
 
+LIVE: Final = "live"
+"""The message that makes a fork of a copy the worker."""
+
+CELLS: Final = b"cells:"
+"""How bindings begin that are cells to run again; see `deltas/replay.py`. Unlike any others."""
+
+_CELLS_TEXT: Final = b2a_base64(CELLS, newline=False).decode()
+"""The beginning of their text: three bytes are four characters."""
+
 AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 """For `receive`. An int, since Python code combines the members of enumerations."""
 
@@ -91,6 +100,11 @@ def send_bindings(line: socket.socket, copy: int, step: int, files: int, binding
 def unpacked(bindings: str) -> bytes:
     """The bindings that `send_bindings` has sent. Raises ValueError."""
     return a2b_base64(bindings)
+
+
+def are_cells(bindings: str) -> bool:
+    """Whether bindings, as a warden gets them, are cells to run again."""
+    return bindings.startswith(_CELLS_TEXT)
 
 
 def receive(line: socket.socket, flags: int = 0) -> ReceivedMessage | None:

@@ -24,11 +24,13 @@ from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed
 from cenote_worker.jail.snapshots.deltas.replay import ReplayableCell, ReplayLog, is_told_by_cells
 from cenote_worker.jail.snapshots.descriptors import CopiedDescriptors, Parting
 from cenote_worker.jail.snapshots.frozen_process import fork_beside, freeze
-from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld
+from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld, own_memory
 from cenote_worker.jail.snapshots.protocol import (
     AT_ONCE,
     BEGINNING,
     FORGONE,
+    CELLS,
+    LIVE,
     MAX_BINDINGS,
     MAX_LABEL,
     Beginning,
@@ -65,6 +67,11 @@ _FORGOING_SECONDS: Final = 1.0
 """Ending a copy takes some milliseconds a gigabyte."""
 
 _MAX_REASON: Final = 500
+
+FORK_SECONDS: Final = 0.002
+SECONDS_PER_BYTE: Final = 0.2e-9
+"""CPU time that is counted for a copy at least, in all and for each byte of memory. Making one often takes less, and
+the first garbage collection after it writes to each page of objects."""
 
 _STREAMS: Final = 3
 """Descriptors that `keep` begins with. The request socket follows, then what else a copy keeps open."""
@@ -293,9 +300,21 @@ class Snapshots:
         """
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
-        if is_idle():
+        if is_idle() and not self._log.may_tell(self._cost_of_copy()):
             self._huge_pages.gather(is_idle, alone=self._latest is None)
         return is_idle() and self.take()
+
+    def settle(self, is_idle: Callable[[], bool]) -> bool:
+        """Called when the worker has been idle for a while: copies a state that would take long to make again by
+        running cells. See `take`."""
+        if not self.is_slow:
+            return False
+        self._quiet()
+        if self._safety.make_quiet():
+            return False  # the cells still describe it
+        self._log.add(None)
+        self._changed, self._bound = True, None
+        return self.rest(is_idle)
 
     def take(self, *, firmly: bool = False) -> bool:
         """Copies the state if it has changed, or its copy has ended. firmly: makes a real copy instead of relying on
@@ -307,11 +326,12 @@ class Snapshots:
             return False
         try:
             self._heed(self._line)
-            if not self._changed and not self._ended:
+            if not self._changed and not self._ended and not (firmly and self._log.is_told):
                 return False
             self._changed = False
             if firmly:
                 self._log.add(None)
+                self._bound = None if self._log.is_told else self._bound
             return not self._is_told(self._line) and self._make_copy(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
@@ -353,9 +373,11 @@ class Snapshots:
         """
         assert beginning.wanted is not None
         names = BindingsBaseline.of(self._namespace)
-        self._changed, self.amiss = False, amiss
+        self._changed = False
         self._step = number(beginning.wanted, "step")
         self._go_on(beginning.wanted)
+        self.amiss = (*self._differing, *amiss)
+        names = None if self._log.is_told else names
         files = number(beginning.wanted, "files")
         self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
 
@@ -373,6 +395,16 @@ class Snapshots:
     def is_kept(self) -> bool:
         """Whether the last state is kept, as far as `take` knows."""
         return not (self._unkept or self._ended or self._files.unkept)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the current state is kept as cells that take long to run again."""
+        return self._line is not None and not self._changed and self._log.is_slow
+
+    @property
+    def may_cost(self) -> bool:
+        """Whether a cell may pay for a copy: one may share its memory. Nothing shares that of the initial state."""
+        return self._latest is None or self._latest.pid != BEGINNING
 
     @property
     def is_lost(self) -> bool:
@@ -425,6 +457,8 @@ class Snapshots:
         if bindings is None or self._holdings() != latest.holdings:
             return False
         data = packed((self._turn_state(), bindings))
+        if is_told_by_cells(bindings):
+            data = CELLS + data  # for the warden
         if len(data) > MAX_BINDINGS:
             return False
         files = self._files.keep()
@@ -442,7 +476,11 @@ class Snapshots:
             bindings = difference(latest.names, self._namespace, self._bound, self._sources, self._held())
             if bindings is not None:
                 return bindings, True
-        return (None if latest.pid == BEGINNING else self._log.told(self._copy_seconds)), False
+        return self._log.told(self._cost_of_copy()), False
+
+    def _cost_of_copy(self) -> float:
+        """Seconds of CPU time that making a copy takes: as the latest did, or more, as this memory lets expect."""
+        return max(self._copy_seconds, FORK_SECONDS + SECONDS_PER_BYTE * own_memory())
 
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
@@ -556,9 +594,11 @@ class Snapshots:
         bindings = told.get("bindings")
         if isinstance(bindings, str):
             self._step = number(told, "step")
-            turn, data = plain_values_unsafe.unpacked(unpacked(bindings))
+            turn, data = plain_values_unsafe.unpacked(unpacked(bindings).removeprefix(CELLS))
             self._log.add(None)
             self._log.is_told = is_told_by_cells(data)
+            if self._log.is_told and told.get("op") == LIVE:
+                self._files.restore(self._wanted)  # the cells may read them
             self._differing = self._adopt(self._step, data, turn)
 
     def _lend(self, line: socket.socket) -> None:

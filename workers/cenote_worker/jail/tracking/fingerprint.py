@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -136,7 +137,6 @@ def _is_of_pandas(cls: type) -> bool:
 _random = os.urandom
 _NOTHING: Final[Mapping[int, int]] = {}
 _NO_CLASSES: Final[Mapping[int, type]] = {}
-_UNOWNED: Final[Mapping[int, Stretch]] = {}
 _NOWHERE: Final[frozenset[Location]] = frozenset()
 
 
@@ -161,14 +161,14 @@ def is_unique(version: Version) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """See `ObjectGraph`. identity: id of the value itself. stays: why it cannot be carried over, as far as known
+    """See `ObjectGraph`. identity: id of the value itself. owned, shown: in order, without overlaps. stays: why it cannot be carried over, as far as known
     here. constant: nothing in it can ever change."""
 
     identity: int
     version: Version
     holds: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
     covered: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
-    owned: Mapping[int, Stretch] = field(default_factory=lambda: _UNOWNED)
+    owned: tuple[Stretch, ...] = ()
     shown: tuple[Stretch, ...] = ()
     refers: frozenset[Location] = _NOWHERE
     kin: frozenset[str] = frozenset()
@@ -186,13 +186,27 @@ class Fingerprint:
 
     def shows(self, other: Fingerprint) -> bool:
         """Whether it shows memory of arrays that the other holds."""
-        return any(
-            first < end and start < last for first, last in self.shown for start, end in other.owned.values()
-        )
+        few, many = sorted((self.shown, other.owned), key=len)
+        for first, last in few:
+            before = bisect_left(many, (last,))  # those that begin before its end
+            if before and many[before - 1][1] > first:
+                return True
+        return False
 
     @property
     def constant(self) -> bool:
         return not (self.holds or self.covered or self.shown or self.opaque)
+
+
+def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """The same memory in order, with no overlap."""
+    found = list[Stretch]()
+    for start, end in sorted(stretches):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return tuple(found)
 
 
 def fingerprint_of(
@@ -217,8 +231,8 @@ def fingerprint_of(
         version=fresh() if graph.opaque else Version(f"{UNSEEN}{version}") if graph.sealed else version,
         holds=graph.holds,
         covered=graph.covered,
-        owned=graph.owned,
-        shown=tuple(graph.shown),
+        owned=merged(graph.owned.values()),
+        shown=merged(graph.shown),
         refers=frozenset(graph.refers),
         kin=frozenset(graph.kin),
         packages=frozenset(graph.packages),

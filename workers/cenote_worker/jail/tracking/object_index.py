@@ -127,6 +127,8 @@ class ObjectIndex:
         self._showing: set[Location] = set()
         """Names that show memory which may be an array's."""
         self._boundless: set[Location] = set()
+        self._mates: dict[Location, frozenset[Location]] = {}
+        """What `sharing` has found since a picture was taken or dropped."""
 
     def forget(self, locations: Iterable[Location] | None = None) -> None:
         """Drops pictures that may be outdated; without locations, all of them."""
@@ -140,6 +142,7 @@ class ObjectIndex:
             self._large.clear()
             self._showing.clear()
             self._boundless.clear()
+            self._mates.clear()
             return
         for location in locations:
             self._drop(location)
@@ -344,8 +347,14 @@ class ObjectIndex:
                 waiting.extend(self.refers(location, found) - reached)
         return reached
 
-    def sharing(self, location: Location) -> set[Location]:
+    def sharing(self, location: Location) -> frozenset[Location]:
         """The other locations that hold a mutable object of this one, according to the latest pictures."""
+        known = self._mates.get(location)
+        if known is None:
+            known = self._mates[location] = frozenset(self._find_mates(location))
+        return known
+
+    def _find_mates(self, location: Location) -> set[Location]:
         picture = self._pictures.get(location)
         if picture is None:
             return set()
@@ -444,7 +453,7 @@ class ObjectIndex:
         found = {each: set(described.get(variable, ())) - {each} for variable, each in wanted.items()}
         return {each: others for each, others in found.items() if others}
 
-    def _alias(self, location: Location, picture: Fingerprint, mates: set[Location]) -> str:
+    def _alias(self, location: Location, picture: Fingerprint, mates: Set[Location]) -> str:
         """Which of its objects belong to which older name. The oldest name shows no sharing."""
         older = list[tuple[str, int, int]]()
         for mate in self._elders(location, mates):
@@ -453,7 +462,7 @@ class ObjectIndex:
                 older.append((mate, other.holds.get(identity, -1), picture.holds.get(identity, -1)))
         return xxhash.xxh3_64_hexdigest(repr(older).encode()) if older else ""
 
-    def _elders(self, location: Location, mates: set[Location]) -> list[Location]:
+    def _elders(self, location: Location, mates: Set[Location]) -> list[Location]:
         """Modules go before names, and are in order themselves."""
         elders = list[Location]()
         for older in self.modules() if any(kind_of(each) == "module" for each in mates) else ():
@@ -489,6 +498,7 @@ class ObjectIndex:
 
     def _enter(self, location: Location, picture: Fingerprint) -> None:
         self._pictures[location] = picture
+        self._mates.clear()
         if picture.kin:
             self._with_kin.add(location)
         if picture.shown:
@@ -505,6 +515,7 @@ class ObjectIndex:
         picture = self._pictures.pop(location, None)
         if picture is None:
             return
+        self._mates.clear()
         if kind_of(location) == "name":
             self._dropped.add(location)
         self._with_kin.discard(location)

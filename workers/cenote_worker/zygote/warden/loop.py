@@ -120,8 +120,13 @@ def _attend(state: WardenState, wakeup: int) -> None:
             _listen(state, _MESSAGES_PER_TURN)
         if PULSE in ready:
             _weigh(state)
-        patience = _LEISURE if LINE in ready and _is_at_leisure(state, told) else None
-        poll.modify(LINE, 0 if patience else select.POLLIN)
+        pauses = {
+            LINE: _LEISURE if LINE in ready and _is_at_leisure(state, told) else 0,
+            PULSE: int(state.pulse.pause * 1000) if PULSE in ready else 0,
+        }
+        for descriptor, milliseconds in pauses.items():
+            poll.modify(descriptor, 0 if milliseconds else select.POLLIN)
+        patience = min(filter(None, pauses.values()), default=None)
 
 
 def _is_at_leisure(state: WardenState, told: Message) -> bool:

@@ -282,11 +282,12 @@ class Counters:
             os.close(descriptor)
 
 
-_YOUNG: Final = 0.03
-"""Seconds for which a cell is sampled at each pulse: a sample costs a tenth of a millisecond."""
+_PART: Final = 0.125
+"""The part of a cell's time so far after which it is sampled again: it pays for little more in between, and a sample
+with all that wakes this process takes up to a quarter of a millisecond of a processor."""
 
-_BETWEEN: Final = 0.005
-"""Seconds between two samples of an older one."""
+_LONGEST: Final = 0.025
+"""Seconds between two samples at most, and between two pulses that are looked at while no copy shares memory."""
 
 _LATE: Final = 10
 """Intervals without a pulse that mean the end of a cell: the next pulse is of another. The timer counts the pulses
@@ -302,7 +303,9 @@ class SnapshotCostMonitor:
     def __init__(self) -> None:
         self._counters = Counters()
         self._tax: SnapshotTax | None = None
-        self._began = self._waited = self._last = self._looked = 0.0
+        self._began = self._waited = self._last = 0.0
+        self.pause = 0.0
+        """Seconds from the latest beat on in which further ones need not be looked at."""
         self._waited_before: float | None = None
         """The worker's waiting time when its copy was made; None once a cell was seen."""
         self._areas: tuple[int, Sequence[range]] | None = None
@@ -329,9 +332,9 @@ class SnapshotCostMonitor:
             self._began, self._waited_before = now - begun, None
             self._waited = waited if before is None else max(before, waited - begun)
         self._last = now
-        if not shares or (now - self._began > _YOUNG and now - self._looked < _BETWEEN):
+        self.pause = min(_PART * (now - self._began), _LONGEST) if shares else _LONGEST
+        if not shares:
             return False
-        self._looked = now
         elapsed = now - self._began - (self._counters.waited(worker) - self._waited)
         sample = self._counters.sample(worker, max(elapsed, 0.0))
         if sample is None:

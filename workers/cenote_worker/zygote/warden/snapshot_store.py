@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from cenote_worker.jail.snapshots.protocol import Message, number, receive, send
+from cenote_worker.jail.snapshots.protocol import LIVE, Message, number, receive, send
 from cenote_worker.process.patient_wait import is_ready
 from cenote_worker.zygote.processes import StartTime, private_memory, start_time_of
 from cenote_worker.zygote.worker_start import InitialState
@@ -79,7 +79,7 @@ class Copy:
         try:
             os.kill(self.pid, signal.SIGCONT)  # in case another process has stopped it
             self.line.settimeout(WAKE_SECONDS)
-            send(self.line, {"op": "live", **then})
+            send(self.line, {"op": LIVE, **then})
             heard = receive(self.line) if is_ready(self.line, WAKE_SECONDS) else None
             pid = 0 if heard is None else number(heard.message, "pid")
         except (OSError, ValueError):

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cenote_worker.jail.snapshots.protocol import Message
+from cenote_worker.jail.snapshots.protocol import Message, are_cells
 from cenote_worker.zygote import processes
 from cenote_worker.zygote.warden.programs import AttendedPrograms
 from cenote_worker.zygote.warden.snapshot_cost_monitor import SnapshotCostMonitor
@@ -163,12 +163,13 @@ def leave(state: WardenState, asked: int, step: int) -> None:
 
 
 def _may_leave(store: SnapshotStore, worker: int, step: int) -> bool:
-    """Whether an idle worker has reported the end of that step, and that state can be made again.
+    """Whether an idle worker has reported the end of that step, and that state can be made again at once: no cells
+    would have to run for it.
 
     Also, no other process may run in the jail: the worker's children would go on without it, or end with it.
     """
     base = store.base
-    if base is None or base.step != step or not isinstance(base.copy, InitialState):
+    if base is None or base.step != step or not isinstance(base.copy, InitialState) or are_cells(base.bindings):
         return False
     return store.pids.issuperset(pid for pid in processes.descendants(os.getpid()) if pid != worker)
 

@@ -21,13 +21,13 @@ from cenote_worker.execution.trace import ANYTHING, Location, StepTrace, key_of,
 from cenote_worker.jail.cells.cell_tracking import CellUses
 from cenote_worker.jail.process.authors import Turn
 from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed, unpacked
-from cenote_worker.jail.snapshots.protocol import MAX_BINDINGS
+from cenote_worker.jail.snapshots.protocol import CELLS, MAX_BINDINGS
 from cenote_worker.jail.tracking.fingerprint import is_unique
 from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-MOST_CELLS: Final = 64
+MOST_CELLS: Final = 128
 """Cells run again for one state."""
 
 PER_COPY: Final = 20.0
@@ -39,11 +39,11 @@ COSTS: Final = 3.0
 LONGEST: Final = 1.5
 """Seconds of CPU time for cells that are run again after a crash, so that a busy machine makes no more copies."""
 
+SLOW: Final = 0.25
+"""Seconds from which on a copy is better than such cells, once nothing waits for it."""
+
 LONGEST_WAIT: Final = 5.0
 """Seconds of wall time for them, as when they sleep."""
-
-_MARK: Final = b"cells:"
-"""The prefix of such bindings, unlike any others."""
 
 _LIBRARIES: Final = frozenset(
     (
@@ -121,19 +121,30 @@ class ReplayLog:
         else:
             self._cells.append(cell)
 
-    def told(self, copy_seconds: float) -> bytes | None:
-        """The cells to run in a fork of the copy; None if another copy is better. copy_seconds: to make one."""
+    @property
+    def is_slow(self) -> bool:
+        """Whether they describe a state that they would take long to make again."""
+        return self.is_told and self.is_whole and sum(each.seconds for each in self._cells) > SLOW
+
+    def may_tell(self, copy_seconds: float) -> bool:
+        """Whether they may describe the current state. copy_seconds: CPU time that making a copy takes."""
         allowed = min(LONGEST, PER_COPY * COSTS * copy_seconds)
-        if not self.is_whole or sum(each.seconds for each in self._cells) > allowed:
+        return (
+            self.is_whole
+            and sum(each.seconds for each in self._cells) <= allowed
+            and sum(each.wait for each in self._cells) <= LONGEST_WAIT
+        )
+
+    def told(self, copy_seconds: float) -> bytes | None:
+        """The cells to run in a fork of the copy; None if another copy is better. copy_seconds: see `may_tell`."""
+        if not self.may_tell(copy_seconds):
             return None
-        if sum(each.wait for each in self._cells) > LONGEST_WAIT:
-            return None
-        data = _MARK + packed([(each.step, each.code, each.turn, each.left) for each in self._cells])
+        data = CELLS + packed([(each.step, each.code, each.turn, each.left) for each in self._cells])
         return data if len(data) <= MAX_BINDINGS else None
 
 
 def is_told_by_cells(bindings: bytes) -> bool:
-    return bindings.startswith(_MARK)
+    return bindings.startswith(CELLS)
 
 
 def run_again(bindings: bytes, run: Callable[[str, int, Turn], StepTrace | None]) -> tuple[str, ...]:
@@ -142,7 +153,7 @@ def run_again(bindings: bytes, run: Callable[[str, int, Turn], StepTrace | None]
     Raises ValueError when one fails, and also EOFError and TypeError for data that is not from `ReplayLog.told`.
     """
     amiss = dict[Location, str]()
-    for step, code, turn, left in unpacked(bindings.removeprefix(_MARK)):
+    for step, code, turn, left in unpacked(bindings.removeprefix(CELLS)):
         trace = run(code, step, turn)
         if trace is None:
             raise ValueError(f"cell {step} has failed, which it did not before")

@@ -27,6 +27,7 @@ _OPTIMIZED = 0x1  # in functions and comprehensions: their own names are fast lo
 _CALL = opmap["CALL"]
 _IMPORT = opmap["IMPORT_NAME"]
 _FROM = opmap["IMPORT_FROM"]
+_EXTENDED: Final = opmap["EXTENDED_ARG"]
 _BINDS = opmap["STORE_NAME"]
 _MAKE = opmap["MAKE_FUNCTION"]
 _CONST = opmap["LOAD_CONST"]
@@ -182,6 +183,39 @@ def facts_of(code: CodeType) -> Facts:
     if len(_known) > _KEPT:
         _known.popitem(last=False)
     return facts
+
+
+def looked_up(code: CodeType) -> frozenset[str]:
+    """Equal to `facts_of(code).loads`, in a fraction of the time: for code that runs once, such as a text that a
+    library has made."""
+    every = list(_with_inner(code))
+    if any("__annotations__" in each.co_names for each in every):
+        return facts_of(code).loads  # code that makes a class may look up the names in texts
+    return frozenset().union(*map(_own_loads, every))
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            yield from _with_inner(constant)
+
+
+def _own_loads(code: CodeType) -> Iterator[str]:
+    raw = code.co_code if code.co_names else b""
+    operations = raw[::2]
+    if _EXTENDED in operations:
+        yield from (
+            code.co_names[argument >> _SHIFT.get(operation, 0)]
+            for operation, argument, _ in instructions(code)
+            if operation in _LOADS
+        )
+        return
+    for operation in _LOADS:
+        place = operations.find(operation)
+        while place >= 0:
+            yield code.co_names[raw[2 * place + 1] >> _SHIFT.get(operation, 0)]
+            place = operations.find(operation, place + 1)
 
 
 def facts_of_cell(*parts: CodeType | None) -> Facts:

@@ -82,6 +82,7 @@ class _Plain:
     def __init__(self, graph: ObjectGraph, shown: list[tuple[int, int]]) -> None:
         self._graph = graph
         self._shown = shown
+        self._array_type = _array_type()
         self._items = _ITEMS
 
     def of(self, value: Any, depth: int) -> object:
@@ -96,7 +97,7 @@ class _Plain:
             return [cls.__name__, *(self.of(each, depth - 1) for each in value)]
         if cls is dict:
             return ["dict", *(self.of(each, depth - 1) for item in value.items() for each in item)]
-        if _is_array(value):
+        if cls is self._array_type:
             return self._array(value)
         if _is_scalar(value):
             return [value.dtype.str, value.tobytes()]
@@ -119,16 +120,40 @@ class _Plain:
         if dtype.hasobject or dtype.kind == "T":
             raise _UnseenError
         if value.base is not None:
-            start = value.__array_interface__["data"][0]
+            start = value.ctypes.data  # `__array_interface__` would spell the dtype as well
             self._shown.append((start, start + value.nbytes))
         # By field: the padding between them is not part of the value.
         parts = [value] if dtype.names is None else [value[each] for each in dtype.names]
         digests = [self._graph.memory(each.tobytes(), each.nbytes) for each in parts]
-        return [str(dtype), value.shape, digests]
+        return [_spelled(dtype), value.shape, digests]
+
+
+_spellings: dict[int, tuple[Any, tuple[str, ...] | None, str]] = {}
+_MANY_DTYPES: Final = 256
+
+
+def _spelled(dtype: Any) -> str:
+    """`str(dtype)`, which takes longer than to hash a small array of records. Names of fields can be set:
+    of records in records it is not known."""
+    known = _spellings.get(id(dtype))
+    if known is not None and known[0] is dtype and known[1] == dtype.names:
+        return known[2]
+    if dtype.names is not None and any(field[0].names is not None for field in dtype.fields.values()):
+        return str(dtype)
+    if len(_spellings) >= _MANY_DTYPES:
+        _spellings.clear()
+    spelled = str(dtype)
+    _spellings[id(dtype)] = dtype, dtype.names, spelled
+    return spelled
+
+
+def _array_type() -> type | None:
+    found: type | None = getattr(sys.modules.get("numpy"), "ndarray", None)
+    return found
 
 
 def _is_array(value: object) -> bool:
-    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", None)
+    return type(value) is _array_type()
 
 
 def _is_scalar(value: object) -> bool:

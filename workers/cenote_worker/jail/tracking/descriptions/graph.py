@@ -179,7 +179,8 @@ class ObjectGraph:
 
     def changeable(self, value: object) -> None:
         """Other holders of the object see what is done to it here."""
-        self.holds[id(value)] = self._numbers.get(id(value), -1)
+        identity = id(value)  # each call is an event for audit hooks
+        self.holds[identity] = self._numbers.get(identity, -1)
 
     def cover(self, memory: object) -> None:
         """The object shows this memory, and copies it before it writes."""
@@ -199,10 +200,10 @@ class ObjectGraph:
 
     def inline(self, part: dict[str, object]) -> object:
         """An instance's own dictionary, described with the instance; other holders of the dictionary refer to it."""
-        if id(part) in self._numbers:
+        identity = id(part)
+        if identity in self._numbers:
             return self.token(part)
-        self._numbers[id(part)] = len(self._numbers)
-        self.changeable(part)
+        self._numbers[identity] = self.holds[identity] = len(self._numbers)
         return self.mapping(part)
 
     def sequence(self, values: Any, *, plain: bool = False) -> object:

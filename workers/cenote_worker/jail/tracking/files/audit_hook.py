@@ -1,6 +1,7 @@
 """What the interpreter reports to its audit hook while a step runs: files opened, processes started, frames taken.
 
-A hook cannot be removed, so there is one per process; its cost is not measurable unless there is a listener.
+A hook cannot be removed, so there is one per process; its cost is not measurable unless there is a listener. Each call
+of `id` is an event as well, and some imports make tens of thousands: events that no listener uses are dropped first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Final
 
-from cenote_worker.jail.tracking.code.bytecode_effects import facts_of
+from cenote_worker.jail.tracking.code.bytecode_effects import looked_up
 from cenote_worker.jail.tracking.code.sql_queries import names_in, outlives_its_call, text_asked_at
 from cenote_worker.jail.tracking.files.file_locks import HELD
 from cenote_worker.process.pristine import BUILTINS
@@ -77,6 +78,12 @@ _OUTWARD: Final = frozenset(
 _LOCKING: Final = frozenset(("fcntl.flock", "fcntl.lockf", "fcntl.fcntl"))
 _LOCKS: Final = frozenset((fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW))
 """Commands of `fcntl.fcntl` that take a lock."""
+
+_USED: Final = frozenset(
+    ("open", "sys._getframe", "import", "pickle.find_class",
+     *_CHANGING, *_LISTING, *_PROCESSES, *_REFLECTING, *_REMOTE, *_OUTWARD, *_LOCKING)
+)  # fmt: skip
+"""Events that a listener gets."""
 
 _IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
 _HARMLESS: Final = frozenset(
@@ -204,7 +211,7 @@ class AuditRecord:
         if _asking().f_globals is self._namespace or (text is not None and _imports_names(text)):
             self.reflected.add(event)
         elif text is not None and not any(text is part for part in self._parts):
-            self.named |= {("__main__", word) for word in facts_of(text).loads}
+            self.named |= {("__main__", word) for word in looked_up(text)}
 
     def _frame(self, arguments: tuple[object, ...]) -> None:
         frame = arguments[0] if arguments else None
@@ -315,7 +322,7 @@ _hearing = 0
 
 
 def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
-    """Sends all further events to the listener, or nowhere."""
+    """Sends all further events that it can use to the listener, or nowhere."""
     global _listener, _installed
     _listener = listener
     if not _installed:
@@ -326,7 +333,7 @@ def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
     global _listener, _hearing
     listener = _listener
-    if listener is None:
+    if listener is None or event not in _USED:
         return
     _listener = None  # events of the listener itself are ignored
     _hearing = _get_ident()

@@ -162,7 +162,8 @@ class WorkdirFiles:
 
     def folders(self, key: str) -> list[Location]:
         """The folders of the directory that contain a file, which is given by its path in locations."""
-        return [] if key.startswith("/") else [file(str(each)) for each in Path(key).parents if each.name]
+        parts = [] if key.startswith("/") else key.split("/")
+        return [file("/".join(parts[:length])) for length in range(len(parts) - 1, 0, -1)]
 
     def links(self, path: str) -> list[Location]:
         """Links of the folder, or temporary ones, that a path leads through, as a program gave it."""
