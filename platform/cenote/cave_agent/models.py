@@ -244,6 +244,11 @@ def in_cenote(model: Any, idle_timeout: float | None = 120.0) -> models.Model:
     return AskedModel(model, idle_timeout)
 
 
+def with_call(model: Any) -> Any:
+    """A model that gives whole answers: one of Cenote's as one of that library's, any other as it is."""
+    return _CenoteModel(model, None, filters=False) if isinstance(model, models.Model) else model
+
+
 class AskedModel(ReasoningModel):
     """A model of that library's interface, for Cenote's agents."""
 
