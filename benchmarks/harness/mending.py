@@ -1,7 +1,9 @@
 """An agent has run a notebook and must change one step: it writes a patch or writes the steps again.
 
 Models are scripted to behave well. A patch quotes the lines that change. A model that writes the steps again knows
-which steps depend on the change and writes only those, in one block. The third way writes every later step.
+which steps depend on the change and writes only those, in one block. A third way writes every later step.
+
+Each of the first two is played twice: the answer comes in a turn of its own, or from `reply` in the same block.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from cenote.models import ScriptedModel
 from cenote.runtime import PythonRuntime
 from cenote.tokens import count_tokens
 
-Way = Literal["patch", "affected anew", "all behind anew"]
-WAYS: tuple[Way, ...] = ("patch", "affected anew", "all behind anew")
+Way = Literal["patch", "patch, reply", "affected anew", "anew, reply", "all behind anew"]
+WAYS: tuple[Way, ...] = ("patch", "patch, reply", "affected anew", "anew, reply", "all behind anew")
 MODEL = "gpt-4.1"
 """The model whose tokenizer counts."""
 DONE = "Done."
+REPLY = f"reply({DONE!r})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +75,17 @@ def _affected(notebook: Notebook, edit: Edit) -> list[int]:
 def _answer(notebook: Notebook, edit: Edit, way: Way, affected: Sequence[int]) -> str:
     """The model's answer when the change is requested."""
     cells = notebook.edited(edit)
-    if way == "patch":
-        return patch_block(edit.step, edit.reason, notebook.cells[edit.step - 1], cells[edit.step - 1])
-    steps = affected if way == "affected anew" else range(edit.step, len(cells) + 1)
-    code = "\n\n".join(cells[step - 1] for step in steps)
-    return f"```python\n{code}\n```"
+    if _is_patch(way):
+        block = patch_block(edit.step, edit.reason, notebook.cells[edit.step - 1], cells[edit.step - 1])
+    else:
+        steps = range(edit.step, len(cells) + 1) if way == "all behind anew" else affected
+        code = "\n\n".join(cells[step - 1] for step in steps)
+        block = f"```python\n{code}\n```"
+    return f"{block.removesuffix('```')}{REPLY}\n```" if way.endswith("reply") else block
+
+
+def _is_patch(way: Way) -> bool:
+    return way.startswith("patch")
 
 
 def patch_block(step: int, reason: str, old: str, new: str) -> str:
@@ -100,7 +109,7 @@ def _play(notebook: Notebook, edit: Edit, way: Way, answer: str) -> Mended:
     model = ScriptedModel(script)
     with PythonRuntime() as runtime:
         runtime.files.write(DATA, read_csv_bytes())
-        agent = CaveAgent(model, runtime, max_steps=len(script), patches=way == "patch")
+        agent = CaveAgent(model, runtime, max_steps=len(script), patches=_is_patch(way))
         agent.run_sync("Analyse the data step by step.")
         before = len(model.prompts)
         response, wall, cpu = timed(
@@ -120,5 +129,5 @@ def _play(notebook: Notebook, edit: Edit, way: Way, answer: str) -> Mended:
         cost=cost,
         cpu=cpu,
         wall=wall,
-        outcome=response.status.value if changed or way != "patch" else "the patch was not applied",
+        outcome=response.status.value if changed or not _is_patch(way) else "the patch was not applied",
     )

@@ -7,8 +7,10 @@ from fakes.in_process_runtime import InProcessRuntime
 from playbook import NOW, core, drive
 from tests.harness.laboratory import Laboratory
 
+from cenote import PythonRuntime
 from cenote.agent import CaveAgent, Event
 from cenote.agent.vocabulary.commands import PlanPatch, RuntimeDescription, TextDelta, TurnEnded
+from cenote.agent.vocabulary.conversation import Kind
 from cenote.harness import (
     ApplyResult,
     BuildResult,
@@ -110,6 +112,50 @@ async def test_a_failing_step_is_patched_where_the_fault_is() -> None:
     assert "What step 2 is made from:\nrows: step 1, rows = [3]" == shown[1].partition("range\n")[2]
     assert shown[2].endswith("Step 2:\nstr:'' int:4")
     assert ("too short", "ana") == (runtime.patches[0].reason, runtime.patches[0].author)
+
+
+async def test_code_after_a_patch_runs_when_it_is_applied() -> None:
+    """In the same turn: the model reads what the patch changed, then the output, each with its step's number."""
+    runtime = PatchableRuntime()
+    mended = replaced("function total", "return len(xs)", "return xs[1]").removesuffix("\n```")
+    agent, events, shown = await play(runtime, *STEPS, f"{mended}\nshow(result + other)\n```")
+    assert "Patched; ran again: 2, 4." == shown[-1].split("\n")[0]
+    assert shown[-1].endswith("str:'' int:1\n\nStep 8:\nstr:'' int:4"), shown[-1]
+    assert ["patch", "execution_output", "code"] == [event.type.value for event in events][-7:-4]
+    assert [Kind.CODE.value, Kind.OUTPUT.value, Kind.OUTPUT.value] == [
+        message.kind for message in agent.transcript[-4:-1]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "then", "content"),
+    [
+        ("return xs[1]", "reply(f'It is {result}.')", "It is 1."),
+        ("return xs[9]", "reply('Done.')", "No."),
+        ("return xs[1]", "reply(str(missing))", "No."),
+    ],
+    ids=["applied", "the patch fails", "the code after it fails"],
+)
+async def test_a_patch_can_end_a_run(edit: str, then: str, content: str) -> None:
+    """With a reply after it, which counts only if the patch was applied and the code ran: no further model call."""
+    with PythonRuntime() as runtime:
+        mended = replaced("function total", "return len(xs)", edit).removesuffix("\n```")
+        model = ScriptedModel([*STEPS, f"{mended}\n{then}\n```", "No."])
+        agent = CaveAgent(model, runtime, patches=True)
+        response = await agent.run("the task")
+        assert content == response.content
+        assert [5, 6][content == "No."] == len(model.prompts)
+        assert f"{mended}\n{then}\n"[9:] in [f"{step.patch}\n" for step in response.steps]
+
+
+async def test_code_after_a_patch_is_checked_by_the_rules() -> None:
+    """The patch stays: it was allowed."""
+    runtime = PatchableRuntime(forbidden=("secret",))
+    mended = replaced("step 1", "rows = [3, 1, 2]", "rows = [3, 7, 2]").removesuffix("\n```")
+    _, _, shown = await play(runtime, STEPS[0], f"{mended}\nshow(secret)\n```")
+    assert shown[-1].startswith("Patched; ran again: 1.")
+    assert shown[-1].endswith("Not run, against the rules:\n'secret' is blocked")
+    assert {"rows": [3, 7, 2]} == runtime.laboratory.state.names()
 
 
 BROKEN = RanTest(

@@ -21,7 +21,8 @@ from cenote.agent import (
 )
 from cenote.agent.decide.limits import Bounds
 from cenote.models import Message, Model, ModelChunk, ModelTurn, ModelUnavailableError, ScriptedModel
-from cenote.models.messages import TokenUsage
+from cenote.models.base import ReasoningModel
+from cenote.models.messages import ReasonedChunk, ReasoningDelta, TokenUsage
 from cenote_security.errors import UsageError
 
 
@@ -47,6 +48,26 @@ class Silent(Model):
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         await asyncio.Event().wait()
         yield ModelTurn("", "stop", TokenUsage())
+
+
+class Reasoning(ReasoningModel):
+    """Thinks at length, apart from its answer, and then writes on after its block, or fails."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+        self.calls = 0
+
+    async def stream_with_reasoning(self, messages: Sequence[Message]) -> AsyncGenerator[ReasonedChunk, None]:
+        self.calls += 1
+        if self.calls == 2:
+            yield "Done."
+            yield ModelTurn("Done.", "stop", TokenUsage(prompt=1, completion=1))
+            return
+        yield ReasoningDelta("think " * 500)
+        if self.fails:
+            raise ModelUnavailableError("lost")
+        yield f"{block('x = 1')}\nIt printed " + "nothing. " * 1000
+        raise AssertionError("the answer is stopped here")
 
 
 def ended(response: AgentResponse) -> tuple[ExecutionStatus, StopReason]:
@@ -213,3 +234,13 @@ def test_limits_that_make_no_sense_are_refused(setting: dict[str, object]) -> No
     """The error names them."""
     with pytest.raises(UsageError, match=next(iter(setting))):
         CaveAgent(ScriptedModel([]), InProcessRuntime(), **setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_reasoning_counts_where_no_server_reports(fails: bool) -> None:
+    """The provider charges for it: of an answer that was stopped, and of one that failed before its text came."""
+    agent = CaveAgent(Reasoning(fails), InProcessRuntime(), on_model_error="stop")
+    response = await agent.run("x")
+    assert (StopReason.MODEL_ERROR if fails else StopReason.COMPLETED) is response.stop_reason
+    assert 450 <= response.token_usage.completion <= 700
+    assert response.token_usage.estimated

@@ -69,8 +69,24 @@ def test_edits_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        (EDIT, ""),
+        (f"{EDIT}\n\n  \n", ""),
+        (f"{EDIT}\nreply('Done.')", "reply('Done.')"),
+        (f"{TWICE}\nx = await f()\nif x:\n    show(x)\n", "x = await f()\nif x:\n    show(x)"),
+    ],
+)
+def test_code_may_follow_the_last_edit(text: str, then: str) -> None:
+    """As it is written, without blank lines around it."""
+    assert then == read_patch(f"step 1\n{text}").then
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("step 1\n" + EDIT + "\nThis mends it.", "runs as Python, and 'This mends it.' is not"),
+        ("step 1\n" + EDIT + "\nx = 1\n" + EDIT, "has to stand before 'x = 1'"),
         ("", "the first line"),
         ("a = 1", "a patch is `step N`, `function NAME` or `artifact NAME`, not 'a = 1'"),
         ("step x\n1", "the first line"),

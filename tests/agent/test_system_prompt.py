@@ -41,9 +41,9 @@ def prompt(scene: RuntimeDescription = EMPTY, **parts: str) -> str:
     return system_prompt(PromptParts(**parts), scene, NOW)
 
 
-def test_the_base_prompt_has_at_most_150_tokens() -> None:
+def test_the_base_prompt_has_at_most_108_tokens() -> None:
     """It is paid for on every call."""
-    assert count_tokens(prompt()) <= 150
+    assert count_tokens(prompt(), "gpt-4.1") <= 108
     assert count_tokens(prompt(prompt="full")) <= 400
     with pytest.raises(UsageError, match='"lean" or "full"'):
         PromptParts(prompt="short")  # type: ignore[arg-type]

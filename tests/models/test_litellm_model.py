@@ -182,7 +182,7 @@ async def test_a_key_that_the_server_refuses_is_not_missing(monkeypatch: pytest.
     wrong = refusal(401, {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}})
     with OpenAIServer([wrong]) as server, pytest.raises(ModelRequestError) as caught:
         await LiteLLMModel("openai/m", api_base=server.url).complete(PROMPT)
-    assert str(caught.value).startswith("Incorrect API key (401 invalid_api_key); check the key")
+    assert f"{server.url}: Incorrect API key (401 invalid_api_key); check the key" in str(caught.value)
 
 
 async def test_a_server_of_one_s_own_that_is_away_is_not_a_missing_key() -> None:

@@ -61,6 +61,10 @@ def test_status_decides_whether_waiting_may_help(status: int, kind: type[ModelEr
         "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
         "Your input exceeds the context window of this model.",
         "Input is too long for requested model.",
+        "Invalid request: Your request exceeded model token limit: 131072",
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
+        "请求超过最大长度限制",
+        "输入的上下文长度超出模型限制",
     ],
 )
 def test_too_long_a_conversation_is_recognised(message: str) -> None:

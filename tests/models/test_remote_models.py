@@ -100,6 +100,25 @@ async def test_an_answer_arrives_in_pieces_and_as_a_turn(connect: Connect) -> No
     assert (2, TEXT) == (len(deltas), text_of(deltas))
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refusal(401, {"error": {"message": "no"}}),
+        Reply(headers={"content-type": "application/json"}, parts=(b'{"status": "ok"}',)),
+        Reply(headers={"content-type": "text/html"}, parts=(b"<!doctype html><html></html>",)),
+        stream(b"data: {\n\n"),
+        stream(delta("The answ"), ending="drop"),
+        stream(event({"error": {"message": "broken", "code": 400}})),
+    ],
+    ids=["refused", "no answer", "a web page", "no JSON", "broken off", "an error in the stream"],
+)
+async def test_an_error_names_the_address(connect: Connect, reply: Reply) -> None:
+    """Once, of whatever kind it is: with servers on one's own machine a wrong address is the usual cause."""
+    with OpenAIServer([reply] * 3) as server, pytest.raises(ModelError) as caught:
+        await connect(server).complete(PROMPT)
+    assert 1 == str(caught.value).count(server.url), str(caught.value)
+
+
 async def test_the_request_is_what_the_api_asks_for(connect: Connect) -> None:
     """Messages, parameters and the key; streamed, with usage, and on the documented path."""
     with OpenAIServer([answer("ok")]) as server:

@@ -28,6 +28,7 @@ FLAT = {
     "compaction.tokens": "compaction",
     "compaction.compactor": "compaction",
     "compaction.state": "compaction",
+    "compaction.prompts": "compaction",
     "security.checker": "security",
     "security.rules": "security",
     "skills.discovery": "skills",

@@ -160,3 +160,16 @@ def test_code_in_a_jail_can_name_what_a_host_function_gives() -> None:
 
     with PythonRuntime(functions=[Function(make, host=True)]) as runtime:
         assert "True" == runtime.execute("isinstance(make(), Box)").value
+
+
+@pytest.mark.parametrize("head", ["", "from __future__ import annotations\n"])
+def test_classes_that_exec_made_without_a_module_are_there(head: str) -> None:
+    """They say that they are of `builtins`, which no jail has them in. What is of it goes by its name."""
+    made: dict[str, Any] = {}
+    source = (
+        "class Parcel:\n    size = 7\ndef send(parcel: Parcel, other: int) -> Parcel:\n    return parcel\n"
+    )
+    exec(head + source, made)
+    assert {"Parcel"} == set(types_along([Function(made["send"])]))
+    with PythonRuntime(functions=[Function(made["send"])]) as runtime:
+        assert "7" == runtime.execute("send(Parcel(), 1).size").value

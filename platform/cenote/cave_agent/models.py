@@ -19,6 +19,7 @@ from cenote.cave_agent.streams import (
     classify_provider_error,
     is_billing_exhausted,
     is_context_length_exceeded,
+    is_retryable,
     raise_model_error,
     stream_with_idle_timeout,
     usage_in,
@@ -45,6 +46,7 @@ __all__ = [
     "TokenUsage",
     "is_billing_exhausted",
     "is_context_length_exceeded",
+    "is_retryable",
     "stream_with_idle_timeout",
 ]
 
@@ -186,7 +188,10 @@ class OpenAIModel(_CenoteModel):
 
 
 class LiteLLMModel(_CenoteModel):
-    """A model of any provider that LiteLLM knows: `cenote.models.LiteLLMModel`."""
+    """A model of any provider that LiteLLM knows: `cenote.models.LiteLLMModel`.
+
+    max_output_tokens: how long answers may get; sent as `max_tokens` where no other parameter says so.
+    """
 
     def __init__(
         self,
@@ -200,10 +205,13 @@ class LiteLLMModel(_CenoteModel):
     ) -> None:
         if base_url is not None:
             parameters["base_url"] = base_url
+        cap = _cap(max_output_tokens, parameters)
+        if cap is not None and parameters.get("max_completion_tokens") is None:
+            parameters["max_tokens"] = cap
         self.kwargs = parameters
         sent = {name: value for name, value in parameters.items() if name not in _SET_BY_CENOTE}
         inner = models.LiteLLMModel(model_id, api_key, custom_llm_provider, **sent)
-        super().__init__(inner, _cap(max_output_tokens, parameters), filters=filters_asynchronously)
+        super().__init__(inner, cap, filters=filters_asynchronously)
 
 
 _SET_BY_CENOTE = frozenset({"stream", "stream_options"})
@@ -242,6 +250,11 @@ def in_cenote(model: Any, idle_timeout: float | None = 120.0) -> models.Model:
     if not callable(getattr(model, "stream", None)):
         raise UsageError(f"an agent needs a model, such as OpenAIModel(...), not {type(model).__name__}")
     return AskedModel(model, idle_timeout)
+
+
+def with_call(model: Any) -> Any:
+    """A model that gives whole answers: one of Cenote's as one of that library's, any other as it is."""
+    return _CenoteModel(model, None, filters=False) if isinstance(model, models.Model) else model
 
 
 class AskedModel(ReasoningModel):

@@ -99,6 +99,11 @@ def unavailable(error: Exception) -> ModelUnavailableError | None:
     return failure
 
 
+def is_retryable(error: Exception) -> bool:
+    """Whether asking again may help: after a lost connection, a rate limit or a server's own failure."""
+    return unavailable(error) is not None
+
+
 def _refusal(error: Exception) -> Refusal:
     code = getattr(error, "code", None)
     status = _status_of(error)

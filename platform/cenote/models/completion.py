@@ -250,7 +250,7 @@ MAX_ERROR_BODY = 64 * 2**10
 """Bytes of an error response that are read; its reason stands at the beginning."""
 
 _LAST_EVENT = "[DONE]"
-_PAGE = "a web page came instead of an answer; is the base URL right? Many end in /v1"
+WEB_PAGE = "a web page came instead of an answer; is the base URL right? Many end in /v1"
 
 
 async def read_answer(
@@ -289,13 +289,15 @@ async def read_page(response: httpx.Response, limit: int) -> str:
 async def _whole(response: httpx.Response, completion: Completion) -> list[str | ReasoningDelta]:
     body, failure = await _read(response, MAX_ANSWER)
     if _is_markup(body):
-        raise ModelResponseError(_PAGE)
+        raise ModelResponseError(WEB_PAGE)
     try:
         pieces = completion.read_json(body.decode("utf-8", "replace"))
     except ModelResponseError as error:
         raise failure or error from None
     if completion.finish_reason is None and not pieces:
-        raise ModelResponseError("the server sent JSON that holds no answer")
+        raise ModelResponseError(
+            "the server sent JSON that holds no answer; is the base URL right? Many end in /v1"
+        )
     return pieces
 
 
@@ -308,7 +310,7 @@ async def _events(response: httpx.Response, completion: Completion) -> AsyncGene
     try:
         async for data in response.aiter_bytes():
             if not begun and _is_markup(data):
-                raise ModelResponseError(_PAGE)
+                raise ModelResponseError(WEB_PAGE)
             begun = begun or bool(data.strip())
             for event in parser.feed(data):
                 yield event

@@ -230,7 +230,8 @@ _TEMPORARY_CODES = re.compile(
 )
 _NO_MORE_CREDIT = re.compile(r"insufficient_quota|billing|insufficient_(credit|balance|funds)", re.IGNORECASE)
 _TOO_LONG_CODES = re.compile(r"context_length_exceeded|exceed_context_size|context_window", re.IGNORECASE)
-# How OpenAI and vLLM, Anthropic, llama.cpp, Gemini, TGI, Mistral and Cohere put it, in this order.
+# How OpenAI and vLLM, Anthropic, llama.cpp, Gemini, TGI, Mistral and Cohere put it, in this order; then Moonshot,
+# DashScope, and servers that answer in Chinese ("the request exceeds the maximum length").
 _TOO_LONG = re.compile(
     r"maximum context length"
     r"|prompt is too long|context limit|context window"
@@ -238,7 +239,9 @@ _TOO_LONG = re.compile(
     r"|input token count.{0,40}exceeds"
     r"|inputs?`? tokens.{0,40}must be (<=|less)"
     r"|too large for model with \d+ maximum"
-    r"|input is too long|too many tokens",
+    r"|input is too long|too many tokens"
+    r"|exceeded model token limit|range of input length"
+    r"|超[过出].{0,8}(?:长度|上下文)|(?:长度|上下文).{0,8}超[过出]|超长",
     re.IGNORECASE | re.DOTALL,
 )
 _WEB_PAGE = re.compile(r"<(!doctype|html|head|body)\b", re.IGNORECASE)

@@ -10,7 +10,7 @@ from cenote.models.base import closing
 from cenote.models.completion import Completion, wire_messages
 from cenote.models.errors import Credentials
 from cenote.models.messages import Message, ReasoningDelta
-from cenote.models.remote import RemoteModel, Waits, check_addresses, one_address
+from cenote.models.remote import RemoteModel, Waits, check_addresses, one_address, shown_address
 from cenote.models.retry import RetryPolicy
 from cenote_security.errors import UsageError
 from cenote_security.extras import require
@@ -58,9 +58,10 @@ class LiteLLMModel(RemoteModel):
                 f"retries are set by retry=RetryPolicy(attempts=...)"
             )
         check_addresses(parameters)
-        one_address(**{name: parameters.get(name) for name in ("api_base", "base_url")})
+        address = one_address(**{name: parameters.get(name) for name in ("api_base", "base_url")})
         secret = {name: value for name, value in parameters.items() if _is_secret(name, value)}
         super().__init__(model_id, Credentials(api_key, secret), retry, waits, idle_timeout)
+        self.address = shown_address(address or "")
         self._provider = custom_llm_provider
         self._parameters = {name: value for name, value in parameters.items() if name not in secret}
         self._connect_timeout = connect_timeout

@@ -8,10 +8,9 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from cenote.models.base import ModelLimits, closing, pages, read_limits, released
-from cenote.models.completion import Completion, read_answer, read_error, read_page, wire_messages
+from cenote.models.completion import WEB_PAGE, Completion, read_answer, read_error, read_page, wire_messages
 from cenote.models.errors import (
     Credentials,
     ModelResponseError,
@@ -20,7 +19,7 @@ from cenote.models.errors import (
     read_refusal,
 )
 from cenote.models.messages import Message, ReasoningDelta
-from cenote.models.remote import RemoteModel, Waits, check_parameters, one_address
+from cenote.models.remote import RemoteModel, Waits, check_parameters, one_address, shown_address
 from cenote.models.retry import RetryPolicy, retry_after
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
@@ -117,6 +116,7 @@ class OpenAIServerModel(RemoteModel):
         }
         super().__init__(model_id, Credentials(api_key, sent), retry, waits, timeout or idle_timeout)
         self._base_url = _clean_url(address or _usual_address())
+        self.address = shown_address(self._base_url)
         self._parameters = parameters
         self._connect_timeout = connect_timeout
         self._trust_env = trust_env
@@ -128,8 +128,7 @@ class OpenAIServerModel(RemoteModel):
     @property
     def base_url(self) -> str:
         """Where requests go, without a user name and password that the URL may hold."""
-        parts = urlsplit(self._base_url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return self.address
 
     def __repr__(self) -> str:
         return f"OpenAIServerModel(model_id={self.model_id!r}, base_url={self.base_url!r})"
@@ -226,14 +225,9 @@ class OpenAIServerModel(RemoteModel):
         """Raises the error that a response other than an answer amounts to."""
         if response.status_code != 200:
             wait = retry_after(response.headers, time.time())
-            refusal = read_refusal(response.status_code, await read_error(response), wait)
-            error = refusal.error(self.redact)
-            error.message = f"{self.base_url}: {error.message}"
-            raise error
+            raise read_refusal(response.status_code, await read_error(response), wait).error(self.redact)
         if "text/html" in response.headers.get("content-type", ""):
-            raise ModelResponseError(
-                f"{self.base_url} answered with a web page; is the base URL right? Many end in /v1"
-            )
+            raise ModelResponseError(WEB_PAGE)
 
     def _unavailable(self, error: httpx.RequestError) -> ModelUnavailableError:
         import httpx
@@ -243,7 +237,7 @@ class OpenAIServerModel(RemoteModel):
             what = f"no connection within {self._connect_timeout:g} s (connect_timeout)"
         elif isinstance(error, httpx.TimeoutException):
             what = f"no piece of an answer for {self._idle_timeout:g} s (idle_timeout)"
-        return ModelUnavailableError(f"{self.base_url}: {self.redact(what)}")
+        return ModelUnavailableError(self.redact(what))
 
 
 def _usual_address() -> str:

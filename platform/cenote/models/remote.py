@@ -11,10 +11,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
+from urllib.parse import urlsplit
 
 from cenote.models.base import ReasoningModel, closing, estimate_usage
 from cenote.models.completion import Completion, nothing
-from cenote.models.errors import Credentials, ModelInterruptedError, ModelRequestError, ModelUnavailableError
+from cenote.models.errors import (
+    Credentials,
+    ModelError,
+    ModelInterruptedError,
+    ModelRequestError,
+    ModelUnavailableError,
+)
 from cenote.models.messages import REFUSAL, Message, ModelTurn, ReasonedChunk, ReasoningDelta
 from cenote.models.retry import RetryPolicy
 from cenote_security.errors import UsageError
@@ -151,8 +158,19 @@ def one_address(**given: object) -> str | None:
     return next(iter(found.values()), None)
 
 
+def shown_address(url: str) -> str:
+    """Without a user name and password that it may hold."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 class RemoteModel(ReasoningModel):
-    """A model that is asked over a network. Subclasses send one request and read one answer."""
+    """A model that is asked over a network. Subclasses send one request and read one answer.
+
+    address: where requests go, for errors; empty where only a provider's own library knows.
+    """
+
+    address = ""
 
     def __init__(
         self,
@@ -202,8 +220,10 @@ class RemoteModel(ReasoningModel):
                     async for chunk in chunks:
                         yield chunk
                 return
-            except ModelRequestError as error:
+            except ModelError as error:
                 if not (self._asks_for_usage and _refuses_stream_options(error)):
+                    if self.address not in error.message:
+                        error.message = f"{self.address}: {error.message}"
                     raise
                 self._asks_for_usage = False
 
@@ -244,7 +264,9 @@ class RemoteModel(ReasoningModel):
             ) from None
 
 
-def _refuses_stream_options(error: ModelRequestError) -> bool:
-    return error.status in (400, 422) and (
-        "stream_options" in error.message or "include_usage" in error.message
+def _refuses_stream_options(error: ModelError) -> bool:
+    return (
+        isinstance(error, ModelRequestError)
+        and error.status in (400, 422)
+        and ("stream_options" in error.message or "include_usage" in error.message)
     )

@@ -67,6 +67,16 @@ class CellFlow:
             self._exchange.broken_off(prompts.INTERRUPTED)
             raise
 
+    def go_on(self, code: str, ledger: RunLedger, note: str) -> Flow[str | None]:
+        """As `run`, for code that the same answer has after something else."""
+        self._exchange.goes_on()
+        yield Emit(news(EventType.CODE, code))
+        try:
+            return (yield from self._run(code, ledger, note))
+        except (GeneratorExit, RunStoppedError):
+            self._exchange.heard(prompts.INTERRUPTED, prompts.INTERRUPTED)
+            raise
+
     def _run(self, code: str, ledger: RunLedger, note: str) -> Flow[str | None]:
         checked = yield from ask(CheckCode(code), Checked)
         if checked.violations:

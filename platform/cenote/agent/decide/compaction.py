@@ -288,11 +288,11 @@ class Compaction:
         if meter is None:
             return ""
         yield StartTurn(messages, is_summary=True)
-        text = ""
+        text = thoughts = ""
         while True:
             if meter.is_too_long or meter.is_unaffordable:
                 stopped = yield from ask(StopTurn(), TurnStopped)
-                ledger.book_call(self._counter.estimate(messages, text), stopped.seconds)
+                ledger.book_call(self._counter.estimate(messages, thoughts + text), stopped.seconds)
                 return ""
             match (yield NextChunk()):
                 case TextDelta(piece):
@@ -300,11 +300,12 @@ class Compaction:
                     meter.add(piece)
                 case Thought(piece):
                     meter.add(piece)
+                    thoughts += piece
                 case TurnEnded(reason, usage, seconds):
                     ledger.book_call(usage, seconds)
                     return text.strip() if ending_of(reason) in (TurnEnd.WHOLE, TurnEnd.CUT) else ""
                 case ModelFailed(_, seconds):
-                    ledger.book_call(self._counter.estimate(messages, text), seconds)
+                    ledger.book_call(self._counter.estimate(messages, thoughts + text), seconds)
                     return ""
                 case other:
                     raise TypeError(f"NextChunk is not answered by {type(other).__name__}")

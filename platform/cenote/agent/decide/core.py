@@ -96,7 +96,7 @@ class AgentCore:
         self._exchange.number_on(_blocks_in(self._conversation.entries))
         numbers = FirstNumbers()
         self._cells = CellFlow(self._exchange, cells, numbers)
-        self._patches = PatchRunner(self._exchange, numbers)
+        self._patches = PatchRunner(self._exchange, numbers, self._cells)
         self._said = ""  # the last that the model has said in this run
         self._found: frozenset[str] | None = None  # names that were there when the first task began
         self._known = ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cenote.agent.decide.cell import CellFlow
 from cenote.agent.decide.limits import RunLedger, RunStoppedError
-from cenote.agent.parse.patch_block import MalformedPatchError, read_patch
+from cenote.agent.parse.patch_block import MalformedPatchError, PatchBlock, read_patch
 from cenote.agent.prompt import prompts
 from cenote.agent.prompt.cell_reports import BlockExchange, lines
 from cenote.agent.prompt.patch_reports import (
@@ -37,9 +38,10 @@ from cenote_worker.history.step import StepRecord
 class PatchRunner:
     """Applies patches and adds them, with what they gave, to the conversation."""
 
-    def __init__(self, exchange: BlockExchange, numbers: FirstNumbers) -> None:
+    def __init__(self, exchange: BlockExchange, numbers: FirstNumbers, cells: CellFlow) -> None:
         self._exchange = exchange
         self._numbers = numbers
+        self._cells = cells
 
     def run(self, answer: str, text: str, ledger: RunLedger, note: str) -> Flow[str | None]:
         """Do what `text` says, the patch block of `answer`; gives the text of `reply(...)`, or None.
@@ -68,9 +70,9 @@ class PatchRunner:
             ledger.book_error(refused := "\n".join(violations))
             yield from self._exchange.refuse(refused, note)
             return None
-        return (yield from self._apply(planned.plan, ledger, note, build=block.artifact))
+        return (yield from self._apply(planned.plan, block, ledger, note))
 
-    def _apply(self, plan: Plan, ledger: RunLedger, note: str, *, build: bool) -> Flow[str | None]:
+    def _apply(self, plan: Plan, block: PatchBlock, ledger: RunLedger, note: str) -> Flow[str | None]:
         applied = yield from ask(ApplyPlan(plan), PlanApplied)
         if applied.result is None:
             yield from self._not_patched(applied.refusal, ledger, note)
@@ -84,14 +86,18 @@ class PatchRunner:
             return None
         self._numbers.learn(before)
         self._numbers.learn(result.records)
-        built = (yield from _built(ledger)) if build else ""
+        built = (yield from _built(ledger)) if block.artifact else ""
         whole = lines(report(before, result, self._numbers), built)
         self._exchange.outcome = (whole,)
         shown, exceeded = yield from self._exchange.fitted(whole)
         kind = EventType.EXECUTION_OUTPUT_EXCEEDED if exceeded else EventType.EXECUTION_OUTPUT
         yield Emit(news(kind, shown))
-        self._exchange.heard(lines(shown, note), shown)
-        return _reply(ran)
+        self._exchange.heard(shown if block.then else lines(shown, note), shown)
+        if not block.then:
+            return _reply(ran)
+        reply = yield from self._cells.go_on(block.then, ledger, note)
+        self._exchange.outcome = (whole, *self._exchange.outcome)
+        return reply
 
     def _not_patched(self, reason: str, ledger: RunLedger, note: str) -> Flow[None]:
         yield from self._failed(prompts.NOT_PATCHED.format(reason=reason), ledger, note)

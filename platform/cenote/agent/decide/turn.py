@@ -124,6 +124,7 @@ class TurnTaker:
 
     def _call(self, messages: tuple[Message, ...], ledger: RunLedger) -> Flow[_Answer]:
         parser = BlockParser(*self._languages)
+        thoughts: list[str] = []  # reasoning that came apart from the answer
         meter = self._meter(messages, ledger)
         yield StartTurn(messages)
         try:
@@ -135,13 +136,14 @@ class TurnTaker:
                         yield from _show(parser, parser.feed(text))
                     case Thought(text):
                         meter.add(text)
+                        thoughts.append(text)
                         yield Emit(news(EventType.THINKING, text))
                     case TurnEnded(reason, usage, seconds, text):
                         ledger.book_call(usage, seconds)
                         self._reads_on = parser.unopened or bool(self._reads_on)
                         return (yield from self._finish(parser, ending_of(reason), text))
                     case ModelFailed(error, seconds):
-                        ledger.book_call(self._estimate(messages, parser.reasoning + parser.answer), seconds)
+                        ledger.book_call(self._estimate(messages, _written(thoughts, parser)), seconds)
                         if not parser.closed:
                             raise error
                         # What was lost is the end of an answer that already says what to do.
@@ -149,11 +151,11 @@ class TurnTaker:
                     case _:
                         raise TypeError(f"NextChunk is not answered by {type(happening).__name__}")
         except RunStoppedError:
-            ledger.book_call(self._estimate(messages, parser.reasoning + parser.answer), 0.0)
+            ledger.book_call(self._estimate(messages, _written(thoughts, parser)), 0.0)
             raise
         # Models that write on after their block make up its output. Stopping them costs the server's own figures.
         stopped = yield from ask(StopTurn(), TurnStopped)
-        ledger.book_call(self._counter.estimate(messages, parser.reasoning + parser.answer), stopped.seconds)
+        ledger.book_call(self._counter.estimate(messages, _written(thoughts, parser)), stopped.seconds)
         if meter.is_unaffordable and not parser.closed:
             raise RunStoppedError(StopReason.BUDGET_EXHAUSTED)
         self._reads_on = parser.unopened or bool(self._reads_on)
@@ -214,6 +216,11 @@ class TurnTaker:
     def _estimate(self, messages: tuple[Message, ...], answer: str) -> TokenUsage:
         """Usage of a call that failed: none if it was refused before a word was written."""
         return self._counter.estimate(messages, answer) if answer else TokenUsage()
+
+
+def _written(thoughts: list[str], parser: BlockParser) -> str:
+    """All that a model has been paid for by now."""
+    return "".join(thoughts) + parser.reasoning + parser.answer
 
 
 def _asked_again(answer: _Answer) -> tuple[ConversationEntry, ConversationEntry]:

@@ -1,7 +1,12 @@
-"""What a model writes to change steps that have run: a line that says where, then edits or the whole new code."""
+"""What a model writes to change steps that have run: a line that says where, then edits or the whole new code.
+
+Code may follow the edits. It runs as a step of its own once the patch is applied, so that a model can go on, or
+answer, in the same turn: each further turn costs the whole conversation.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass, replace
 
@@ -43,12 +48,14 @@ class PatchBlock:
     """A change of one step, or of one definition. Either edits, or the source that takes the place of all.
 
     artifact: the target is a file or a definition, in its newest version, and what it concerns is brought up to date.
+    then: code to run when the patch has been applied; only after edits.
     """
 
     target: int | str
     artifact: bool = False
     edits: tuple[TextEdit, ...] = ()
     source: str = ""
+    then: str = ""
     reason: str = ""
 
     def patch(self, cause: str) -> Patch:
@@ -77,7 +84,8 @@ def read_patch(text: str) -> PatchBlock:
         raise MalformedPatchError("SEARCH/REPLACE parts or the whole new code have to follow the first line")
     lines = rest.split("\n")
     if any(map(_SEARCH.fullmatch, lines)):
-        return replace(block, edits=_edits(lines))
+        edits, then = _edits(lines)
+        return replace(block, edits=edits, then=then)
     return replace(block, source=rest.strip("\n"))
 
 
@@ -95,16 +103,30 @@ def _headed(first: str) -> PatchBlock:
     )
 
 
-def _edits(lines: list[str]) -> tuple[TextEdit, ...]:
+def _edits(lines: list[str]) -> tuple[tuple[TextEdit, ...], str]:
+    """The parts, and the code after the last one."""
     edits: list[TextEdit] = []
     rest = lines
-    while any(line.strip() for line in rest):
+    while any(map(_SEARCH.fullmatch, rest)):
         search, rest = _until(_opened(rest), _DIVIDER, "=======")
         replacement, rest = _until(rest, _REPLACE, ">>>>>>> REPLACE")
         if not search.strip():
             raise MalformedPatchError("a SEARCH part is empty: it quotes whole lines of the code")
         edits.append(TextEdit(search=search, replacement=replacement))
-    return tuple(edits)
+    return tuple(edits), _checked_code("\n".join(rest))
+
+
+def _checked_code(text: str) -> str:
+    """What follows the last part: code, and not words about the patch, which would fail once it is applied."""
+    try:
+        compile(text, "<patch>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        first = text.strip().partition("\n")[0]
+        raise MalformedPatchError(
+            f"what follows the last part runs as Python, and {first[:80]!r} is not; another part begins with "
+            f"`<<<<<<< SEARCH`"
+        ) from None
+    return text.strip("\n") if text.strip() else ""
 
 
 def _opened(lines: list[str]) -> list[str]:

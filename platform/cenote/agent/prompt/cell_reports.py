@@ -42,6 +42,10 @@ class BlockExchange:
         self._blocks += 1
         self._add(Kind.CODE, answer, headline)
 
+    def goes_on(self) -> None:
+        """More of the same answer runs; its output gets a number of its own."""
+        self._blocks += 1
+
     def heard(self, text: str, outcome: str) -> None:
         """What the model is shown of its block. outcome: what says most about that.
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 DEFAULT_INSTRUCTIONS = "You solve tasks by writing Python code that is executed for you."
 
 DEFAULT_SYSTEM_INSTRUCTIONS = """\
-Write one ```{python_block_identifier} block per turn, then stop: it is run and you get what it printed. Names \
-persist between blocks; top-level await works; nothing listed below needs an import.
-- Do all you can in each block: chain calls, loop over ids, compute in code; a try/except that prints the error \
-around each call that may fail.
-- Print only what you need next, with `show(x)`. Never make up facts.
-- Finish without a block, or with `reply(text)` at the end of one that runs without an error: briefly, with the \
-facts asked for."""
+Write one ```{python_block_identifier} block per turn, then stop: you get its output. Names persist; top-level await \
+works; import nothing listed below.
+- Do all you can per block: chain calls, loop over ids, compute in code; try/except each call, print errors.
+- Print only what you need: `show(x)`. Invent nothing.
+- Finish without a block, or with `reply(text)` ending one: briefly, with the facts asked for."""
 
 FULL_SYSTEM_INSTRUCTIONS = """\
 Write one ```{python_block_identifier} block per turn, then stop: it is run and you get what it printed. Variables, \
@@ -81,7 +79,8 @@ ERROR = "Error: {error}"
 BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
 PATCHES = """\
-- To correct an earlier step, write one ```patch block: it runs again, with what depends on it.
+- To correct an earlier step, write one ```patch block: it runs again with what depends on it, then the code after \
+the last part.
 ```patch
 step 3
 <<<<<<< SEARCH
@@ -89,8 +88,9 @@ its lines, whole
 =======
 new lines
 >>>>>>> REPLACE
+show(result)
 ```
-`function NAME` or `artifact FILE` may stand for `step N`, and the whole new code for the parts."""
+Also `function NAME`, `artifact FILE`; the whole new code instead of parts."""
 STEP = "Step {number}:"
 STEP_SILENT = "Step {number}: ok"
 DIAGNOSIS = "What {source} is made from:\n{origins}"

@@ -6,6 +6,7 @@ the user's own modules go by value, since a jail does not see the user's files.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import io
 import sys
@@ -38,6 +39,9 @@ from cenote_worker.transport.content import Content
 
 _OF_MODULES = (type, types.FunctionType, *LATE_TYPES)
 """What is pickled as a name in a module where that can be."""
+
+_HEAPTYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: of each class that a class statement makes."""
 
 _COMPILED = tuple(EXTENSION_SUFFIXES)
 
@@ -240,8 +244,15 @@ def is_foreign(cls: Any) -> bool:
     """Whether a class or function is the user's own: a jail gets it by value, since it cannot import it."""
     if cls.__module__ == "__main__":
         return True
+    if cls.__module__ == "builtins":
+        # What `exec` makes in a plain dictionary says that it is of builtins. Those are written in C.
+        return isinstance(cls, types.FunctionType) or bool(isinstance(cls, type) and _is_made_in_python(cls))
     module = sys.modules.get(cls.__module__)
     return module is None or _is_foreign(cls.__module__, module)
+
+
+def _is_made_in_python(cls: type) -> bool:
+    return vars(builtins).get(cls.__name__) is not cls and bool(cls.__flags__ & _HEAPTYPE)
 
 
 def _is_foreign(name: str, module: types.ModuleType) -> bool:
