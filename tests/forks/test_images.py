@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,6 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed_memory import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
 from cenote_worker.checkpoints.state_receiver import ReceivedImage
-from cenote_worker.jail.state import image_unsafe
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state import branches, transfer
 from cenote_worker.runtime.state.branches import ForkOrder, copied
@@ -23,7 +23,7 @@ from cenote_worker.transport.content import Content
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
 
-pytestmark = pytest.mark.skipif(not image_unsafe.LIBRARY.exists(), reason="images are for x86-64")
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images are for x86-64")
 
 STATE = """
 import asyncio, collections, contextvars, decimal, functools, gc, io, json, logging, os, random, signal, sqlite3
