@@ -13,6 +13,11 @@ from cenote_worker.supervisor.exit_reason import LOST
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
+
+class FreshJailNeededError(Exception):
+    """The jail that was to be filled is of no use any more: the state has to be put into another one."""
+
+
 Source = Callable[[], Supervisor]
 """Gives the jail that a request was sent to. Blocks while that is being taken over."""
 
@@ -52,7 +57,8 @@ class StateSource(Protocol):
         """Puts the stored state, if any, into an empty jail.
 
         inject: makes the clients' injections, after which the stored values are put. Called once.
-        Raises CheckpointError, and what `inject` raises.
+        Raises CheckpointError, and what `inject` raises. Raises FreshJailNeededError when it has to be called with
+        another jail, and then not again.
         """
 
     def forget(self) -> None:
