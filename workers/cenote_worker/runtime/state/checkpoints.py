@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -455,9 +456,8 @@ class Checkpoints:
             self._runtime.carried = None
             inject()
             return
-        reason = self._processes.wake(
-            base, supervisor, inject, lambda: restoring.read_files(self.store, self.name, base)
-        )
+        files = partial(restoring.read_files, self.store, self.name, base)
+        reason = self._processes.wake(base, supervisor, inject, files, self._added)
         if not reason:
             self._runtime.carried = Carried(how="exact", missing=base.image.missing)
             return

@@ -20,6 +20,7 @@ from cenote_worker.checkpoints.folder import Folder
 from cenote_worker.checkpoints.manifest import Manifest, StoredImage
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state_receiver import ReceivedImage
+from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.state_source import FreshJailNeededError
 from cenote_worker.runtime.state.transfer import become, imaged, put
@@ -32,6 +33,7 @@ _NO_LEVEL: Final = "its jail cannot take an image"
 _NO_FOLDER: Final = "images are stored on this machine's disks only"
 _MOVED_ON: Final = "its state changed while it was stored"
 _OTHER_ZYGOTE: Final = "its image is of another zygote, which has ended or serves other jails"
+_GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
 _GONE: Final = "its image is gone, or is not what was written"
 
 
@@ -100,10 +102,12 @@ class SleepingProcesses:
         supervisor: Supervisor,
         inject: Callable[[], None],
         files: Callable[[], Iterable[Piece]],
+        added: Iterable[str],
     ) -> str:
         """Makes a fresh jail the process that was stored with a checkpoint. Returns why that cannot be; empty if done.
 
-        inject: see StateSource.fill. files: the pieces with the files of the checkpoint. Raises FreshJailNeededError
+        inject: see StateSource.fill. files: the pieces with the files of the checkpoint. added: names that are injected
+        besides those of the checkpoint. Raises FreshJailNeededError
         when the jail has failed to become it, and what `files` and `inject` raise.
         """
         number, stored = manifest.number, manifest.image
@@ -111,6 +115,9 @@ class SleepingProcesses:
             return reason
         if supervisor.zygote != stored.zygote:
             return _OTHER_ZYGOTE
+        given = offers_of(self._runtime.noted.all())
+        if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
+            return _GIVEN_OTHERWISE
         image = self._files.open(number, stored) if self._files is not None else None
         if image is None:
             return _GONE
