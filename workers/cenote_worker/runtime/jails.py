@@ -263,7 +263,7 @@ class FreshJails:
             refill.fill(supervisor, lambda: self._inject(supervisor, noted))
             self._legacy.filled(refill.step, steps)
             supervisor.begins_at(refill.step)
-            self._recorder.refilled([each.put_in for each in noted], refill.step)
+            self._recorder.refilled([each.put_in for each in noted], refill.step, refill.arrival)
         self._noted.sweep()
         return supervisor
 

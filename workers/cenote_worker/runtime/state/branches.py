@@ -40,7 +40,7 @@ from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.snapshots import TIMEOUT, check_target
 from cenote_worker.runtime.state.images import image_of
 from cenote_worker.runtime.state.rebuild import StateRebuild, plan_of
-from cenote_worker.runtime.state.state_source import NoStateSource
+from cenote_worker.runtime.state.state_source import NoStateSource, arrival_of
 from cenote_worker.runtime.state.transfer import handed_over, put_image, put_whole
 from cenote_worker.supervisor.channels.host_calls import HostHandler
 from cenote_worker.supervisor.frame_parser import KeptReply
@@ -415,6 +415,10 @@ class _Beginning(NoStateSource):
             self.step, self._branch.carried = 0, None
         else:
             copy.fill(self._branch, supervisor)
+
+    @property
+    def arrival(self) -> str:  # type: ignore[override]
+        return arrival_of(self._branch.carried)
 
     def forget(self) -> None:
         self._copy, self._branch.earlier = None, None

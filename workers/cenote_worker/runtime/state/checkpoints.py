@@ -39,7 +39,7 @@ from cenote_worker.runtime.runtime import NOWHERE, HostedRuntime
 from cenote_worker.runtime.snapshots import check_label
 from cenote_worker.runtime.state.images import Room, SleepingProcesses
 from cenote_worker.runtime.state.rebuild import RebuildPlans, StateRestore
-from cenote_worker.runtime.state.state_source import Source, StateSource
+from cenote_worker.runtime.state.state_source import Source, StateSource, arrival_of
 from cenote_worker.runtime.state.stored_states import StoredStates
 from cenote_worker.runtime.state.transfer import collected
 from cenote_worker.supervisor.frame_parser import DoneReply
@@ -438,6 +438,10 @@ class Checkpoints:
     @property
     def step(self) -> int:
         return self._base.step if self._base is not None else START
+
+    @property
+    def arrival(self) -> str:
+        return arrival_of(self._runtime.carried)
 
     @property
     def exact(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import NotKeptError, UsageError
-from cenote_worker.execution.results import ExecutionResult, StreamName
+from cenote_worker.execution.results import Carried, ExecutionResult, StreamName
 from cenote_worker.history.step import START
 from cenote_worker.supervisor.exit_reason import LOST
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -36,6 +36,10 @@ class StateSource(Protocol):
     @property
     def step(self) -> int:
         """The last step in the stored state; START when nothing is stored."""
+
+    @property
+    def arrival(self) -> str:
+        """For the record, once a jail is filled: how it came to its state; see `arrival_of`."""
 
     @property
     def exact(self) -> bool:
@@ -103,6 +107,7 @@ class NoStateSource:
     stores = False
     begins_with = ""
     step: int = START
+    arrival = "a fresh jail"
     exact = False
     is_current = False
 
@@ -138,6 +143,14 @@ class NoStateSource:
 
     def close(self) -> None:
         pass
+
+
+def arrival_of(carried: Carried | None) -> str:
+    """The same in words, from how the state came into the jail."""
+    if carried is None:
+        return NoStateSource.arrival
+    because = f": {carried.reason}" if carried.reason else ""
+    return f"{NoStateSource.arrival}, {carried.how}{because}"
 
 
 NO_STATE_SOURCE: Final[StateSource] = NoStateSource()
