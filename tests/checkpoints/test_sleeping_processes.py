@@ -248,7 +248,7 @@ def test_a_quota_costs_the_image_only(make_runtime: Make, folder: Path) -> None:
             raise QuotaExceededError("storage", 0, size, 2**20, "bytes", "delete checkpoints")
         yield
 
-    keeping(runtime)._processes._room = room
+    keeping(runtime).processes.room = room
     runtime.hibernate()
     assert [True] == [size > 2**20 for size in asked]
     assert "1" == value(runtime, "x")

@@ -231,7 +231,7 @@ class Checkpoints:
         self._ready: Restoration | None = None
         self._plans = RebuildPlans(runtime)
         self._states = StoredStates(runtime, store, name, base)
-        self._processes = SleepingProcesses(runtime, store.folder(name), room)
+        self.processes = SleepingProcesses(runtime, store.folder(name), room)
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
@@ -385,7 +385,7 @@ class Checkpoints:
             state, head, rebuild, record = self._collected(draft, supervisor)
             image = NOT_IMAGED
             if sleeps and (partial or not missing_of(state, rebuild)):
-                image = self._processes.keep(draft.number, supervisor, head, partial=partial)
+                image = self.processes.keep(draft.number, supervisor, head, partial=partial)
             with self._room(draft.fresh):
                 dealings, whole = self._dealings(head), told.holds(head)
                 manifest = self._writer.publish(
@@ -401,7 +401,7 @@ class Checkpoints:
                 )
         finally:
             draft.discard()
-        self._processes.keep_only(manifest.number)
+        self.processes.keep_only(manifest.number)
         self._forget_ready()
         self._states.made(manifest)
         self._base, self._added = manifest, ()
@@ -461,7 +461,7 @@ class Checkpoints:
             inject()
             return
         files = partial(restoring.read_files, self.store, self.name, base)
-        reason = self._processes.wake(base, supervisor, inject, files, self._added)
+        reason = self.processes.wake(base, supervisor, inject, files, self._added)
         if not reason:
             self._runtime.carried = Carried(how="exact", missing=base.image.missing)
             return

@@ -56,8 +56,8 @@ class SleepingProcesses:
 
     def __init__(self, runtime: HostedRuntime, folder: Folder, room: Room) -> None:
         self._runtime = runtime
-        self._files = folder.images
-        self._room = room
+        self.files = folder.images
+        self.room = room
         self._refused: dict[int, str] = {}
         """Images that a jail could not become, by number, with the reasons."""
 
@@ -68,7 +68,7 @@ class SleepingProcesses:
         """
         self._refused.pop(number, None)
         try:
-            if self._files is None:
+            if self.files is None:
                 raise CheckpointRefusedError(_NO_FOLDER)
             if not supervisor.zygote:
                 raise CheckpointRefusedError(_OTHER_ZYGOTE)
@@ -79,8 +79,8 @@ class SleepingProcesses:
                     raise CheckpointRefusedError(_MOVED_ON)
                 memory = received.image.memory
                 assert memory is not None  # see StateReceiver.receive_image
-                with self._room(memory.size):
-                    digest = self._files.write(number, memory)
+                with self.room(memory.size):
+                    digest = self.files.write(number, memory)
                 return StoredImage(
                     zygote=supervisor.zygote,
                     size=memory.size,
@@ -118,7 +118,7 @@ class SleepingProcesses:
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             return _GIVEN_OTHERWISE
-        image = self._files.open(number, stored) if self._files is not None else None
+        image = self.files.open(number, stored) if self.files is not None else None
         if image is None:
             return _GONE
         try:
@@ -140,5 +140,5 @@ class SleepingProcesses:
 
     def keep_only(self, number: int) -> None:
         """Deletes all images but that of one checkpoint."""
-        if self._files is not None:
-            self._files.keep_only((number,))
+        if self.files is not None:
+            self.files.keep_only((number,))
