@@ -81,7 +81,7 @@ class StateKeeper(ABC):
         """Ends all processes of the namespace; the next cell starts them again, in the same state."""
         raise NotOfferedError("it does not sleep")
 
-    def wake(self, code: str) -> str:
+    def wake(self, _code: str) -> str:
         """Like `peek`, for the first cell afterwards. Raises CellFailedError if it woke in an unexpected way."""
         raise NotOfferedError("it does not sleep")
 

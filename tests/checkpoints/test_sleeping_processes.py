@@ -113,7 +113,9 @@ def test_other_functions_are_a_reason(make_runtime: Make, folder: Path) -> None:
     def outside(n: str) -> str:
         return f"other {n}"
 
-    asleep(make_runtime, folder, "x = 1", functions=[Function(lambda n: n, name="outside", host=True)]).close()
+    asleep(
+        make_runtime, folder, "x = 1", functions=[Function(lambda n: n, name="outside", host=True)]
+    ).close()
     again = make_runtime(PythonRuntime.restore, folder, "r", functions=[Function(outside, host=True)])
     assert "other 1" == value(again, "outside(str(x))").strip("'")  # type: ignore[union-attr]
     assert "rebuilt other functions or values are given than the process had" == how(again)
@@ -224,7 +226,7 @@ def test_object_stores_have_no_images(make_runtime: Make) -> None:
 def test_a_full_disk_costs_the_image_only(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state is stored by value as ever."""
+    """The state is stored by value as before."""
 
     def full(*_: object) -> NoReturn:
         raise OSError(28, "No space left on device")

@@ -26,6 +26,7 @@ Fork = Callable[..., list[PythonRuntime]]
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images are for x86-64")
 
+
 def printed(runtime: PythonRuntime, code: str) -> str:
     result = runtime.execute(code)
     assert result.success, result.error

@@ -66,8 +66,8 @@ class CenoteKeeper(StateKeeper):
     def sleep(self) -> None:
         self._runtime.hibernate()
 
-    def wake(self, code: str) -> str:
-        found = self.peek(code)
+    def wake(self, _code: str) -> str:
+        found = self.peek(_code)
         carried = self._runtime.carried
         if carried is None or carried.how != self.wakes:
             raise CellFailedError(f"the runtime has its state otherwise than expected: {carried}")

@@ -1,5 +1,4 @@
-"""A namespace that sleeps: seconds until it does, and from the first cell afterwards to its answer; CPU seconds of all
-processes that take part."""
+"""A namespace that sleeps: seconds until it does, and from the first cell afterwards to its answer."""
 
 from __future__ import annotations
 

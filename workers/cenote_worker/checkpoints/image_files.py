@@ -4,7 +4,7 @@ An image is in the state of the checkpoint of its number, and is never all that 
 at any time. Only jails of one zygote can become it, and these end with their machine, so it is not synced.
 
 The writer of a checkpoint writes the image first; the checkpoint then says what its file has to contain. So a process
-that is killed in between leaves a file that nobody uses, which the next writer removes.
+that is killed in between leaves an unused file, which the next writer removes.
 
 What is in the file is hostile, and is read here only to compute its digest. A jail gets a descriptor that cannot be
 written to, and closes it before any of the image's code runs.

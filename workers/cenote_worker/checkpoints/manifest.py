@@ -93,8 +93,8 @@ NO_DEALINGS: Final = Dealings()
 class StoredImage:
     """The image of a process in the state of a checkpoint, in a file beside that.
 
-    zygote: the key of the zygote whose jails can become it. size: bytes. digest: of all of them. missing: what it lacks
-    of the state, a line each. reason: why there is no image; then all else is empty.
+    zygote: the key of the zygote whose jails can become it. size: bytes. digest: of all of them. missing: what it
+    lacks of the state, a line each. reason: why there is no image; then all else is empty.
     """
 
     zygote: str = ""
@@ -104,7 +104,8 @@ class StoredImage:
     reason: str = ""
 
     def to_message(self) -> checkpoint_pb2.StoredImage:
-        return checkpoint_pb2.StoredImage(
+        return make(
+            checkpoint_pb2.StoredImage,
             zygote=self.zygote,
             size=self.size,
             digest=self.digest,

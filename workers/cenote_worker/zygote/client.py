@@ -56,7 +56,8 @@ moment on an idle machine. A zygote that still loads modules does not react."""
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
-    """What a zygote said when it was ready. missing: preload modules that are not installed. key: of this zygote alone.
+    """What a zygote said when it was ready. key: of this zygote alone. missing: preload modules that are not
+    installed.
 
     base_memory: bytes that a jail begins with, shared until it writes to them; a policy's memory comes on top.
     own_tasks, tasks_each: see Level.

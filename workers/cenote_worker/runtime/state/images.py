@@ -104,11 +104,12 @@ class SleepingProcesses:
         files: Callable[[], Iterable[Piece]],
         added: Iterable[str],
     ) -> str:
-        """Makes a fresh jail the process that was stored with a checkpoint. Returns why that cannot be; empty if done.
+        """Makes a fresh jail the process that was stored with a checkpoint. Returns why that cannot be; empty if it
+        is done.
 
-        inject: see StateSource.fill. files: the pieces with the files of the checkpoint. added: names that are injected
-        besides those of the checkpoint. Raises FreshJailNeededError
-        when the jail has failed to become it, and what `files` and `inject` raise.
+        inject: see StateSource.fill. files: the pieces with the files of the checkpoint. added: names that are
+        injected besides those of the checkpoint. Raises FreshJailNeededError when the jail has failed to become it,
+        and what `inject` raises.
         """
         number, stored = manifest.number, manifest.image
         if reason := stored.reason or self._refused.get(number, ""):
@@ -130,9 +131,7 @@ class SleepingProcesses:
                     piece.content.close()
             become(supervisor, image, draw_anew=False)
         except (CheckpointError, UnavailableError) as error:
-            self._refused[number] = (
-                error.reason if isinstance(error, CheckpointRefusedError) else str(error)
-            )
+            self._refused[number] = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
             raise FreshJailNeededError(self._refused[number]) from error
         finally:
             image.close()
