@@ -151,6 +151,18 @@ def test_a_damaged_image_is_not_used(
     assert "rebuilt its image is gone, or is not what was written" == how(runtime)
 
 
+def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Path) -> None:
+    """The checkpoint says what its image contains."""
+    runtime = asleep(make_runtime, folder, "x = 1")
+    other = make_runtime(store=folder, name="other")
+    printed(other, "x = 2")
+    other.hibernate()
+    (mine,), (theirs,) = ((folder / name).glob("*.image") for name in ("r", "other"))
+    mine.write_bytes(theirs.read_bytes())
+    assert "1" == value(runtime, "x")
+    assert "rebuilt its image is gone, or is not what was written" == how(runtime)
+
+
 @pytest.mark.parametrize("at", [0, 16, 64, 120, 200])
 def test_a_jail_that_fails_to_wake_is_replaced(
     make_runtime: Make, folder: Path, at: int, monkeypatch: pytest.MonkeyPatch
