@@ -77,6 +77,14 @@ class StateKeeper(ABC):
         """Opens what was stored last in new processes, after this one was closed."""
         raise NotOfferedError("it stores nothing")
 
+    def sleep(self) -> None:
+        """Ends all processes of the namespace; the next cell starts them again, in the same state."""
+        raise NotOfferedError("it does not sleep")
+
+    def wake(self, _code: str) -> str:
+        """Like `peek`, for the first cell afterwards. Raises CellFailedError if it woke in an unexpected way."""
+        raise NotOfferedError("it does not sleep")
+
     @abstractmethod
     def close(self) -> None:
         """Ends it. Stored data stays."""

@@ -1,6 +1,7 @@
 """A process that forks clients of a durable runtime, one per line of its input, to be killed at any moment.
 
 Each restores the runtime, or begins it, prints the state that it found and then a line for every acknowledged cell.
+With a second argument the runtime sleeps after each of its cells.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TURN = "lives = (*lives, next(turns)); lives == tuple(range(len(lives)))"
 FOUND = "x, len(alias), log is alias, len(open('file').readlines()) if x else 0"
 
 
-def client(store: str) -> None:
+def client(store: str, *, sleeping: bool) -> None:
     """Runs until it is killed."""
     if CheckpointStore(store).checkpoints("r"):
         runtime = PythonRuntime.restore(store, "r", durable=True, sandbox=SANDBOX)
@@ -32,7 +33,9 @@ def client(store: str) -> None:
     while True:
         result = runtime.execute(f"{CELL}\nx")
         say("did", result.value)
+        if sleeping:
+            runtime.hibernate()
 
 
 if __name__ == "__main__":
-    live(lambda _line: client(sys.argv[1]))
+    live(lambda _line: client(sys.argv[1], sleeping=len(sys.argv) > 2))

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Clients:
     """One client at a time, each killed with its jail some time after it has begun to work."""
 
-    def __init__(self, store: Path) -> None:
-        command = [sys.executable, "-m", "tests.checkpoints.durable_child", str(store)]
+    def __init__(self, store: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "tests.checkpoints.durable_child", str(store), *arguments]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -57,9 +57,10 @@ class Clients:
             self.found.append(rest)
 
 
-@pytest.fixture
-def clients(tmp_path: Path) -> Iterator[Clients]:
-    clients = Clients(tmp_path / "store")
+@pytest.fixture(params=[(), ("sleeping",)], ids=["awake", "sleeping"])
+def clients(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Clients]:
+    """In the second case most kills come while an image is written, or while its process wakes."""
+    clients = Clients(tmp_path / "store", *request.param)
     yield clients
     assert clients.process.stdin is not None
     clients.process.stdin.close()

@@ -12,11 +12,11 @@ import pytest
 from tests.checkpoints.conftest import store, writer_of
 
 from cenote.runtime import PythonRuntime, Variable
-from cenote_worker.checkpoints import local_folder
 from cenote_worker.checkpoints import writer as writing
 from cenote_worker.checkpoints.errors import CheckpointDamagedError
 from cenote_worker.checkpoints.restoring import LARGE, Restoration, read
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.process import file_systems
 from cenote_worker.transport.chunks import CHUNK
 
 _DESCRIPTORS = (
@@ -95,7 +95,7 @@ def test_what_cannot_be_mapped_is_copied(
 ) -> None:
     """Chunks that begin within a page, and files on file systems that another machine may remove."""
     monkeypatch.setattr(
-        *((writing, "PAGE", 1) if size else (local_folder, "_OF_THIS_MACHINE", frozenset[str]()))
+        *((writing, "PAGE", 1) if size else (file_systems, "_OF_THIS_MACHINE", frozenset[str]()))
     )
     content = os.urandom(LARGE)
     store(writer_of(folder), odd=b"x", large=content)

@@ -11,7 +11,7 @@ import pytest
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.runtime.state import branches as branching
+from cenote_worker.runtime.state import images
 
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
@@ -48,9 +48,9 @@ def fork(closing: ExitStack) -> Fork:
 
 @pytest.fixture
 def by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forks go by value, as where no process image is available."""
+    """States go by value, as where no process image is available."""
 
     def refused(*_: object, **__: object) -> NoReturn:
         raise CheckpointRefusedError("no image in this test")
 
-    monkeypatch.setattr(branching, "imaged", refused)
+    monkeypatch.setattr(images, "imaged", refused)

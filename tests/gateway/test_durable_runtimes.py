@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import threading
 from collections.abc import Iterator
@@ -113,6 +114,24 @@ def test_it_sleeps_when_nobody_calls(owner: Owner) -> None:
         lambda: 0 == sum(node.runtimes for node in owner.world.nodes.describe())
     )  # it may have slept before
     assert "[1]" == owner.runtime().execute("x").value
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="images are for x86-64")
+def test_what_wakes_is_the_process_that_slept(owner: Owner) -> None:
+    """With its client connected, and once no node has the runtime. By value, the network would lack what its library
+    does not pickle, and the result would say so."""
+    code = "import ipaddress\nnet = ipaddress.ip_network('10.0.0.0/8')\nassert net.hostmask\nnumbers = iter(range(9))"
+    look = "'hostmask' in vars(net), next(numbers)"
+    runtime = owner.runtime(hibernate_after=0.1)
+    runtime.execute(code)
+    until(lambda: owner.state() == "hibernated")
+    woken = runtime.execute(look)
+    assert ("(True, 0)", ()) == (woken.value, woken.news)
+    runtime.close()
+    until(lambda: owner.state() == "hibernated")
+    until(lambda: 0 == sum(node.runtimes for node in owner.world.nodes.describe()))
+    again = owner.runtime().execute(look)
+    assert ("(True, 1)", ()) == (again.value, again.news)
 
 
 def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:

@@ -264,7 +264,9 @@ def test_a_real_group_of_the_second_version(second_version: Path) -> None:
     group.close()
 
 
-PLAIN = ZygoteFacts(isolation="strict", base_memory=0, own_tasks=0, tasks_each=1, preloaded=(), missing=())
+PLAIN = ZygoteFacts(
+    key="", isolation="strict", base_memory=0, own_tasks=0, tasks_each=1, preloaded=(), missing=()
+)
 
 
 def test_a_policy_that_wants_groups_where_there_are_none() -> None:

@@ -9,12 +9,16 @@ from benchmarks.runtime.contender import CellFailedError
 from benchmarks.state.keeper import Kept, StateKeeper
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.checkpoints import Checkpoints
 
 NAME = "state"
 
 
 class CenoteKeeper(StateKeeper):
     durable: ClassVar[bool] = False
+    wakes: ClassVar[str] = "exact"
+    """How a runtime has its state again that has slept."""
 
     def __init__(self, folder: Path, memory: int, *, keeping: bool = True) -> None:
         super().__init__(folder, memory, keeping=keeping)
@@ -59,6 +63,16 @@ class CenoteKeeper(StateKeeper):
     def reopened(self) -> Self:
         return self._over(PythonRuntime.restore(str(self.folder), NAME, sandbox=self._policy()))
 
+    def sleep(self) -> None:
+        self._runtime.hibernate()
+
+    def wake(self, _code: str) -> str:
+        found = self.peek(_code)
+        carried = self._runtime.carried
+        if carried is None or carried.how != self.wakes:
+            raise CellFailedError(f"the runtime has its state otherwise than expected: {carried}")
+        return found
+
     def _over(self, runtime: PythonRuntime) -> Self:
         other = type(self).__new__(type(self))
         StateKeeper.__init__(other, self.folder, self.memory, keeping=self.keeping)
@@ -73,3 +87,16 @@ class CenoteDurableKeeper(CenoteKeeper):
     """The state after each cell is on disk before it is acknowledged, as with Kishu and dumps."""
 
     durable = True
+
+
+class CenoteByValueKeeper(CenoteKeeper):
+    """Without images of processes, as where the store is no disk of this machine."""
+
+    wakes = "rebuilt"
+
+    def __init__(self, folder: Path, memory: int, *, keeping: bool = True) -> None:
+        super().__init__(folder, memory, keeping=keeping)
+        backend = self._runtime.core.backend
+        assert isinstance(backend, HostedRuntime)
+        assert isinstance(backend.refill, Checkpoints)
+        backend.refill.processes.files = None

@@ -14,6 +14,7 @@ from benchmarks.runtime.measure import Figures, Unit
 from benchmarks.runtime.stopwatch import seconds
 from benchmarks.state.cpu import timed
 from benchmarks.state.keeper import StateKeeper
+from benchmarks.state.keepers import KEEPING_EACH_CELL
 from benchmarks.state.measure import Measure
 from benchmarks.state.parameters import MB, Parameters
 
@@ -157,6 +158,7 @@ MEASURES = tuple(
             "added CPU": Unit.SECONDS,
         },
         limit=400.0,
+        only=KEEPING_EACH_CELL,
     )
     for cell in CELLS
 )

@@ -458,6 +458,7 @@ class Manifest(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -490,6 +491,10 @@ class Manifest(_message.Message):
     def record(self) -> Global___StoredPart:
         """A RecordedLine: the steps that led to the state. Its chunks come behind those of the state."""
 
+    @_builtins.property
+    def image(self) -> Global___StoredImage:
+        """An image of the process in the same state, in a file beside this one."""
+
     def __init__(
         self,
         *,
@@ -507,14 +512,55 @@ class Manifest(_message.Message):
         record: Global___StoredPart | None = ...,
         whole: _builtins.bool = ...,
         environment: _builtins.str = ...,
+        image: Global___StoredImage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "image", b"image", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "environment", b"environment", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "environment", b"environment", "fence", b"fence", "head", b"head", "image", b"image", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class StoredImage(_message.Message):
+    """The process of a runtime that sleeps. Only a jail of the same zygote can become it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ZYGOTE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    zygote: _builtins.str
+    """key of the zygote"""
+    size: _builtins.int
+    """bytes"""
+    digest: _builtins.bytes
+    """of all of them"""
+    reason: _builtins.str
+    """why there is none; then there is nothing else here"""
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what it lacks of the state, a line each"""
+
+    def __init__(
+        self,
+        *,
+        zygote: _builtins.str = ...,
+        size: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+        reason: _builtins.str = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "missing", b"missing", "reason", b"reason", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredImage: _TypeAlias = StoredImage  # noqa: Y015
 
 @_typing.final
 class Rebuild(_message.Message):

@@ -827,6 +827,8 @@ class MakeCheckpoint(_message.Message):
         """out of gVisor"""
         IMAGE: MakeCheckpoint._Form.ValueType  # 3
         """files as WHOLE, variables and all else as an image of the process"""
+        IMAGE_ALONE: MakeCheckpoint._Form.ValueType  # 4
+        """the same without the files"""
 
     class Form(_Form, metaclass=_FormEnumTypeWrapper): ...
     CHUNKS: MakeCheckpoint.Form.ValueType  # 0
@@ -836,6 +838,8 @@ class MakeCheckpoint(_message.Message):
     """out of gVisor"""
     IMAGE: MakeCheckpoint.Form.ValueType  # 3
     """files as WHOLE, variables and all else as an image of the process"""
+    IMAGE_ALONE: MakeCheckpoint.Form.ValueType  # 4
+    """the same without the files"""
 
     KNOWN_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int

@@ -22,6 +22,8 @@ _LONGEST: Final = 300
 MAX_MODULES: Final = 1_000
 """Modules whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
 
+_IMAGED: Final = "an image of the process is stored as well: a jail of the same zygote will be exact"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
@@ -80,7 +82,8 @@ class Fidelity:
 
 def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
     """What will come back. offered: names of the client's functions and objects that are given again."""
-    return _fidelity(manifest.number, manifest.state, offered, manifest.rebuild)
+    told = _fidelity(manifest.number, manifest.state, offered, manifest.rebuild)
+    return told if manifest.image.reason else replace(told, notes=(*told.notes, _IMAGED))
 
 
 def missing_of(state: State, rebuild: Rebuild = NOTHING_REBUILT) -> tuple[str, ...]:

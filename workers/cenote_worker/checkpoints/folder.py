@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from cenote_security.sealed_memory import Buffer
+from cenote_worker.checkpoints.image_files import ImageFiles
 
 
 class NumberTakenError(Exception):
@@ -46,6 +47,10 @@ class Folder(Readable, Protocol):
     @property
     def place(self) -> str:
         """The place, for errors."""
+
+    @property
+    def images(self) -> ImageFiles | None:
+        """Images of processes beside the checkpoints; None where a process cannot map them."""
 
     def numbers(self) -> list[int]:
         """Numbers of the existing files, ascending; none when there is no such folder."""

@@ -12,7 +12,8 @@ from typing import Final
 
 from cenote_security.sealed_memory import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
-from cenote_worker.process.file_systems import kind_of
+from cenote_worker.checkpoints.image_files import ImageFiles
+from cenote_worker.process.file_systems import is_of_this_machine
 
 SUFFIX = ".checkpoint"
 _LOCK = "writer"
@@ -20,12 +21,6 @@ _LOCK = "writer"
 _AT_ONCE: Final = 4 * 2**20
 """Bytes: what was read is still in the processor's cache when it is digested and written on. Mapping the files and
 copying from there takes a fifth more CPU time."""
-
-
-_OF_THIS_MACHINE: Final = frozenset(
-    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "tmpfs"}
-)
-"""File systems whose files last as long as they are mapped. Another machine may remove files of a network's."""
 
 
 class LocalFolder:
@@ -37,6 +32,7 @@ class LocalFolder:
         self._place = place or str(path)
         self._lock = -1
         self.at_once = _AT_ONCE
+        self.images = ImageFiles(path)
 
     @property
     def place(self) -> str:
@@ -64,7 +60,7 @@ class LocalFolder:
             lent = os.open(self._file(number), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
-        if kind_of(os.fstat(lent).st_dev) in _OF_THIS_MACHINE:
+        if is_of_this_machine(lent):
             return lent
         os.close(lent)
         return None
@@ -73,6 +69,7 @@ class LocalFolder:
         return LocalDraft(self._path, self._file(number))
 
     def delete(self, number: int) -> None:
+        self.images.delete(number)
         self._file(number).unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -95,6 +92,7 @@ class LocalFolder:
         self._lock = lock
         for leftover in self._path.glob("*.part"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
+        self.images.keep_only(self.numbers())
         return fence
 
     def was_claimed(self) -> bool:

@@ -89,6 +89,44 @@ class Dealings:
 NO_DEALINGS: Final = Dealings()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredImage:
+    """The image of a process in the state of a checkpoint, in a file beside that.
+
+    zygote: the key of the zygote whose jails can become it. size: bytes. digest: of all of them. missing: what it
+    lacks of the state, a line each. reason: why there is no image; then all else is empty.
+    """
+
+    zygote: str = ""
+    size: int = 0
+    digest: bytes = b""
+    missing: tuple[str, ...] = ()
+    reason: str = ""
+
+    def to_message(self) -> checkpoint_pb2.StoredImage:
+        return make(
+            checkpoint_pb2.StoredImage,
+            zygote=self.zygote,
+            size=self.size,
+            digest=self.digest,
+            missing=self.missing,
+            reason=self.reason,
+        )
+
+    @classmethod
+    def from_message(cls, message: checkpoint_pb2.StoredImage) -> StoredImage:
+        return cls(
+            zygote=message.zygote,
+            size=message.size,
+            digest=message.digest,
+            missing=tuple(message.missing),
+            reason=message.reason,
+        )
+
+
+NOT_IMAGED: Final = StoredImage(reason="no image of its process was stored with that state")
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer."""
@@ -108,6 +146,7 @@ class Manifest:
     """Whether it is all of the state after the step that its dealings name as its head."""
     environment: str = ""
     """Digest of the jail's environment, empty for none: what is pickled here may need exactly its packages."""
+    image: StoredImage = NOT_IMAGED
 
     @property
     def unbuilt(self) -> tuple[Unkept, ...]:
@@ -151,6 +190,7 @@ def encode(manifest: Manifest) -> bytes:
         record=manifest.record.to_message() if manifest.record is not None else None,
         whole=manifest.whole,
         environment=manifest.environment,
+        image=manifest.image.to_message() if manifest.image is not NOT_IMAGED else None,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -205,6 +245,7 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         record=record,
         whole=message.whole,
         environment=message.environment,
+        image=StoredImage.from_message(message.image) if message.HasField("image") else NOT_IMAGED,
     )
 
 

@@ -131,6 +131,7 @@ class RemoteFolder:
         self._path = path.rstrip("/")
         self.place = shown
         self.at_once = _AT_ONCE
+        self.images = None
 
     def numbers(self) -> list[int]:
         return sorted(_numbers(self._names(), _SUFFIX))

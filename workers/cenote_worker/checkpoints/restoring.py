@@ -220,6 +220,18 @@ def read(
     return Restoration(pieces, manifest, given, record, lender)
 
 
+def read_files(store: CheckpointStore, name: str, manifest: Manifest) -> Iterator[Piece]:
+    """The files of a checkpoint's state alone, each piece for its receiver to close.
+
+    Raises CheckpointDamagedError, StoreFailedError.
+    """
+    damage: list[str] = []
+    with failures(store.folder(name).place):
+        yield from _Reader(store.folder(name), manifest, None).files(damage)
+    if damage:
+        raise store.damaged(name, manifest.number, tuple(damage))
+
+
 def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = None) -> None:
     """Reads all that a checkpoint needs. Raises CheckpointDamagedError, StoreFailedError, UnknownEntryError."""
     read(store, name, store.manifest(name, checkpoint), partial=False).close()
@@ -243,6 +255,10 @@ class _Reader:
         for place, group in enumerate(state.groups):
             if not (place in given or (group.names and made.issuperset(group.names))):
                 yield from self._variables(group, damage)
+
+    def files(self, damage: list[str]) -> Iterator[Piece]:
+        """The files alone; damaged ones are named in `damage` instead."""
+        yield from self._files(self._manifest.state.files, damage)
 
     def record(self, damage: list[str]) -> bytes:
         """The record of the steps that led to the state; empty where there is none."""

@@ -14,6 +14,7 @@ from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_security.extras import MissingExtraError, importing
 from cenote_worker.checkpoints.errors import CheckpointDamagedError, NewerCheckpointError, StoreFailedError
 from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.image_files import IMAGE
 from cenote_worker.checkpoints.local_folder import SUFFIX, LocalFolder
 from cenote_worker.checkpoints.manifest import (
     FOOTER,
@@ -274,5 +275,5 @@ def _local_size(root: Path) -> int:
         with suppress(FileNotFoundError), os.scandir(root / name) as files:  # removed just now
             for file in files:
                 with suppress(FileNotFoundError):  # swept just now
-                    size += file.stat().st_size if file.name.endswith(SUFFIX) else 0
+                    size += file.stat().st_size if file.name.endswith((SUFFIX, IMAGE)) else 0
     return size

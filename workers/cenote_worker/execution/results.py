@@ -286,8 +286,8 @@ class SnapshotInfo:
 class Carried:
     """How a runtime's initial state came into its process.
 
-    how: `exact`: as an image of the process, where possible for a fork; `rebuilt`: by value, for any other fork, a
-    restore and a hibernated runtime that wakes. reason: why a fork is not exact. missing: what is missing, with
+    how: `exact`: as an image of the process, where possible for a fork and a hibernated runtime that wakes;
+    `rebuilt`: by value. reason: why it is not exact. missing: what is missing, with
     reasons. differing: what is not as it was, and what could not be compared. Each is a line.
     """
 

@@ -156,6 +156,16 @@ static long add_text(struct tables *t, const char *text, size_t size) {
     return at;
 }
 
+/* Whether a file has a path in this jail. Files of a store have not, which a jail maps by descriptor. */
+static int is_here(const char *path, size_t size) {
+    struct statx s;
+    char copy[4096];
+    if (size >= sizeof copy) return 0;
+    memcpy(copy, path, size);
+    copy[size] = 0;
+    return !FAILED(sys(statx, AT_FDCWD, copy, 0, STATX_TYPE, &s));
+}
+
 /* Regions of memory, but for those of these tables; the heap's place by the kernel. */
 static long look(struct tables *t) {
     struct header *h = &t->head;
@@ -184,10 +194,12 @@ static long look(struct tables *t) {
         } else if (*name == '/') {
             int common = begins(name, "/memfd:cenote-heap") || begins(name, "/memfd:cenote-libraries");
             int nameless = ends_deleted(name, size) || begins(name, "/memfd:");
-            r.kind = common && !r.shared ? COMMON : nameless ? PLAIN : NAMED;
+            int again = r.inode == before.inode && r.device == before.device;
+            int elsewhere = !common && !nameless && (again ? before.kind == PLAIN : !is_here(name, size));
+            r.kind = common && !r.shared ? COMMON : nameless || elsewhere ? PLAIN : NAMED;
             r.whole = r.kind == PLAIN;
             if (r.kind == NAMED && begins(name, "/dev/") && !begins(name, "/dev/shm/")) return -ENODEV;
-            int same = r.inode == before.inode && r.device == before.device && before.kind == NAMED;
+            int same = again && before.kind == NAMED;
             if (r.kind == NAMED) {
                 long kept = same ? (long)before.name : add_text(t, name, size);
                 TRY(kept);

@@ -429,8 +429,8 @@ class Worker:
 
     def _make_checkpoint(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
         try:
-            if request.form == jail_pb2.MakeCheckpoint.IMAGE:
-                self._make_image(descriptors)
+            if request.form in (jail_pb2.MakeCheckpoint.IMAGE, jail_pb2.MakeCheckpoint.IMAGE_ALONE):
+                self._make_image(descriptors, with_files=request.form == jail_pb2.MakeCheckpoint.IMAGE)
                 return
             with self._kernel.interruptible():
                 self._checkpointing.make(request, descriptors)
@@ -440,12 +440,15 @@ class Worker:
             text = f"{type(error).__name__}: {error}"
             raise RequestRefused(jail_pb2.Refusal.FAILED, message=text) from None
 
-    def _make_image(self, descriptors: list[int]) -> None:
+    def _make_image(self, descriptors: list[int], *, with_files: bool) -> None:
         """Raises NotCopied, OSError."""
         with socket_of(descriptors.pop(0)) as sock:
             way = sock.fileno()
             given = self._copies.image(
-                lambda tell: self._checkpointing.ship_image(sock, tell, self._severed()), way
+                lambda tell: self._checkpointing.ship_image(
+                    sock, tell, self._severed(), with_files=with_files
+                ),
+                way,
             )
         if given is None:
             self._resume()

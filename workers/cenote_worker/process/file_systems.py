@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Final
 
 from cenote_security.errors import UsageError
 
@@ -34,3 +35,14 @@ def kind_of(device: int) -> str:
             if fields[2] == wanted:
                 return fields[fields.index("-") + 1]
     return ""
+
+
+_OF_THIS_MACHINE: Final = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "tmpfs"}
+)
+"""File systems whose files last as long as they are mapped. Another machine may remove files of a network's."""
+
+
+def is_of_this_machine(file: int) -> bool:
+    """Whether an open file lasts as long as it is mapped."""
+    return kind_of(os.fstat(file).st_dev) in _OF_THIS_MACHINE

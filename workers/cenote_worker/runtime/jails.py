@@ -26,7 +26,7 @@ from cenote_worker.runtime.injection import Injection
 from cenote_worker.runtime.injection_log import InjectionLog
 from cenote_worker.runtime.jail_requests import STATE_TIMEOUT, as_error
 from cenote_worker.runtime.recorder import StepRecorder, WaitingListener
-from cenote_worker.runtime.state.state_source import StateSource
+from cenote_worker.runtime.state.state_source import FreshJailNeededError, StateSource
 from cenote_worker.supervisor.channels.host_calls import HostCallChannel, HostHandler
 from cenote_worker.supervisor.exit_reason import JailExit
 from cenote_worker.supervisor.frame_parser import RefusedReply
@@ -252,12 +252,18 @@ class FreshJails:
         Raises RuntimeExpiredError when the runtime's time is over, or the error for which no jail can be started or
         filled.
         """
+        try:
+            return self._made(refill, steps)
+        except FreshJailNeededError:
+            return self._made(refill, steps)
+
+    def _made(self, refill: StateSource, steps: int) -> Supervisor:
         noted = self._noted.all()
         with self._started() as supervisor:
             refill.fill(supervisor, lambda: self._inject(supervisor, noted))
             self._legacy.filled(refill.step, steps)
             supervisor.begins_at(refill.step)
-            self._recorder.refilled([each.put_in for each in noted], refill.step)
+            self._recorder.refilled([each.put_in for each in noted], refill.step, refill.arrival)
         self._noted.sweep()
         return supervisor
 

@@ -305,8 +305,11 @@ class StepRecorder:
         if step in self.history.tree:
             self.history.moved(step, reason)
 
-    def refilled(self, values: Sequence[ValuesInjected], step: int = START) -> None:
-        """There is a fresh jail, which begins with these values. step: the last one in its state.
+    def refilled(
+        self, values: Sequence[ValuesInjected], step: int = START, arrival: str = "a fresh jail"
+    ) -> None:
+        """There is a fresh jail, which begins with these values. step: the last one in its state. arrival: how it
+        came to that.
 
         Where there is such a step, the history has begun before, with the values of that time.
         """
@@ -315,7 +318,7 @@ class StepRecorder:
             self.history.begins_with(names, {}, values)
         elif not self.history.begun:
             self.history.begins_with(names, values=values)
-        self.history.moved(step if step in self.history.tree else START, "a fresh jail")
+        self.history.moved(step if step in self.history.tree else START, arrival)
 
     def goes_on_from(self, step: int) -> None:
         """The state that the next jail begins with is stored, and that step is its last. Later steps may be on

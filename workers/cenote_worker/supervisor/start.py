@@ -113,6 +113,7 @@ class JailStarter:
             egress=-1 if started.egress is None else started.egress,
             authority=authority,
             cold=cold,
+            zygote=facts.key,
         )
 
     def supervise(

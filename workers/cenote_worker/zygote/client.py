@@ -56,12 +56,14 @@ moment on an idle machine. A zygote that still loads modules does not react."""
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
-    """What a zygote said when it was ready. missing: preload modules that are not installed.
+    """What a zygote said when it was ready. key: of this zygote alone. missing: preload modules that are not
+    installed.
 
     base_memory: bytes that a jail begins with, shared until it writes to them; a policy's memory comes on top.
     own_tasks, tasks_each: see Level.
     """
 
+    key: str
     isolation: LevelName
     base_memory: int
     own_tasks: int
@@ -132,6 +134,7 @@ class Connection:
                 raise _broken(message)
             preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
             self._facts = ZygoteFacts(
+                key=message["key"],
                 isolation=message["isolation"],
                 base_memory=message["base_memory"],
                 own_tasks=message["own_tasks"],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -112,6 +113,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     )
     hello: dict[str, object] = {
         "op": "ready",
+        "key": secrets.token_hex(16),
         "isolation": level.name,
         "preloaded": preloaded.loaded,
         "missing": preloaded.missing,

@@ -148,20 +148,26 @@ class Checkpointing:
         return make(checkpoint_pb2.State, step=self._step, python=python, machine=machine)
 
     def ship_image(
-        self, sock: socket.socket, tell: Callable[[], None], severed: Collection[str]
+        self,
+        sock: socket.socket,
+        tell: Callable[[], None],
+        severed: Collection[str],
+        *,
+        with_files: bool,
     ) -> tuple[int, ...] | None:
         """In a copy: sends the files, then this process's own memory. None when that is done, or the receiver has
         gone.
 
         In a process made from it: returns the descriptors that it was given. severed: variables that will be unusable
-        there.
+        there. with_files: the files are not stored elsewhere.
         """
         way = StateHandover(sock, self._send, in_pieces=False)
         given: tuple[int, ...] | None = None
         with suppress(BrokenPipeError, ConnectionResetError):
             try:
                 state = self._nothing()
-                self._ship_files(way, state)
+                if with_files:
+                    self._ship_files(way, state)
                 tell()
                 for name in severed:
                     make(state.unkept.add, name=name, reason=_ONE_PROCESS, step=self._writers.get(name, 0))

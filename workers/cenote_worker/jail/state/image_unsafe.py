@@ -14,7 +14,7 @@ from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-LIBRARY: Final = Path(__file__).parent.parent / "image" / "libcenote-image.so"
+LIBRARY: Final = Path(__file__).parents[2] / "image" / "libcenote-image.so"
 
 _MOST_GIVEN: Final = 4
 """MAX_PASSED of `image.c`."""

@@ -38,9 +38,10 @@ from cenote_worker.runtime.jails import StartJail
 from cenote_worker.runtime.recorder import WaitingListener
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.snapshots import TIMEOUT, check_target
+from cenote_worker.runtime.state.images import image_of
 from cenote_worker.runtime.state.rebuild import StateRebuild, plan_of
-from cenote_worker.runtime.state.state_source import NoStateSource
-from cenote_worker.runtime.state.transfer import handed_over, imaged, put_image, put_whole
+from cenote_worker.runtime.state.state_source import NoStateSource, arrival_of
+from cenote_worker.runtime.state.transfer import handed_over, put_image, put_whole
 from cenote_worker.supervisor.channels.host_calls import HostHandler
 from cenote_worker.supervisor.frame_parser import KeptReply
 from cenote_worker.supervisor.protocol import RequestKind
@@ -237,10 +238,10 @@ def _copy_of(source: HostedRuntime, patience: float | None, *, partial: bool, ex
     """
     supervisor = source.started()
     until = None if patience is None else time.monotonic() + patience
-    reason = "its jail cannot take an image" if exact else ""
-    if exact and supervisor.isolation == "strict":
+    reason = ""
+    if exact:
         try:
-            image, head = imaged(source, supervisor, patience, partial=partial)
+            image, head = image_of(source, supervisor, patience, partial=partial)
         except CheckpointRefusedError as refused:
             reason = refused.reason
         else:
@@ -414,6 +415,10 @@ class _Beginning(NoStateSource):
             self.step, self._branch.carried = 0, None
         else:
             copy.fill(self._branch, supervisor)
+
+    @property
+    def arrival(self) -> str:  # type: ignore[override]
+        return arrival_of(self._branch.carried)
 
     def forget(self) -> None:
         self._copy, self._branch.earlier = None, None

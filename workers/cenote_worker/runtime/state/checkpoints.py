@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -25,8 +26,8 @@ from cenote_worker.checkpoints.errors import (
     OtherEnvironmentError,
     StoreFailedError,
 )
-from cenote_worker.checkpoints.fidelity import fidelity
-from cenote_worker.checkpoints.manifest import Dealings, Manifest
+from cenote_worker.checkpoints.fidelity import fidelity, missing_of
+from cenote_worker.checkpoints.manifest import NOT_IMAGED, Dealings, Manifest
 from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.checkpoints.state import Rebuild, State, StoredPart, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
@@ -36,8 +37,9 @@ from cenote_worker.history.step import START
 from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import NOWHERE, HostedRuntime
 from cenote_worker.runtime.snapshots import check_label
+from cenote_worker.runtime.state.images import Room, SleepingProcesses
 from cenote_worker.runtime.state.rebuild import RebuildPlans, StateRestore
-from cenote_worker.runtime.state.state_source import Source, StateSource
+from cenote_worker.runtime.state.state_source import Source, StateSource, arrival_of
 from cenote_worker.runtime.state.stored_states import StoredStates
 from cenote_worker.runtime.state.transfer import collected
 from cenote_worker.supervisor.frame_parser import DoneReply
@@ -176,10 +178,6 @@ MAX_SETTLED: Final = 64
 """Keyed calls in a checkpoint: clients repeat those that were under way when their connection broke."""
 
 
-Room = Callable[[int], AbstractContextManager[None]]
-"""Room for this many bytes, which are stored inside. Raises QuotaExceededError."""
-
-
 def _boundless(_size: int) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -233,6 +231,7 @@ class Checkpoints:
         self._ready: Restoration | None = None
         self._plans = RebuildPlans(runtime)
         self._states = StoredStates(runtime, store, name, base)
+        self.processes = SleepingProcesses(runtime, store.folder(name), room)
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
@@ -291,12 +290,13 @@ class Checkpoints:
         self._tidy(manifest)
 
     def hibernate(self, *, partial: bool) -> CheckpointInfo:
-        """Stores the state and ends the jail; the next call fills another jail with it.
+        """Stores the state, with an image of the process where that is possible, and ends the jail; the next call
+        fills another jail with it.
 
         Raises IncompleteRestoreError, and then the jail goes on, when something would be missing and not `partial`.
         """
         with self._making:
-            manifest = self._make(self._runtime.started(), "")
+            manifest = self._make(self._runtime.started(), "", sleeps=True, partial=partial)
             missing = fidelity(manifest, manifest.state.message.hosts).missing
             if missing and not partial:
                 raise IncompleteRestoreError(self.name, manifest.number, missing)
@@ -311,7 +311,7 @@ class Checkpoints:
             if supervisor.busy:
                 raise UnavailableError(BUSY)
             seen = self._base if state == self._wakeful else None
-            manifest = seen or self._make(supervisor, "")
+            manifest = seen or self._make(supervisor, "", sleeps=True)
             missing = fidelity(manifest, manifest.state.message.hosts).missing
             if missing:
                 self._wakeful = state
@@ -375,11 +375,17 @@ class Checkpoints:
             while len(self._settled) > MAX_SETTLED:
                 del self._settled[next(iter(self._settled))]
 
-    def _make(self, supervisor: Supervisor, label: str) -> Manifest:
+    def _make(
+        self, supervisor: Supervisor, label: str, *, sleeps: bool = False, partial: bool = False
+    ) -> Manifest:
+        """sleeps: the jail is about to end, if the next one will lack nothing or `partial`."""
         draft = self._writer.begin()
         try:
             told = self._runtime.rerunning().telling()
             state, head, rebuild, record = self._collected(draft, supervisor)
+            image = NOT_IMAGED
+            if sleeps and (partial or not missing_of(state, rebuild)):
+                image = self.processes.keep(draft.number, supervisor, head, partial=partial)
             with self._room(draft.fresh):
                 dealings, whole = self._dealings(head), told.holds(head)
                 manifest = self._writer.publish(
@@ -391,9 +397,11 @@ class Checkpoints:
                     record,
                     whole=whole,
                     environment=self._environment(),
+                    image=image,
                 )
         finally:
             draft.discard()
+        self.processes.keep_only(manifest.number)
         self._forget_ready()
         self._states.made(manifest)
         self._base, self._added = manifest, ()
@@ -432,6 +440,10 @@ class Checkpoints:
         return self._base.step if self._base is not None else START
 
     @property
+    def arrival(self) -> str:
+        return arrival_of(self._runtime.carried)
+
+    @property
     def exact(self) -> bool:
         return self.is_current and not self._unstored
 
@@ -448,6 +460,11 @@ class Checkpoints:
             self._runtime.carried = None
             inject()
             return
+        files = partial(restoring.read_files, self.store, self.name, base)
+        reason = self.processes.wake(base, supervisor, inject, files, self._added)
+        if not reason:
+            self._runtime.carried = Carried(how="exact", missing=base.image.missing)
+            return
         ready = self._ready or self._read(base)
         self._ready = None
         filling = StateRestore(self._runtime, ready, self.name, partial=self._partial)
@@ -457,7 +474,9 @@ class Checkpoints:
             ready.close()
             self._runtime.earlier = filling.line or self._runtime.earlier
         missing = fidelity(base, base.state.message.hosts).missing if self._partial else ()
-        self._runtime.carried = Carried(how="rebuilt", missing=missing, differing=filling.differing)
+        self._runtime.carried = Carried(
+            how="rebuilt", reason=reason, missing=missing, differing=filling.differing
+        )
         self._states.began(base.step)
 
     def stored(self) -> Mapping[int, int]:

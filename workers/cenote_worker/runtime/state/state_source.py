@@ -7,11 +7,16 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import NotKeptError, UsageError
-from cenote_worker.execution.results import ExecutionResult, StreamName
+from cenote_worker.execution.results import Carried, ExecutionResult, StreamName
 from cenote_worker.history.step import START
 from cenote_worker.supervisor.exit_reason import LOST
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
+
+
+class FreshJailNeededError(Exception):
+    """The jail that was to be filled is of no use any more: the state has to be put into another one."""
+
 
 Source = Callable[[], Supervisor]
 """Gives the jail that a request was sent to. Blocks while that is being taken over."""
@@ -33,6 +38,10 @@ class StateSource(Protocol):
         """The last step in the stored state; START when nothing is stored."""
 
     @property
+    def arrival(self) -> str:
+        """For the record, once a jail is filled: how it came to its state; see `arrival_of`."""
+
+    @property
     def exact(self) -> bool:
         """Whether it is the state that clients were last informed of: then the end of a jail loses nothing."""
 
@@ -52,7 +61,8 @@ class StateSource(Protocol):
         """Puts the stored state, if any, into an empty jail.
 
         inject: makes the clients' injections, after which the stored values are put. Called once.
-        Raises CheckpointError, and what `inject` raises.
+        Raises CheckpointError, and what `inject` raises. Raises FreshJailNeededError when it has to be called with
+        another jail, and then not again.
         """
 
     def forget(self) -> None:
@@ -97,6 +107,7 @@ class NoStateSource:
     stores = False
     begins_with = ""
     step: int = START
+    arrival = "a fresh jail"
     exact = False
     is_current = False
 
@@ -132,6 +143,14 @@ class NoStateSource:
 
     def close(self) -> None:
         pass
+
+
+def arrival_of(carried: Carried | None) -> str:
+    """The same in words, from how the state came into the jail."""
+    if carried is None:
+        return NoStateSource.arrival
+    because = f": {carried.reason}" if carried.reason else ""
+    return f"{NoStateSource.arrival}, {carried.how}{because}"
 
 
 NO_STATE_SOURCE: Final[StateSource] = NoStateSource()

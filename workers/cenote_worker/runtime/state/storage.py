@@ -15,7 +15,8 @@ from cenote_worker.history.event_log import open_log
 from cenote_worker.history.history import History
 from cenote_worker.runtime.injection import injections_of
 from cenote_worker.runtime.runtime import HostedRuntime
-from cenote_worker.runtime.state.checkpoints import Checkpoints, Room
+from cenote_worker.runtime.state.checkpoints import Checkpoints
+from cenote_worker.runtime.state.images import Room
 
 RECORD: Final = "history"
 """The file in a runtime's folder that contains its record."""

@@ -86,15 +86,19 @@ def handed_over(
 
 
 def imaged(
-    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None, *, partial: bool = False
+    runtime: HostedRuntime,
+    supervisor: Supervisor,
+    patience: float | None = None,
+    *,
+    partial: bool = False,
+    form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
 ) -> tuple[ReceivedImage, int]:
-    """As `handed_over`, the process of that jail itself, with its files.
+    """As `handed_over`, the process of that jail itself, with its files unless it is IMAGE_ALONE.
 
     partial: it may lack something; otherwise that is refused before anything is written.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
-    form = jail_pb2.MakeCheckpoint.IMAGE
     supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, answer, form))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     receiver = StateReceiver(ours, limit, None, answer.given_up, supervisor.sparing)
@@ -121,11 +125,18 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
     if state.state.files:
         given = make(RebuildGiven, files=range(len(state.state.files)))
         put_whole(supervisor, state, given, partial=False, patience=patience)
+    become(supervisor, state.image, draw_anew=draw_anew, patience=patience)
+
+
+def become(
+    supervisor: Supervisor, image: Content, *, draw_anew: bool, patience: float = STATE_TIMEOUT
+) -> None:
+    """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`."""
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
     order = ProcessOrder(draw_anew=draw_anew)
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
-    state.image.to_wire(message.restore.memories.add(), descriptors)
+    image.to_wire(message.restore.memories.add(), descriptors)
     outcome = _restored(supervisor, message, descriptors, patience)
     if isinstance(outcome, RefusedReply):
         raise CheckpointRefusedError(printable(outcome.message))

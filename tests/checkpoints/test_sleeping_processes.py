@@ -1,0 +1,311 @@
+"""Hibernation by an image of the process: what wakes is what slept; where that cannot be, the result says why."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from tests.checkpoints.test_checkpoints import kill, value
+from tests.exact_state import AFTERWARDS, QUESTIONS, STATE, outside
+
+from cenote.runtime import CheckpointStore, Function, PythonRuntime, foretold
+from cenote_security.errors import QuotaExceededError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import IncompleteRestoreError
+from cenote_worker.checkpoints.image_files import ImageFiles
+from cenote_worker.runtime.state.checkpoints import Checkpoints
+
+Make = Callable[..., PythonRuntime]
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images are for x86-64")
+
+
+def printed(runtime: PythonRuntime, code: str) -> str:
+    result = runtime.execute(code)
+    assert result.success, result.error
+    return result.stdout
+
+
+def how(runtime: PythonRuntime) -> str:
+    carried = runtime.carried
+    assert carried is not None
+    return f"{carried.how} {carried.reason}".strip()
+
+
+def images(folder: Path) -> list[int]:
+    """Numbers of the checkpoints that have an image."""
+    return sorted(int(path.stem) for path in (folder / "r").glob("*.image"))
+
+
+def keeping(runtime: PythonRuntime) -> Checkpoints:
+    states = runtime.core.backend.refill  # type: ignore[attr-defined]
+    assert isinstance(states, Checkpoints)
+    return states
+
+
+def asleep(make_runtime: Make, folder: Path, code: str, **settings: Any) -> PythonRuntime:
+    runtime = make_runtime(store=folder, name="r", **settings)
+    printed(runtime, code)
+    runtime.hibernate()
+    return runtime
+
+
+def test_what_wakes_is_what_slept(make_runtime: Make, folder: Path) -> None:
+    """More than once, and what wakes works as what has never slept. By value, most of it would be missing."""
+    runtime, other = (
+        make_runtime(store=folder, name=name, functions=[Function(outside)]) for name in ("r", "never-slept")
+    )
+    expected = [printed(other, code) for code in (STATE, QUESTIONS, AFTERWARDS)]
+    printed(runtime, STATE)
+    for _ in range(2):
+        runtime.hibernate(partial=True)
+        assert not runtime.core.running
+        assert "9\n" == printed(runtime, "print(local.value)")
+        assert ("exact", ()) == (how(runtime), runtime.carried.missing)  # type: ignore[union-attr]
+    assert expected[1:] == [printed(runtime, code) for code in (QUESTIONS, AFTERWARDS)]
+
+
+def test_the_steps_go_on(make_runtime: Make, folder: Path) -> None:
+    """Their numbers, the record and rollbacks do; files are as they were."""
+    runtime = asleep(make_runtime, folder, "numbers = iter(range(9)); open('note', 'w').write('1')")
+    assert "0 1\n" == printed(runtime, "print(next(numbers), open('note').read())")
+    printed(runtime, "at = next(numbers); open('note', 'w').write('2')")
+    runtime.rollback(2)
+    assert "1 1\n" == printed(runtime, "print(next(numbers), open('note').read())")
+    assert 5 == runtime.execute("1").step
+
+
+def test_a_jail_that_ends_later_begins_with_the_same_process(make_runtime: Make, folder: Path) -> None:
+    """Until another state is stored. A program that was seeded draws the same numbers again; keys never repeat."""
+    draws = "print([random.random(), next(numbers)]); print(ssl.RAND_bytes(8), secrets.token_hex(8), uuid.uuid4())"
+    code = "import random, ssl, secrets, uuid; random.seed(1); ssl.RAND_bytes(8); numbers = iter(range(9))"
+    runtime = asleep(make_runtime, folder, code)
+    drawn = []
+    for _ in range(2):
+        drawn.append(printed(runtime, draws).splitlines())
+        assert "exact" == how(runtime)
+        kill(runtime)
+        assert not runtime.execute("1").success
+    (first, keys), (again, others) = drawn
+    assert first == again
+    assert not set(keys.split()) & set(others.split())
+    printed(runtime, "1")
+    runtime.checkpoint()
+    assert [] == images(folder)
+
+
+def test_a_store_that_is_opened_again_has_the_process_too(make_runtime: Make, folder: Path) -> None:
+    """In the process that has the zygote. Then the image is read once, to compare it."""
+    functions = [Function(outside, host=True)]
+    asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers)", functions=functions).close()
+    again = make_runtime(PythonRuntime.restore, folder, "r", functions=functions)
+    assert ("1 20\n", "exact") == (printed(again, "print(next(numbers), outside(2))"), how(again))
+
+
+def test_other_functions_are_a_reason(make_runtime: Make, folder: Path) -> None:
+    """The process holds stubs of those that it had."""
+
+    def outside(n: str) -> str:
+        return f"other {n}"
+
+    asleep(
+        make_runtime, folder, "x = 1", functions=[Function(lambda n: n, name="outside", host=True)]
+    ).close()
+    again = make_runtime(PythonRuntime.restore, folder, "r", functions=[Function(outside, host=True)])
+    assert "other 1" == value(again, "outside(str(x))").strip("'")  # type: ignore[union-attr]
+    assert "rebuilt other functions or values are given than the process had" == how(again)
+
+
+def test_another_zygote_gets_the_state_by_value(make_runtime: Make, folder: Path) -> None:
+    """A runtime that is opened by another process has one, as has one with other preloaded modules."""
+    asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers); x = [1]").close()
+    again = make_runtime(PythonRuntime.restore, folder, "r", sandbox=SandboxPolicy(preload=("json",)))
+    assert "1 [1]\n" == printed(again, "print(next(numbers), x)")
+    assert "rebuilt its image is of another zygote, which has ended or serves other jails" == how(again)
+
+
+def cut(content: bytearray) -> None:
+    del content[-5:]
+
+
+def forge(content: bytearray) -> None:
+    content[4096 * 9 : 4096 * 9 + 8] = b"\xff" * 8
+
+
+@pytest.mark.parametrize("damage", [cut, forge, bytearray.clear])
+def test_a_damaged_image_is_not_used(
+    make_runtime: Make, folder: Path, damage: Callable[[bytearray], None]
+) -> None:
+    """The state is there by value."""
+    runtime = asleep(make_runtime, folder, "x = [1]")
+    (path,) = (folder / "r").glob("*.image")
+    content = bytearray(path.read_bytes())
+    damage(content)
+    path.write_bytes(content)
+    assert "[1]" == value(runtime, "x")
+    assert "rebuilt its image is gone, or is not what was written" == how(runtime)
+
+
+def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Path) -> None:
+    """The checkpoint says what its image contains."""
+    runtime = asleep(make_runtime, folder, "x = 1")
+    other = make_runtime(store=folder, name="other")
+    printed(other, "x = 2")
+    other.hibernate()
+    (mine,), (theirs,) = ((folder / name).glob("*.image") for name in ("r", "other"))
+    mine.write_bytes(theirs.read_bytes())
+    assert "1" == value(runtime, "x")
+    assert "rebuilt its image is gone, or is not what was written" == how(runtime)
+
+
+@pytest.mark.parametrize("at", [0, 16, 64, 120, 200])
+def test_a_jail_that_fails_to_wake_is_replaced(
+    make_runtime: Make, folder: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forged image harms the jail that becomes it, not the runtime: the next jail gets the state by value."""
+    write = ImageFiles.write
+
+    def forged(self: ImageFiles, number: int, image: Any) -> bytes:
+        view = image.map()
+        view[at : at + 8] = b"\xff" * 8
+        image.map = lambda: view
+        return write(self, number, image)
+
+    monkeypatch.setattr(ImageFiles, "write", forged)
+    runtime = asleep(make_runtime, folder, "x = [1]")
+    assert [1] == images(folder)
+    assert "[1]" == value(runtime, "x")
+    assert how(runtime).startswith("rebuilt ")
+    assert how(runtime) != "rebuilt"
+
+
+def test_threads_and_connections_are_reasons(make_runtime: Make, folder: Path) -> None:
+    """As for forks. A connection is made again by its step."""
+    runtime = asleep(make_runtime, folder, "import socket\nours, theirs = socket.socketpair()")
+    assert "b'y'\n" == printed(runtime, "_ = theirs.send(b'y'); print(ours.recv(1))")
+    assert how(runtime).startswith("rebuilt ours: a connection")
+    printed(runtime, "import threading\nend = threading.Event()\nthreading.Thread(target=end.wait).start()")
+    runtime.hibernate(partial=True)
+    printed(runtime, "x = 1")
+    assert how(runtime).startswith("rebuilt threads were running")
+
+
+def test_what_would_be_missing_elsewhere_is_refused(make_runtime: Make, folder: Path) -> None:
+    """The image is lost with the zygote, and is no reason to lose a value. `partial` accepts that."""
+    runtime = make_runtime(store=folder, name="r")
+    printed(runtime, "import time\nmoments = (each for each in [time.time()]); numbers = [1]")
+    with pytest.raises(IncompleteRestoreError, match="moments"):
+        runtime.hibernate()
+    assert (True, []) == (runtime.core.running, images(folder))
+    runtime.hibernate(partial=True)
+    assert ("True", "exact") == (value(runtime, "next(moments) > 0"), how(runtime))
+
+
+def test_what_is_missing_is_named(make_runtime: Make, folder: Path) -> None:
+    """With `partial`, connections are, and all else is exact."""
+    runtime = make_runtime(store=folder, name="r")
+    code = "import socket\nours, theirs = socket.socketpair(); numbers = iter(range(9)); next(numbers)"
+    printed(runtime, code)
+    runtime.hibernate(partial=True)
+    assert "1 b''\n" == printed(runtime, "print(next(numbers), ours.recv(1))")
+    assert runtime.carried is not None
+    missing = sorted(line.partition(":")[0] for line in runtime.carried.missing)
+    assert ("exact", ["ours", "theirs"]) == (how(runtime), missing)
+
+
+def test_other_levels_sleep_by_value(make_runtime: Make, folder: Path) -> None:
+    """And say so."""
+    sandbox = SandboxPolicy(preload=(), isolation="landlock")
+    runtime = asleep(make_runtime, folder, "x = 1", sandbox=sandbox)
+    assert ("1", "rebuilt its jail cannot take an image") == (value(runtime, "x"), how(runtime))
+
+
+def test_object_stores_have_no_images(make_runtime: Make) -> None:
+    """A process cannot map what is there."""
+    store = "memory://sleeping-processes"
+    runtime = make_runtime(store=store, name="r")
+    printed(runtime, "x = 1")
+    runtime.hibernate()
+    assert "1" == value(runtime, "x")
+    assert "rebuilt images are stored on this machine's disks only" == how(runtime)
+
+
+def test_a_full_disk_costs_the_image_only(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state is stored by value as before."""
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ImageFiles, "write", full)
+    runtime = asleep(make_runtime, folder, "x = 1")
+    assert "1" == value(runtime, "x")
+    assert "rebuilt its image could not be written: No space left on device" == how(runtime)
+
+
+def test_a_quota_costs_the_image_only(make_runtime: Make, folder: Path) -> None:
+    """It counts all files of the store."""
+    runtime = make_runtime(store=folder, name="r")
+    printed(runtime, "x = 1")
+    asked: list[int] = []
+
+    @contextmanager
+    def room(size: int) -> Iterator[None]:
+        asked.append(size)
+        if size > 2**20:
+            raise QuotaExceededError("storage", 0, size, 2**20, "bytes", "delete checkpoints")
+        yield
+
+    keeping(runtime).processes.room = room
+    runtime.hibernate()
+    assert [True] == [size > 2**20 for size in asked]
+    assert "1" == value(runtime, "x")
+    assert how(runtime).startswith("rebuilt ")
+    assert "storage" in how(runtime)
+
+
+def test_one_image_is_kept(make_runtime: Make, folder: Path) -> None:
+    """Of the latest state, while that is the latest; it counts as stored, and goes with its checkpoint."""
+    runtime = asleep(make_runtime, folder, "x = 1")
+    assert [1] == images(folder)
+    (path,) = (folder / "r").glob("*.image")
+    assert CheckpointStore(folder).size() > path.stat().st_size > 2**20
+    printed(runtime, "x = 2")
+    runtime.hibernate()
+    assert [2] == images(folder)
+    CheckpointStore(folder).folder("r").delete(2)
+    assert [] == images(folder)
+
+
+def test_what_a_killed_writer_has_left_goes(make_runtime: Make, folder: Path) -> None:
+    """An image whose checkpoint was not published, and one that was not whole."""
+    asleep(make_runtime, folder, "x = 1").close()
+    for left in ("000000000002.image", "000000000002.image.part"):
+        (folder / "r" / left).write_bytes(b"half")
+    make_runtime(PythonRuntime.restore, folder, "r")
+    assert (["000000000001.image"], [1]) == (
+        sorted(os.path.basename(path) for path in (folder / "r").glob("*.image*")), images(folder),
+    )  # fmt: skip
+
+
+def test_a_reset_forgets_the_process(make_runtime: Make, folder: Path) -> None:
+    """The next jail has what was injected."""
+    runtime = asleep(make_runtime, folder, "x = 1")
+    runtime.reset()
+    assert "False" == value(runtime, "'x' in globals()")
+    assert runtime.carried is None
+
+
+def test_it_is_foretold(make_runtime: Make, folder: Path) -> None:
+    """Another process has another zygote, so the state by value is described; a note says that there is an image."""
+    runtime = asleep(make_runtime, folder, "x = 1")
+    assert any("image" in note for note in foretold(folder, "r").notes)
+    printed(runtime, "x = 2")
+    runtime.checkpoint()
+    assert not any("image" in note for note in foretold(folder, "r").notes)

@@ -1,0 +1,143 @@
+"""The form in which a state goes from one jail to another: an image of its process, or by value.
+
+This is the one place that decides which, and says why it is not an image. An image has everything that the process
+has; but only a jail of the same zygote can become it, and some processes cannot be written. By value a state lacks
+what a pickle lacks, and fits any jail. So whatever has to outlive the zygote is stored by value, and an image is put
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import QuotaExceededError, UnavailableError
+from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedError
+from cenote_worker.checkpoints.fidelity import missing_of
+from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.manifest import Manifest, StoredImage
+from cenote_worker.checkpoints.restoring import Piece
+from cenote_worker.checkpoints.state_receiver import ReceivedImage
+from cenote_worker.runtime.injection import offers_of
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.state_source import FreshJailNeededError
+from cenote_worker.runtime.state.transfer import become, imaged, put
+from cenote_worker.supervisor.supervisor import Supervisor
+
+Room = Callable[[int], AbstractContextManager[None]]
+"""Room for this many bytes, which are stored inside. Raises QuotaExceededError."""
+
+_NO_LEVEL: Final = "its jail cannot take an image"
+_NO_FOLDER: Final = "images are stored on this machine's disks only"
+_MOVED_ON: Final = "its state changed while it was stored"
+_OTHER_ZYGOTE: Final = "its image is of another zygote, which has ended or serves other jails"
+_GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
+_GONE: Final = "its image is gone, or is not what was written"
+
+
+def image_of(
+    runtime: HostedRuntime,
+    supervisor: Supervisor,
+    patience: float | None = None,
+    *,
+    partial: bool,
+    form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
+) -> tuple[ReceivedImage, int]:
+    """See `imaged`. Raises CheckpointRefusedError where the state has to go by value."""
+    if supervisor.isolation != "strict":
+        raise CheckpointRefusedError(_NO_LEVEL)
+    return imaged(runtime, supervisor, patience, partial=partial, form=form)
+
+
+class SleepingProcesses:
+    """The images beside the checkpoints of one runtime: its process, while the runtime sleeps."""
+
+    def __init__(self, runtime: HostedRuntime, folder: Folder, room: Room) -> None:
+        self._runtime = runtime
+        self.files = folder.images
+        self.room = room
+        self._refused: dict[int, str] = {}
+        """Images that a jail could not become, by number, with the reasons."""
+
+    def keep(self, number: int, supervisor: Supervisor, head: int, *, partial: bool) -> StoredImage:
+        """Stores the process for the checkpoint of this number, whose state is that after step `head`.
+
+        partial: it may lack connections and the like. Where there can be no image, the result says why.
+        """
+        self._refused.pop(number, None)
+        try:
+            if self.files is None:
+                raise CheckpointRefusedError(_NO_FOLDER)
+            if not supervisor.zygote:
+                raise CheckpointRefusedError(_OTHER_ZYGOTE)
+            form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
+            received, its_head = image_of(self._runtime, supervisor, partial=partial, form=form)
+            try:
+                if its_head != head:
+                    raise CheckpointRefusedError(_MOVED_ON)
+                memory = received.image.memory
+                assert memory is not None  # see StateReceiver.receive_image
+                with self.room(memory.size):
+                    digest = self.files.write(number, memory)
+                return StoredImage(
+                    zygote=supervisor.zygote,
+                    size=memory.size,
+                    digest=digest,
+                    missing=missing_of(received.state),
+                )
+            finally:
+                received.close()
+        except CheckpointRefusedError as refused:
+            return StoredImage(reason=refused.reason)
+        except QuotaExceededError as error:
+            return StoredImage(reason=str(error))
+        except OSError as error:
+            return StoredImage(reason=f"its image could not be written: {error.strerror or error}")
+
+    def wake(
+        self,
+        manifest: Manifest,
+        supervisor: Supervisor,
+        inject: Callable[[], None],
+        files: Callable[[], Iterable[Piece]],
+        added: Iterable[str],
+    ) -> str:
+        """Makes a fresh jail the process that was stored with a checkpoint. Returns why that cannot be; empty if it
+        is done.
+
+        inject: see StateSource.fill. files: the pieces with the files of the checkpoint. added: names that are
+        injected besides those of the checkpoint. Raises FreshJailNeededError when the jail has failed to become it,
+        and what `inject` raises.
+        """
+        number, stored = manifest.number, manifest.image
+        if reason := stored.reason or self._refused.get(number, ""):
+            return reason
+        if supervisor.zygote != stored.zygote:
+            return _OTHER_ZYGOTE
+        given = offers_of(self._runtime.noted.all())
+        if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
+            return _GIVEN_OTHERWISE
+        image = self.files.open(number, stored) if self.files is not None else None
+        if image is None:
+            return _GONE
+        try:
+            inject()
+            for piece in files():
+                try:
+                    put(supervisor, piece, self._runtime.name, number)
+                finally:
+                    piece.content.close()
+            become(supervisor, image, draw_anew=False)
+        except (CheckpointError, UnavailableError) as error:
+            self._refused[number] = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
+            raise FreshJailNeededError(self._refused[number]) from error
+        finally:
+            image.close()
+        return ""
+
+    def keep_only(self, number: int) -> None:
+        """Deletes all images but that of one checkpoint."""
+        if self.files is not None:
+            self.files.keep_only((number,))
