@@ -519,3 +519,64 @@ def test_a_list_has_the_reason_of_what_is_lost(capsys: pytest.CaptureFixture[str
     title, _, lost = capsys.readouterr().out.splitlines()
     assert title.endswith("reason")
     assert lost.endswith("its machine was stopped")
+
+
+def test_logs_and_top_show_what_runs(standing: Cenote) -> None:
+    """In a pipe `top` looks once. A runtime of a name has its events, the last ones first where there is a limit."""
+    assert standing("runtime", "create", "seen", "--memory", "256MiB").returncode == 0
+    try:
+        assert standing("runtime", "exec", "seen", "-c", "1 / 0").returncode == 1
+        top = standing("top")
+        assert (0, True) == (top.returncode, top.stdout.startswith("ready   "))
+        (row,) = (line.split() for line in top.stdout.splitlines() if line.startswith("seen "))
+        assert ["seen", "ready", "1"] == row[:3]
+        assert any(
+            each["name"] == "seen" for each in json.loads(standing("top", "--json").stdout)["runtimes"]
+        )
+
+        def cells() -> list[dict[str, Any]]:
+            lines = standing("logs", "--runtime", "seen", "--json").stdout.splitlines()
+            return [event for event in map(json.loads, lines) if event["event"] == "cell"]
+
+        (cell,) = until(cells)
+        assert ("audit", "seen", 1, "ZeroDivisionError") == tuple(
+            cell[name] for name in ("source", "runtime_name", "step", "error")
+        )
+        assert len(standing("logs", "--limit", "2").stdout.splitlines()) == 2
+        assert "the platform is ready" in standing("logs").stdout
+        assert standing("logs", "--runtime", "seen", "--level", "error").stdout == ""
+    finally:
+        standing("runtime", "rm", "seen")
+
+
+def test_logs_need_a_platform(at_home: Cenote) -> None:
+    done = at_home("logs")
+    assert (4, True) == (done.returncode, "`cenote up` starts one" in done.stderr)
+
+
+@pytest.mark.slow
+def test_a_backup_of_a_running_platform_is_restored_elsewhere(
+    up: Cenote, home: Callable[[Path], Cenote], tmp_path: Path
+) -> None:
+    """Through the commands; the state is there, the log verifies, and both platforms have it on record."""
+    assert up("runtime", "create", "ledger", "--durable", "--memory", "256MiB").returncode == 0
+    assert up("runtime", "exec", "ledger", "-c", "x = 41").returncode == 0
+    file = str(tmp_path / "backup")
+    made = json.loads(up("backup", file, "--json").stdout)
+    assert (1, 1, []) == (made["runtimes"], made["stored"], made["without_state"])
+    assert Path(file).stat().st_mode & 0o777 == 0o600
+    assert up("backup", file).returncode == 2
+    assert up("restore", "--check", file).returncode == 0
+    assert up("restore", file).returncode == 2
+    assert until(lambda: "platform.backed_up" in up("audit", "show").stdout)
+    other = home(tmp_path / "other")
+    try:
+        assert other("restore", file).returncode == 0
+        assert other("audit", "verify").returncode == 0
+        assert other("up", "--without-ray", "--port", "0").returncode == 0
+        assert "42" in other("runtime", "exec", "ledger", "-c", "x + 1").stdout
+        assert until(lambda: "platform.restored" in other("logs").stdout)
+        assert other("audit", "verify").returncode == 0
+    finally:
+        other("down")
+        home(tmp_path)

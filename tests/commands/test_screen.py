@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 
 import pytest
+from tests.waiting import until
 
 from cenote.cli.main import main
 from cenote.terminal.screen import BOLD, Screen, counted
@@ -69,3 +71,31 @@ def test_numbers_with_their_nouns() -> None:
     """One is singular, and zero is a word."""
     assert ("no tasks", "1 task", "2 tasks") == tuple(counted(number, "task") for number in range(3))
     assert ("1 entry", "3 entries") == tuple(counted(number, "entry", "entries") for number in (1, 3))
+
+
+def test_what_takes_long_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, from its third second on; the line is empty afterwards, and no thread writes to it any more."""
+    monkeypatch.setattr("cenote.terminal.screen._TICK", 0.001)
+    monkeypatch.setattr("cenote.terminal.screen._SOON", 0.0)
+    err = FakeTerminal()
+    before = threading.active_count()
+    with Screen(io.StringIO(), err).busy("starting") as going_on:
+        until(lambda: "starting (0 s)" in err.getvalue())
+        going_on("ending")
+        until(lambda: "ending (0 s)" in err.getvalue())
+    assert err.getvalue().endswith("\r\x1b[K")
+    assert before == threading.active_count()
+
+
+def test_a_pipe_gets_no_seconds() -> None:
+    err = io.StringIO()
+    with Screen(io.StringIO(), err).busy("starting") as going_on:
+        going_on("ending")
+    assert err.getvalue() == ""
+
+
+def test_the_line_is_free_for_the_error_that_ended_it() -> None:
+    err = FakeTerminal()
+    with pytest.raises(ValueError, match="why"), Screen(io.StringIO(), err).busy("starting"):
+        raise ValueError("why")
+    assert err.getvalue().endswith("\r\x1b[K")

@@ -23,9 +23,9 @@ from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.machines.joined_cluster import JoinedCluster, check_address
 from cenote.gateway.process import daemon, watcher
 from cenote.gateway.process.announcement import PipeAnnouncer, announce, read_announcement
-from cenote.gateway.process.daemon import without_credentials
 from cenote.gateway.process.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.process.launch import ShutdownReport, start_platform, stop_platform
+from cenote.gateway.process.logs import without_secrets
 from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.process.platform import leave_token, serve
 from cenote.gateway.store.state_folder import StateFolder
@@ -58,7 +58,7 @@ def test_credentials_in_urls_are_not_logged() -> None:
     options = PlatformOptions(
         state=STATE, store="sftp://me:secret@host/path", model_endpoints=("http://a/v1",)
     )
-    assert options.to_json().replace("me:secret", "***") == without_credentials(options.to_json())
+    assert options.to_json().replace("me:secret", "***") == without_secrets(options.to_json())
 
 
 @pytest.mark.parametrize(

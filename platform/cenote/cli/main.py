@@ -55,8 +55,21 @@ Handler = Callable[[argparse.Namespace], int]
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Each command's module adds its own part and names its handler."""
     # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
-    from cenote.cli.local import demo, doctor, env, execute, jupyter, mcp, run, serve
-    from cenote.cli.platform import audit, down, job, runtime, status, team, tenant, token, up
+    from cenote.cli.local import completion, demo, doctor, env, execute, jupyter, mcp, run, serve
+    from cenote.cli.platform import (
+        audit,
+        backup,
+        down,
+        job,
+        logs,
+        runtime,
+        status,
+        team,
+        tenant,
+        token,
+        top,
+        up,
+    )
 
     parser = Parser(prog="cenote", description="Run model-written Python in jails that keep their state.")
     parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")
@@ -79,6 +92,10 @@ def build_parser() -> argparse.ArgumentParser:
         tenant,
         token,
         audit,
+        backup,
+        logs,
+        top,
+        completion,
     ):
         command.add_to(commands)
     return parser

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
 
 from cenote_security.printable import printable
 
 DIM, BOLD, RED, GREEN, YELLOW, CYAN = "2", "1", "31", "32", "33", "36"
+
+
+_TICK: Final = 0.5
+_SOON: Final = 2.0
+"""Seconds that need no number."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -75,6 +84,31 @@ class Screen:
             self._err.write(f"\r\x1b[K\x1b[2m{printable(text)}\x1b[0m\r")
             self._err.flush()
             self._progress_shown = True
+
+    @contextmanager
+    def busy(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Shows it as progress while inside, with the seconds that it has taken once these are more than two. Gives a
+        function that changes the text.
+        """
+        self.progress(text)
+        if not self._err.isatty():
+            yield lambda _: None
+            return
+        shown, began, ended = [text], time.monotonic(), threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(_TICK):
+                seconds = time.monotonic() - began
+                self.progress(f"{shown[0]} ({seconds:.0f} s)" if seconds > _SOON else shown[0])
+
+        thread = threading.Thread(target=tick, name="cenote-progress", daemon=True)
+        thread.start()
+        try:
+            yield lambda text: shown.__setitem__(0, text)
+        finally:
+            ended.set()
+            thread.join()
+            self.clear_progress()
 
     def clear_progress(self) -> None:
         if self._progress_shown:

@@ -33,6 +33,9 @@ REFERENCES: Final = RuntimeId("references")
 """Stands for a runtime in capabilities that are good for the tenant's references alone, wherever they are kept."""
 
 _PREFIX: Final = "cenotecap"
+
+CAPABILITY_PATTERN: Final = rf"{_PREFIX}\.[\w.=-]+"
+"""What must not be in a log."""
 _MAX_TEXT: Final = 1024
 """Four times what one needs; nothing beyond that is hashed for a stranger."""
 

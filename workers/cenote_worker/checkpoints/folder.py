@@ -67,8 +67,11 @@ class Folder(Readable, Protocol):
     def remove(self) -> None:
         """Removes all of it; a missing folder is fine."""
 
-    def claim(self) -> int | None:
-        """Becomes the writer. Gives its fence, a number that grows with each writer; None while another is writer."""
+    def claim(self, above: int = 0) -> int | None:
+        """Becomes the writer. Gives its fence, a number that grows with each writer; None while another is writer.
+
+        above: a fence of a writer elsewhere, whose files were copied here.
+        """
 
     def was_claimed(self) -> bool:
         """Whether there has ever been a writer."""

@@ -76,12 +76,12 @@ class LocalFolder:
         with suppress(FileNotFoundError):
             shutil.rmtree(self._path)
 
-    def claim(self) -> int | None:
+    def claim(self, above: int = 0) -> int | None:
         self._path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fence = _fence_in(lock) + 1
+            fence = max(_fence_in(lock), above) + 1
             os.pwrite(lock, b"%020d" % fence, 0)
             os.fsync(lock)
         except BaseException as error:

@@ -159,9 +159,9 @@ class RemoteFolder:
         with suppress(FileNotFoundError):
             self._system.rm(self._path, True)
 
-    def claim(self) -> int | None:
+    def claim(self, above: int = 0) -> int | None:
         self._system.makedirs(self._path, True)
-        fence = self._last_fence() + 1
+        fence = max(self._last_fence(), above) + 1
         while True:
             try:
                 self._system.pipe_file(f"{self._path}/{fence:012d}.fence", b"", mode="create")

@@ -80,9 +80,9 @@ def build(arguments: argparse.Namespace) -> int:
     screen, kept = Screen(), environments.EnvironmentStore()
     if arguments.name is not None:
         kept.check_name(arguments.name)
-    show = screen.progress if sys.stderr.isatty() else screen.note
-    built = environments.build(wanted, show, refresh=arguments.refresh, kept=kept)
-    screen.clear_progress()
+    with screen.busy("building the environment") as going_on:
+        show = going_on if sys.stderr.isatty() else screen.note
+        built = environments.build(wanted, show, refresh=arguments.refresh, kept=kept)
     if arguments.name is not None:
         kept.name(arguments.name, built.digest)
     if arguments.json:

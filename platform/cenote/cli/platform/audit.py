@@ -44,7 +44,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "show", help="print entries, the oldest first; `verify` says whether to believe them"
     )
     _add_selection(showing)
-    showing.add_argument("--limit", type=_count, metavar="N", help="only the last N of them")
+    showing.add_argument("--limit", type=entry_count, metavar="N", help="only the last N of them")
     showing.add_argument("--follow", action="store_true", help="go on with those to come, until Ctrl-C")
     showing.add_argument("--json", action="store_true", help="print one JSON object a line")
     showing.set_defaults(handler=show_entries)
@@ -76,7 +76,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def _count(text: str) -> int:
+def entry_count(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no number of entries; write one such as 100")
@@ -86,7 +86,7 @@ def show_entries(arguments: argparse.Namespace) -> int:
     from cenote.gateway.audit.folder import log_files
     from cenote.gateway.audit.reader import described, followed, selected
 
-    screen, folder, wanted, names = Screen(), _log(), _selection(arguments), _names()
+    screen, folder, wanted, names = Screen(), _log(), _selection(arguments), id_names()
 
     def show(entry: AuditEntry) -> None:
         screen.line(
@@ -108,7 +108,7 @@ def export(arguments: argparse.Namespace) -> int:
     from cenote.gateway.audit.folder import log_files
     from cenote.gateway.audit.reader import exported, selected
 
-    folder, wanted, names = _log(), _selection(arguments), _names()
+    folder, wanted, names = _log(), _selection(arguments), id_names()
     with ExitStack() as opened:
         out = sys.stdout
         if arguments.output is not None:
@@ -139,13 +139,13 @@ def _selection(arguments: argparse.Namespace) -> EntrySelection:
 
     return EntrySelection(
         runtime=arguments.runtime,
-        tenant=_tenant_id(arguments.tenant),
+        tenant=tenant_id(arguments.tenant),
         since=arguments.since,
         until=arguments.until,
     )
 
 
-def _names() -> IdNames:
+def id_names() -> IdNames:
     """Of tenants. Without the database, ids are all that there is to show."""
     from cenote.cli.platform.operator_records import records
     from cenote.gateway.audit.reader import IdNames
@@ -168,7 +168,7 @@ def _last_number(folder: Path) -> int:
     return max(numbers, default=0)
 
 
-def _tenant_id(name: str) -> str:
+def tenant_id(name: str) -> str:
     from cenote.cli.platform.operator_records import records
     from cenote.gateway.store.tenants import Tenants
 

@@ -27,8 +27,8 @@ def handle(arguments: argparse.Namespace) -> int:
     from cenote.gateway.store.state_folder import state_folder
 
     screen = Screen()
-    screen.progress("ending the platform")
-    ending = stop_platform(state_folder())
+    with screen.busy("ending the platform"):
+        ending = stop_platform(state_folder())
     running = ending.platform
     if ending.forced:
         screen.note(_FORCED)

@@ -24,6 +24,7 @@ from cenote.cli.platform.connection import (
 )
 from cenote.cli.platform.runtime_states import target
 from cenote.runtime.remote.address import Destination
+from cenote.terminal.live import table
 from cenote.terminal.screen import BOLD, Screen
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.options import definitions
@@ -107,8 +108,8 @@ def add_fork(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 def fork(arguments: argparse.Namespace) -> int:
     screen = Screen()
-    screen.progress("forking")
-    with platform_connection(platform_destination(arguments.address, wait=arguments.answer_wait)) as line:
+    where = platform_destination(arguments.address, wait=arguments.answer_wait)
+    with screen.busy("forking"), platform_connection(where) as line:
         made = line.fork(_request(arguments))
     if arguments.json:
         screen.line(json.dumps([as_data(each) for each in made], indent=2))
@@ -212,8 +213,8 @@ def create(arguments: argparse.Namespace) -> int:
         raise UsageError("a runtime that stays needs a name: `cenote runtime create NAME`")
     screen = Screen()
     policy = policy_from(arguments)
-    screen.progress("making a runtime")
-    with platform_connection(platform_destination(arguments.address, wait=arguments.answer_wait)) as line:
+    where = platform_destination(arguments.address, wait=arguments.answer_wait)
+    with screen.busy("making a runtime"), platform_connection(where) as line:
         made = as_data(
             line.create(
                 arguments.name,
@@ -278,8 +279,6 @@ def _table(found: list[dict[str, Any]], screen: Screen) -> None:
         column for column in _COLUMNS if column not in _WHERE_ANY or any(each[column] for each in found)
     ]
     titles = [_TITLES.get(column, column) for column in columns]
-    rows = [titles, *([str(each[column]) for column in columns] for each in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        cells = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        screen.line(cells.rstrip(), *(() if number else (BOLD,)))
+    rows = [[str(each[column]) for column in columns] for each in found]
+    for number, line in enumerate(table(titles, rows)):
+        screen.line(line, *(() if number else (BOLD,)))

@@ -49,8 +49,8 @@ def handle(arguments: argparse.Namespace) -> int:
     options = options_from(arguments)
     require("the platform", "platform", "grpc", *(() if options.without_ray else ("ray",)))
     _keep_database(options, arguments.database)
-    screen.progress("starting the platform")
     if arguments.foreground:
+        screen.progress("starting the platform")
         os.environ.update({**ENVIRONMENT, **os.environ})
         from cenote.gateway.process import logs
         from cenote.gateway.process.platform import serve  # and with it gRPC
@@ -63,7 +63,8 @@ def handle(arguments: argparse.Namespace) -> int:
     else:
         from cenote.gateway.process.launch import start_platform
 
-        running = start_platform(options, lambda: screen.progress("ending what was begun"))
+        with screen.busy("starting the platform") as going_on:
+            running = start_platform(options, lambda: going_on("ending what was begun"))
         show(running, screen, as_json=arguments.json)
     return ExitStatus.OK
 

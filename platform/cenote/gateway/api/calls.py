@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
@@ -26,6 +26,7 @@ from cenote.gateway.errors import (
     DatabaseUnavailableError,
     NewerSchemaError,
 )
+from cenote.gateway.process.logs import log_context
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.principal import Principal
 from cenote.tracing import TraceSpan, begun, continued
@@ -157,7 +158,7 @@ class GatewayCalls:
         action: the name of the call in the audit log.
         """
         principal, counts = self._principal.get(), self._stores.counts
-        with _traced(context, action) as span:
+        with log_context(tenant=principal.tenant), _traced(context, action) as span:
             try:
                 with self._attendance.one(principal.tenant):
                     yield principal
@@ -186,7 +187,7 @@ class GatewayCalls:
         return await self.on_thread(lambda: self._stores.tokens.authenticate(token))
 
     async def on_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, work)
 
     def _note(self, principal: Principal, action: str, error: CenoteError) -> None:
         flood = isinstance(error, QuotaExceededError) and error.quota == "streams"

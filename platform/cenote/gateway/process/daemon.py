@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
-from typing import Final
 
 from cenote.gateway.process import logs
 from cenote.gateway.process.announcement import PipeAnnouncer, refused
@@ -13,19 +11,12 @@ from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.process.platform import serve
 from cenote_security.errors import CenoteError
 
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
-
-
-def without_credentials(options: str) -> str:
-    """The options for the log: a store's URL may contain credentials."""
-    return _CREDENTIALS.sub("***@", options)
-
 
 def main(options: str, pipe: int) -> int:
     """Returns the exit status. Errors before the platform is ready go through the pipe."""
     given = PlatformOptions.from_json(options)
     logs.set_up(logging.INFO, as_json=given.log_json)
-    logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
+    logging.getLogger("cenote.gateway").info("starting: %s", options)
     with PipeAnnouncer(pipe) as told:
         try:
             serve(given, told)

@@ -1,37 +1,76 @@
-"""How the processes of a platform write their logs: one format, without control characters for terminals."""
+"""How the processes of a platform write their logs: one format, without control characters and without secrets."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
 
 from cenote.tracing import current_trace
+from cenote_security.auth.capability import CAPABILITY_PATTERN
+from cenote_security.auth.tokens import TOKEN_PATTERN
 from cenote_security.printable import printable
+
+_SECRET: Final = re.compile(
+    rf"{TOKEN_PATTERN}"
+    rf"|{CAPABILITY_PATTERN}"
+    r"|(?<=://)[^/@\s]*(?=@)"  # a user and a password in a URL
+    r"|(?<=[Bb]earer )[^\s\"']+"
+    r"|\bsk-[\w-]{16,}"  # keys of several model providers
+    r"|(?<=[?&]sig=)[^\s&\"']+"  # signed URLs of object stores
+)
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_CONTEXT: Final = ContextVar("log_context", default=_NOTHING)
+
+FIELDS: Final = ("tenant", "runtime", "step")
+"""What an event can be about, from the record's `extra` or from `log_context`."""
+
+
+def without_secrets(text: str) -> str:
+    """Tokens, capabilities, keys and credentials in URLs become `***`: errors of libraries quote what they got."""
+    return _SECRET.sub("***", text)
+
+
+@contextmanager
+def log_context(**fields: str) -> Iterator[None]:
+    """All events that are logged inside, in this context, are about these."""
+    before = _CONTEXT.set({**_CONTEXT.get(), **fields})
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(before)
 
 
 class PrintableFormatter(logging.Formatter):
     """Escapes each record and its traceback: they contain tenants' names and the texts of other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), lines=True)
+        return printable(without_secrets(super().format(record)), lines=True)
 
 
 class JsonFormatter(logging.Formatter):
     """One object on one line for each record: `time`, `level`, `logger`, `event`, and if present `error` (a
-    traceback), `trace` (the id of the trace that it belongs to) and `runtime` (an id, from the record's `extra`).
+    traceback), `trace` (the id of the trace that it belongs to), and FIELDS.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         error = self.formatException(record.exc_info) if record.exc_info else ""
+        context = _CONTEXT.get()
         facts = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "event": printable(record.getMessage(), lines=True),
-            "error": printable(error, lines=True),
+            "event": printable(without_secrets(record.getMessage()), lines=True),
+            "error": printable(without_secrets(error), lines=True),
             "trace": current_trace(),
-            "runtime": getattr(record, "runtime", ""),
+            **{name: str(getattr(record, name, context.get(name, ""))) for name in FIELDS},
         }
         return json.dumps({name: text for name, text in facts.items() if text})
 

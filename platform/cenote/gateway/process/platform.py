@@ -38,7 +38,7 @@ from cenote.gateway.process.announcement import Announcer
 from cenote.gateway.process.daemon_lock import DaemonLock, Running
 from cenote.gateway.process.options import LOOPBACK, PlatformOptions
 from cenote.gateway.process.service_manager import EndSignal
-from cenote.gateway.store.state_locations import StateLocations
+from cenote.gateway.store.state_locations import StateLocations, keep_store_url
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.store.tenants import Tenant
 from cenote.gateway.teams.registry import TeamRegistry
@@ -243,9 +243,11 @@ def serve(options: PlatformOptions, told: Announcer) -> None:
 def _states(options: PlatformOptions) -> StateLocations:
     """A local folder is not a store for other machines, unless the options say so."""
     here = options.state.store if options.ray_address is None else None
-    states = StateLocations(options.store or str(here or ""), here, options.retention)
-    if options.store or here:
+    store = options.store or str(here or "")
+    states = StateLocations(store, here, options.retention)
+    if store:
         states.check_store()
+    keep_store_url(options.state, store)
     return states
 
 

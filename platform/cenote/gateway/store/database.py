@@ -8,8 +8,9 @@ its operator's commands, read it there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,21 +27,31 @@ NO_LIMIT: Final = 2**63 - 1
 """For LIMIT, which needs a number in both databases."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerRows:
+    """schema: the version of the tables. rows: table and columns of each, whose names are valid."""
+
+    schema: int
+    rows: Iterable[tuple[str, Mapping[str, Value]]]
+
+
 class Database:
     """Used from any thread; statements wait for each other."""
 
-    def __init__(self, place: Path | str, *, lost: str = "") -> None:
+    def __init__(self, place: Path | str, *, lost: str = "", filled: FormerRows | None = None) -> None:
         """place: a file, made if need be, or a URL. lost: for a database that was used before, what to do when it is
-        gone: a new one would have none of the tokens, and nothing of what is stored.
+        gone: a new one would have none of the tokens, and nothing of what is stored. filled: for an empty one, the
+        rows that it begins with: all of them, or the database stays empty.
 
-        Raises DatabaseUnavailableError, NewerSchemaError; UsageError for a bad URL.
+        Raises DatabaseUnavailableError, also for one to be filled that is not empty, NewerSchemaError; UsageError for
+        a bad URL.
         """
         self._lock = threading.RLock()
         self._session = _session(place)
         self.place = self._session.place
         self.file = place if isinstance(place, Path) else None
         try:
-            self._migrate(lost)
+            self._migrate(lost, filled)
         except BaseException:
             self._session.close()
             raise
@@ -57,6 +68,17 @@ class Database:
                 if self._session.in_transaction:
                     self._session.rollback()
                 raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All questions inside see the same moment. Other connections may read and write meanwhile."""
+        with self._lock:
+            self._session.begin_snapshot()
+            try:
+                yield
+            finally:
+                if self._session.in_transaction:
+                    self._session.rollback()
 
     def execute(self, sql: str, *values: Value) -> int:
         """Runs one statement; how many rows it changed. Raises DuplicateRowError, which spoils a transaction."""
@@ -92,18 +114,35 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _migrate(self, lost: str) -> None:
+    def _migrate(self, lost: str, filled: FormerRows | None) -> None:
         with self.transaction():
             version = self._version()
+            if filled is not None:
+                version = self._fill(version, filled)
             if version > len(MIGRATIONS):
                 raise NewerSchemaError(self.place, version, len(MIGRATIONS))
             if version == len(MIGRATIONS):
                 return
             if version == 0 and lost:
                 raise DatabaseUnavailableError(self.place, "it is empty or gone, and there was one", lost)
-            for statement in (statement for step in MIGRATIONS[version:] for statement in step):
-                self.execute(statement)
-            self.execute("UPDATE schema_version SET version = ?", len(MIGRATIONS))
+            self._step(version, len(MIGRATIONS))
+
+    def _step(self, version: int, wanted: int) -> None:
+        for statement in (statement for step in MIGRATIONS[version:wanted] for statement in step):
+            self.execute(statement)
+        self.execute("UPDATE schema_version SET version = ?", wanted)
+
+    def _fill(self, version: int, filled: FormerRows) -> int:
+        """Returns the version that it has then. The rows are those of the schema that they were read from."""
+        if version:
+            raise DatabaseUnavailableError(self.place, "it has tables of a platform", "name an empty one")
+        if filled.schema > len(MIGRATIONS):
+            raise NewerSchemaError("of the backup", filled.schema, len(MIGRATIONS))
+        self._step(0, filled.schema)
+        for table, row in filled.rows:
+            columns, marks = ", ".join(row), ", ".join("?" * len(row))
+            self.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", *row.values())  # noqa: S608  (checked)
+        return filled.schema
 
     def _version(self) -> int:
         self.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")

@@ -167,6 +167,9 @@ class PostgresqlSession:
                 self.rollback()
             raise
 
+    def begin_snapshot(self) -> None:
+        self._again_if_lost("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", None)
+
     def commit(self) -> None:
         self._execute("COMMIT", None)
 

@@ -249,3 +249,22 @@ MIGRATIONS: Final = (
     ),
 )
 """Statements of each step; a database at version n has run the first n steps."""
+
+TABLES: Final = {
+    "tenants": ("id",),
+    "tokens": ("id",),
+    "runtimes": ("tenant_id", "id"),
+    "quotas": ("tenant_id", "quota"),
+    "holds": ("hold_key", "quota"),
+    "notices": ("number",),
+    "teams": ("tenant_id", "id"),
+    "team_runs": ("team_id", "number"),
+    "team_news": ("team_id", "number"),
+    "team_record": ("team_id", "position"),
+    "jobs": ("tenant_id", "id"),
+    "job_tasks": ("job_id", "position"),
+    "job_work": ("job_id", "position"),
+    "job_results": ("job_id", "position"),
+    "job_logs": ("job_id", "position"),
+}
+"""Each table with its primary key, after those that its rows refer to."""

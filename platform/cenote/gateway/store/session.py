@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 Value = str | int | float | None
@@ -12,6 +12,8 @@ class DatabaseRow(Protocol):
     """One row of an answer; columns by name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
+
+    def keys(self) -> Iterable[str]: ...
 
 
 class DatabaseSession(Protocol):
@@ -30,6 +32,9 @@ class DatabaseSession(Protocol):
 
     def begin(self) -> None:
         """Others may read meanwhile; writers wait."""
+
+    def begin_snapshot(self) -> None:
+        """Begins a transaction that only reads, and sees one moment. Writers do not wait for it."""
 
     def commit(self) -> None:
         """The changes are on the disk on return, as far as the database guarantees that."""

@@ -41,6 +41,9 @@ class SqliteSession:
     def begin(self) -> None:
         self.run("BEGIN IMMEDIATE", ())
 
+    def begin_snapshot(self) -> None:
+        self.run("BEGIN DEFERRED", ())
+
     def commit(self) -> None:
         self.run("COMMIT", ())
 

@@ -89,6 +89,11 @@ class StateFolder:
         return self.path / "store"
 
     @property
+    def store_url(self) -> Path:
+        """Contains the URL of the store that the platform was last started with; it may contain credentials."""
+        return self.path / "store.url"
+
+    @property
     def log(self) -> Path:
         return self.path / "platform.log"
 

@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 
 from cenote.gateway.store.runtimes import RuntimeRecord
+from cenote.gateway.store.state_folder import StateFolder
+from cenote_security.auth.secret_files import read_secret_file, replace_file
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_security.ids import TenantId
+from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.checkpoints.retention import NOTHING_STORED, Retention
 from cenote_worker.checkpoints.store import CheckpointStore, is_local, local_root
-from cenote_worker.runtime.state.storage import PLACE, RuntimeStorage
+from cenote_worker.runtime.state.storage import PLACE, RECORD, RuntimeStorage
 
 
 class StateLocations:
@@ -85,6 +87,14 @@ class StateLocations:
         numbers = store.folder(record.id).numbers()
         return store.manifest(record.id).step if numbers else 0
 
+    def checkpoints(self, tenant: TenantId) -> CheckpointStore | None:
+        """The stored states of a tenant's runtimes; None where there is no store."""
+        return CheckpointStore(self._store_of(tenant), PLACE) if self._store else None
+
+    def record_file(self, tenant: TenantId, runtime: RuntimeId) -> Path | None:
+        """The record of a runtime; None where records are in memory alone."""
+        return None if self._records is None else self._records / tenant / runtime / RECORD
+
     def remove(self, record: RuntimeRecord) -> None:
         """Removes all data of a runtime that has ended. Raises StoreFailedError."""
         keeping = self.keeping(record)
@@ -94,3 +104,15 @@ class StateLocations:
 
     def _store_of(self, tenant: TenantId) -> str:
         return f"{self._store}/{tenant}" if self._store else ""
+
+
+def keep_store_url(state: StateFolder, store: str) -> None:
+    """Remembers the store of a platform that starts, for the operator's commands. store: empty for none."""
+    replace_file(state.store_url, f"{store}\n".encode())
+
+
+def kept_store_url(state: StateFolder) -> str:
+    """The store of the platform here; empty where it has none. Before any was remembered, the folder here."""
+    if not state.store_url.exists():
+        return str(state.store)
+    return read_secret_file(state.store_url).decode("utf-8", "replace").strip()

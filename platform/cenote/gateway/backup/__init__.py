@@ -1,0 +1,1 @@
+"""Copies of all that a platform stores, made while it runs, and a new platform made of one."""
