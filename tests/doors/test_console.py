@@ -12,7 +12,7 @@ from tests.doors.http_served import served
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
-from cenote.doors.console.pages import LONGEST, MOST_SESSIONS, ConsoleSessions
+from cenote.doors.console.session import LONGEST, MOST_SESSIONS, ConsoleSessions
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 
 TOKEN = "a token of this test"
@@ -184,7 +184,7 @@ def test_snapshots_and_going_back(browser: Browser, named: str) -> None:
 def test_a_cell_that_runs_is_shown_and_interrupted(
     browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cenote.doors.console.pages.PATIENCE", 0.2)
+    monkeypatch.setattr("cenote.doors.console.runtimes.PATIENCE", 0.2)
     page = run(browser, named, "import time\nwhile True: time.sleep(0.01)")
     assert "Step 1 is running" in page.text
     assert "2" == next(facts["content"] for facts in page.all("meta") if facts.get("http-equiv") == "refresh")
@@ -216,7 +216,7 @@ def test_files_are_listed_and_stored(browser: Browser, named: str) -> None:
 
 
 def test_many_steps_are_many_pages(browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cenote.doors.console.pages.STEPS_OF_A_PAGE", 3)
+    monkeypatch.setattr("cenote.doors.console.runtimes.STEPS_OF_A_PAGE", 3)
     for number in range(5):
         run(browser, named, f"number = {number}")
     page = browser.open(f"/runtimes/{named}")

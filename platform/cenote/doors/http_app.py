@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers, is_token
-from cenote.doors.console.pages import Console
+from cenote.doors.console.app import Console
 from cenote.doors.e2b.control import E2bControl, E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
 from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint, status_of

@@ -1,0 +1,220 @@
+"""Sessions of the console, and one request of a session: a visit.
+
+Users sign in with a token and are identified by a browser cookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from cenote.doors.open_runtimes import Door, OpenRuntime
+from cenote.harness.live_state import AsyncRuntimeState
+from cenote.harness.record.step import Step
+from cenote.runtime import AsyncPythonRuntime
+from cenote_security.errors import RejectedError
+from cenote_security.printable import printable, shown_size
+
+DOOR: Final = "console"
+"""The author of steps that the console runs."""
+
+MOST_TEXT: Final = 64_000
+"""Characters of one text on a page."""
+
+HERE: Final = Path(__file__).parent
+
+HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+MOST_SESSIONS: Final = 1_000
+"""Sessions at once; the one that has been idle for longest ends first."""
+
+LONGEST: Final = 12 * 3600.0
+"""Seconds after which a session ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """token: with which its user has signed in. form_key: each form of its pages sends it back, so that a page of
+    another site cannot send one. ends: on the monotonic clock.
+    """
+
+    token: str
+    form_key: str
+    ends: float
+
+
+class ConsoleSessions:
+    """The sessions of one process. Their cookies are invalid after it has ended."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._by_cookie: OrderedDict[bytes, ConsoleSession] = OrderedDict()
+
+    def begin(self, token: str) -> str:
+        """Returns the cookie. The token is valid."""
+        cookie = secrets.token_urlsafe(32)
+        self._by_cookie[_key(cookie)] = ConsoleSession(
+            token, secrets.token_urlsafe(32), self._clock() + LONGEST
+        )
+        while len(self._by_cookie) > MOST_SESSIONS:
+            self._by_cookie.popitem(last=False)
+        return cookie
+
+    def get(self, cookie: str) -> ConsoleSession | None:
+        """None for one that has ended, or never existed."""
+        session = self._by_cookie.get(_key(cookie))
+        if session is None:
+            return None
+        if session.ends <= self._clock():
+            self.end(cookie)
+            return None
+        self._by_cookie.move_to_end(_key(cookie))
+        return session
+
+    def end(self, cookie: str) -> None:
+        self._by_cookie.pop(_key(cookie), None)
+
+
+def _key(cookie: str) -> bytes:
+    """Not the cookie itself: the time of a search in memory depends on what is searched for."""
+    return hashlib.sha256(cookie.encode(errors="replace")).digest()
+
+
+class Templates:
+    """The templates of all pages."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "text": _text,
+            "bytes": shown_size,
+            "moment": _moment,
+            "seconds": _seconds,
+            "segment": lambda name: quote(name, safe=""),
+        }
+
+    def page(
+        self, template: str, session: ConsoleSession | None, status: int = 200, **shown: Any
+    ) -> Response:
+        """The template's page, with the forms' key of the session."""
+        key = "" if session is None else session.form_key
+        text = self._environment.get_template(f"{template}.html").render(form_key=key, **shown)
+        return Response(text, status, headers=HEADERS, media_type="text/html")
+
+
+class BegunCells:
+    """The cells that pages have begun; they outlive the requests."""
+
+    def __init__(self) -> None:
+        self._running = set[asyncio.Task[Any]]()
+
+    def begin(self, cell: Awaitable[Any]) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(cell)
+        assert isinstance(task, asyncio.Task)
+        self._running.add(task)
+        task.add_done_callback(self._ran)
+        return task
+
+    def interrupt(self) -> None:
+        for task in self._running:
+            task.cancel()
+
+    def _ran(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # its page has shown it, or the record does
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of a session."""
+
+    request: Request
+    session: ConsoleSession
+    door: Door
+    templates: Templates
+    cells: BegunCells
+
+    @property
+    def name(self) -> str:
+        return str(self.request.path_params["runtime"])
+
+    async def runtime(self) -> OpenRuntime:
+        return await self.door.get(self.name)
+
+    async def step(self) -> tuple[AsyncRuntimeState[AsyncPythonRuntime], Step]:
+        """The step, with the record that contains it. Raises UsageError, UnknownEntryError."""
+        state = await (await self.runtime()).state()
+        return state, state.step(self.request.path_params["step"])
+
+    async def form(self) -> Mapping[str, str]:
+        """The form, with Python's line ends. Raises RejectedError for one of another site's page."""
+        given = (await self.request.form()).items()
+        form = {name: value.replace("\r\n", "\n") for name, value in given if isinstance(value, str)}
+        if not hmac.compare_digest(form.pop("form_key", "").encode(), self.session.form_key.encode()):
+            raise RejectedError("this form is of another session; load its page again")
+        return form
+
+    def page(self, template: str, status: int = 200, **shown: Any) -> Response:
+        """See Templates."""
+        return self.templates.page(template, self.session, status, **shown)
+
+
+Page = Callable[[Visit], Awaitable[Response]]
+
+PageRoute = tuple[str, str, Page]
+"""Method, path and page."""
+
+
+def redirect(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303, headers=HEADERS)
+
+
+def address(name: str, step: int | None = None) -> str:
+    """The path of the page of a runtime, or of one of its steps."""
+    page = f"/runtimes/{quote(name, safe='')}"
+    return page if step is None else f"{page}/steps/{step}"
+
+
+def _text(text: str) -> str:
+    cut = (
+        text
+        if len(text) <= MOST_TEXT
+        else f"{text[:MOST_TEXT]}\n... {len(text) - MOST_TEXT:,} more characters"
+    )
+    return printable(cut, lines=True)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else ""
+
+
+def _seconds(duration: float) -> str:
+    return f"{duration * 1000:.0f} ms" if duration < 1 else f"{duration:.1f} s"

@@ -1,0 +1,118 @@
+"""Pages of one step: what it did, its outputs, what an edit of it would run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from cenote.doors.console.session import DOOR, HEADERS, PageRoute, Visit, address, redirect
+from cenote.harness.patching.patch import Patch
+from cenote_worker.execution.results import Span
+
+JAIL_HEADERS: Final = HEADERS | {
+    "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "frame-ancestors 'self'",
+}
+"""Headers for output of a jail, whatever it claims to be."""
+
+_IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
+_FRAMES: Final = ("text/html",)
+_TEXTS: Final = ("text/markdown", "text/latex", "application/json", "text/plain")
+"""The first type that an output has is shown, images before frames before texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One output of a step on its page: as an `image`, a `frame` or a `text`. url: if it has one of its own."""
+
+    kind: str
+    url: str = ""
+    text: str = ""
+
+
+async def _step(visit: Visit) -> Response:
+    state, step = await visit.step()
+    edges = [edge for edge in state.graph()["edges"] if edge["kind"] != "parent"]
+    return visit.page(
+        "step",
+        title=f"{visit.name}, step {step.number}",
+        name=visit.name,
+        step=step,
+        code=_marked(step.code, step.error.span if step.error is not None else None),
+        usage=step.record.usage,
+        outputs=[_shown(visit, index, output) for index, output in enumerate(step.outputs)],
+        sources=[edge for edge in edges if edge["target"] == step.number],
+        targets=[edge for edge in edges if edge["source"] == step.number],
+        edited=step.code,
+        plan=None,
+    )
+
+
+async def _output(visit: Visit) -> Response:
+    """An output that is not text, in the form that its page shows."""
+    _, step = await visit.step()
+    index = visit.request.path_params["output"]
+    output = step.outputs[index] if index < len(step.outputs) else {}
+    kind = next((each for each in (*_IMAGES, *_FRAMES) if each in output), None)
+    if kind is None:
+        return visit.page("failed", 404, title="Not found", message="there is no such output")
+    return Response(output[kind], headers=JAIL_HEADERS, media_type=kind)
+
+
+async def _plan(visit: Visit) -> Response:
+    """What an edit would run again; or runs it, where the form says so."""
+    form = await visit.form()
+    state, step = await visit.step()
+    code = form.get("code", "")
+    plan = await state.plan(Patch.replace_step(step.number, code, author=DOOR))
+    result = await state.apply(plan) if form.get("apply") else None
+    return visit.page(
+        "plan",
+        title=f"{visit.name}, an edit of step {step.number}",
+        name=visit.name,
+        step=step,
+        edited=code,
+        plan=plan,
+        result=result,
+    )
+
+
+async def _roll_back(visit: Visit) -> Response:
+    await visit.form()
+    await (await visit.runtime()).owner.rollback(visit.request.path_params["step"])
+    return redirect(address(visit.name))
+
+
+def _shown(visit: Visit, index: int, output: Mapping[str, str | bytes]) -> Shown:
+    url = f"{visit.request.url.path}/outputs/{index}"
+    for kind, types in (("image", _IMAGES), ("frame", _FRAMES)):
+        if any(each in output for each in types):
+            return Shown(kind, url)
+    found = next((output[each] for each in (*_TEXTS, *output) if isinstance(output.get(each), str)), "")
+    return Shown("text", text=str(found))
+
+
+def _marked(code: str, span: Span | None) -> tuple[str, str, str]:
+    """The code before the failing expression, that, and the code after it."""
+    if span is None:
+        return code, "", ""
+    lines = code.splitlines(keepends=True)
+
+    def offset(line: int, column: int) -> int:
+        return sum(map(len, lines[: line - 1])) + column
+
+    begin, end = offset(span.line, span.column), offset(span.end_line, span.end_column)
+    return code[:begin], code[begin:end], code[end:]
+
+
+_STEP: Final = "/runtimes/{runtime}/steps/{step:int}"
+
+ROUTES: Final[tuple[PageRoute, ...]] = (
+    ("GET", _STEP, _step),
+    ("GET", f"{_STEP}/outputs/{{output:int}}", _output),
+    ("POST", f"{_STEP}/plan", _plan),
+    ("POST", f"{_STEP}/rollback", _roll_back),
+)
