@@ -92,6 +92,16 @@ class JobClient:
         request = make(job_pb2.TaskName, job=job, task=task)
         return await self._ask(self._stub().GetTaskLog(request, **self._terms()))
 
+    async def tasks(self, request: job_pb2.ListTasksRequest) -> job_pb2.ListTasksReply:
+        return await self._ask(self._stub().ListTasks(request, **self._terms()))
+
+    async def task(self, job: str, task: str) -> job_pb2.TaskDescription:
+        request = make(job_pb2.TaskName, job=job, task=task)
+        return await self._ask(self._stub().GetTask(request, **self._terms()))
+
+    async def failures(self, name: str) -> job_pb2.ListFailuresReply:
+        return await self._ask(self._stub().ListFailures(make(job_pb2.JobName, name=name), **self._terms()))
+
     async def cancel(self, name: str) -> job_pb2.JobDescription:
         return await self._ask(self._stub().CancelJob(make(job_pb2.JobName, name=name), **self._terms()))
 
