@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
