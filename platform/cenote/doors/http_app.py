@@ -93,11 +93,12 @@ def http_app(
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
-        sweeping = asyncio.create_task(sandboxes.sweep())
+        working = [asyncio.create_task(work) for work in (sandboxes.sweep(), console.watch())]
         try:
             yield
         finally:
-            sweeping.cancel()
+            for task in working:
+                task.cancel()
             await sandboxes.close()
             await mcp.close()
             await console.close()

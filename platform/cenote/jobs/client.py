@@ -356,6 +356,13 @@ class Jobs:
     async def async_get(self, name: str) -> Job:
         return await off(self._got(name))
 
+    def page(self, *, after: str = "", limit: int = 100) -> Sequence[JobStatus]:
+        """A page of the tenant's jobs by name, those after this one."""
+        return ask(self._page(after, limit), PATIENCE + self._client.wait)
+
+    async def async_page(self, *, after: str = "", limit: int = 100) -> Sequence[JobStatus]:
+        return await off(self._page(after, limit))
+
     def list(self) -> Sequence[JobStatus]:
         """All jobs of the token's tenant."""
         return ask(self._listed(), PATIENCE + self._client.wait)
@@ -378,6 +385,9 @@ class Jobs:
     async def _got(self, name: str) -> Job:
         described = await self._client.get(name)
         return Job(self._client, described.id, described.name)
+
+    async def _page(self, after: str, limit: int) -> Sequence[JobStatus]:
+        return [status_of(message) for message in await self._client.page(after, limit)]
 
     async def _listed(self) -> Sequence[JobStatus]:
         return [status_of(message) for message in await self._client.all()]

@@ -14,7 +14,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from cenote.doors.callers import Callers, is_token
-from cenote.doors.console import runtimes, steps
+from cenote.doors.console import audit, doctor, fleet, jobs, runtimes, steps, teams
+from cenote.doors.console.figures import FigureHistory
 from cenote.doors.console.session import (
     DOOR,
     HERE,
@@ -29,12 +30,33 @@ from cenote.doors.console.session import (
     redirect,
 )
 from cenote.doors.http_api import status_of
+from cenote.runtime.machine_report import MachineExams
 from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedError
 
 COOKIE: Final = "cenote_session"
 
-_SUBJECTS: Final[tuple[tuple[PageRoute, ...], ...]] = (runtimes.ROUTES, steps.ROUTES)
+_SUBJECTS: Final[tuple[tuple[PageRoute, ...], ...]] = (
+    runtimes.ROUTES,
+    steps.ROUTES,
+    fleet.ROUTES,
+    jobs.ROUTES,
+    teams.ROUTES,
+    audit.ROUTES,
+    doctor.ROUTES,
+)
 """The pages, by subject."""
+
+SECTIONS: Final = (
+    ("/", "Runtimes"),
+    ("/fleet", "Fleet"),
+    ("/jobs", "Jobs"),
+    ("/teams", "Teams"),
+    ("/references", "References"),
+    ("/egress", "Network"),
+    ("/audit", "Audit"),
+    ("/doctor", "Doctor"),
+)
+"""The navigation."""
 
 _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 """Titles of error pages. A lost runtime is no error of the server."""
@@ -47,7 +69,9 @@ class Console:
         self._callers = callers
         self._sessions = ConsoleSessions()
         self._cells = BegunCells()
-        self._templates = Templates()
+        self._templates = Templates(SECTIONS)
+        self._figures = FigureHistory()
+        self._exams = MachineExams()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -57,6 +81,10 @@ class Console:
             self._route("POST", "/sign-out", self._sign_out),
             *(self._route(*route) for subject in _SUBJECTS for route in subject),
         ]
+
+    async def watch(self) -> None:
+        """Takes samples for the curves, until it is cancelled."""
+        await self._figures.watch(self._callers.figures)
 
     async def close(self) -> None:
         """Interrupts the cells that pages have begun."""
@@ -69,20 +97,24 @@ class Console:
             if session is None:
                 return _to_sign_in(request)
             try:
-                door = (await self._callers.runtimes(session.token)).through(DOOR)
-                return await page(Visit(request, session, door, self._templates, self._cells))
+                caller = await self._callers.caller(session.token)
+                door = caller.runtimes.through(DOOR)
+                visit = Visit(
+                    request, session, door, self._templates, self._cells, caller, self._figures, self._exams
+                )
+                return await page(visit)
             except NotAuthenticatedError:
                 self._sessions.end(cookie)
                 return _to_sign_in(request)
             except CenoteError as error:
-                return self._failed(error, session)
+                return self._failed(error, session, request.url.path)
 
         return Route(path, serve, methods=[method])
 
-    def _failed(self, error: CenoteError, session: ConsoleSession) -> Response:
+    def _failed(self, error: CenoteError, session: ConsoleSession, path: str) -> Response:
         status = status_of(error)
         title = _TITLES.get(status, "Not possible")
-        return self._templates.page("failed", session, status, title=title, message=str(error))
+        return self._templates.page("failed", session, status, path, title=title, message=str(error))
 
     async def _style(self, _: Request) -> Response:
         return FileResponse(HERE / "console.css", headers={"x-content-type-options": "nosniff"})

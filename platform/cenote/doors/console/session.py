@@ -11,7 +11,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cenote.connection import Platform
+from cenote.doors.callers import Caller
+from cenote.doors.console.figures import FigureHistory
 from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.harness.record.step import Step
 from cenote.runtime import AsyncPythonRuntime
-from cenote_security.errors import RejectedError
+from cenote.runtime.machine_report import MachineExams
+from cenote_security.errors import RejectedError, UsageError
 from cenote_security.printable import printable, shown_size
 
 DOOR: Final = "console"
@@ -104,7 +108,8 @@ def _key(cookie: str) -> bytes:
 class Templates:
     """The templates of all pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, sections: Sequence[tuple[str, str]] = ()) -> None:
+        """sections: paths and titles, for the navigation of each page."""
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -118,14 +123,16 @@ class Templates:
             "moment": _moment,
             "seconds": _seconds,
             "segment": lambda name: quote(name, safe=""),
+            "money": _money,
         }
+        self._environment.globals |= {"sections": sections}
 
     def page(
-        self, template: str, session: ConsoleSession | None, status: int = 200, **shown: Any
+        self, template: str, session: ConsoleSession | None, status: int = 200, path: str = "", **shown: Any
     ) -> Response:
-        """The template's page, with the forms' key of the session."""
+        """The template's page, with the forms' key of the session. path: of the page, which marks its section."""
         key = "" if session is None else session.form_key
-        text = self._environment.get_template(f"{template}.html").render(form_key=key, **shown)
+        text = self._environment.get_template(f"{template}.html").render(form_key=key, path=path, **shown)
         return Response(text, status, headers=HEADERS, media_type="text/html")
 
 
@@ -161,6 +168,9 @@ class Visit:
     door: Door
     templates: Templates
     cells: BegunCells
+    caller: Caller
+    figures: FigureHistory
+    exams: MachineExams
 
     @property
     def name(self) -> str:
@@ -182,15 +192,30 @@ class Visit:
             raise RejectedError("this form is of another session; load its page again")
         return form
 
+    def number(self, name: str, default: int = 0) -> int:
+        """A number of the query, such as a place in a list; the default for what is none."""
+        text = self.request.query_params.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
+
     def page(self, template: str, status: int = 200, **shown: Any) -> Response:
         """See Templates."""
-        return self.templates.page(template, self.session, status, **shown)
+        return self.templates.page(template, self.session, status, path=self.request.url.path, **shown)
 
 
 Page = Callable[[Visit], Awaitable[Response]]
 
 PageRoute = tuple[str, str, Page]
 """Method, path and page."""
+
+
+def platform_of(visit: Visit, subject: str) -> Platform:
+    """The platform, as the visitor's token sees it. subject: what the page shows. Raises UsageError."""
+    if visit.caller.platform is None:
+        raise UsageError(
+            f"a platform has {subject}, and this server has runtimes of its own alone: `cenote up` starts a platform, "
+            f"which has pages of its own; `cenote serve --address` shows one"
+        )
+    return visit.caller.platform
 
 
 def redirect(path: str) -> RedirectResponse:
@@ -214,6 +239,10 @@ def _text(text: str) -> str:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else ""
+
+
+def _money(dollars: float) -> str:
+    return f"${dollars:.4f}" if dollars < 1 else f"${dollars:,.2f}"
 
 
 def _seconds(duration: float) -> str:

@@ -72,6 +72,11 @@ class JobClient:
     async def get(self, name: str) -> job_pb2.JobDescription:
         return await self._ask(self._stub().GetJob(make(job_pb2.JobName, name=name), **self._terms()))
 
+    async def page(self, after: str, limit: int) -> list[job_pb2.JobDescription]:
+        """By name, those after this one."""
+        request = make(job_pb2.ListJobsRequest, page=after, limit=limit)
+        return list((await self._ask(self._stub().ListJobs(request, **self._terms()))).jobs)
+
     async def all(self) -> list[job_pb2.JobDescription]:
         """All jobs of this client's tenant."""
         found: list[job_pb2.JobDescription] = []
