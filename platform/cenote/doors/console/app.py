@@ -6,6 +6,7 @@ a policy by which a browser gives it no script, no form, no origin and no networ
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -13,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from cenote.doors.callers import Callers, is_token
-from cenote.doors.console import runtimes, steps
+from cenote.doors.callers import is_token
+from cenote.doors.console import graph, runtimes, steps
 from cenote.doors.console.session import (
     DOOR,
     HERE,
     LONGEST,
     BegunCells,
+    ConsoleCallers,
     ConsoleSession,
     ConsoleSessions,
     Page,
@@ -33,8 +35,12 @@ from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedE
 
 COOKIE: Final = "cenote_session"
 
-_SUBJECTS: Final[tuple[tuple[PageRoute, ...], ...]] = (runtimes.ROUTES, steps.ROUTES)
-"""The pages, by subject."""
+RECORD_PAGES: Final[tuple[PageRoute, ...]] = (*runtimes.ROUTES, *steps.ROUTES, *graph.ROUTES)
+"""Pages of one runtime, of a stored record, too."""
+
+PAGES: Final[tuple[PageRoute, ...]] = (("GET", "/", runtimes.fleet), *RECORD_PAGES)
+
+_ASSETS: Final = ("console.css", "states.css")
 
 _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 """Titles of error pages. A lost runtime is no error of the server."""
@@ -43,19 +49,29 @@ _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 class Console:
     """All pages, for the callers of one application."""
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(
+        self,
+        callers: ConsoleCallers,
+        pages: Sequence[PageRoute] = PAGES,
+        redeem: Callable[[str], str] | None = None,
+    ) -> None:
+        """redeem: gives a token for the one in an address that opens the console once, if there are such addresses.
+        Raises NotAuthenticatedError.
+        """
         self._callers = callers
+        self._redeem = redeem
+        self._pages = pages
         self._sessions = ConsoleSessions()
         self._cells = BegunCells()
         self._templates = Templates()
 
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/console.css", self._style),
+            *(Route(f"/{name}", _asset(name)) for name in _ASSETS),
             Route("/favicon.ico", _no_icon),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             self._route("POST", "/sign-out", self._sign_out),
-            *(self._route(*route) for subject in _SUBJECTS for route in subject),
+            *(self._route(*route) for route in self._pages),
         ]
 
     async def close(self) -> None:
@@ -84,10 +100,9 @@ class Console:
         title = _TITLES.get(status, "Not possible")
         return self._templates.page("failed", session, status, title=title, message=str(error))
 
-    async def _style(self, _: Request) -> Response:
-        return FileResponse(HERE / "console.css", headers={"x-content-type-options": "nosniff"})
-
     async def _sign_in(self, request: Request) -> Response:
+        if request.method == "GET" and self._redeem is not None and "once" in request.query_params:
+            return self._opened_once(request, self._redeem)
         if request.method == "GET":
             return self._templates.page(
                 "sign_in", None, message="", to=_within(request.query_params.get("to", "/"))
@@ -102,6 +117,17 @@ class Console:
             return self._templates.page("sign_in", None, 401, message=str(error), to=to)
         except CenoteError as error:
             return self._templates.page("sign_in", None, 503, message=str(error), to=to)
+        return self._begun(request, token, to)
+
+    def _opened_once(self, request: Request, redeem: Callable[[str], str]) -> Response:
+        """The address itself shows nothing, so that a page does not have the token in its own."""
+        try:
+            token = redeem(request.query_params["once"])
+        except NotAuthenticatedError as error:
+            return self._templates.page("sign_in", None, 401, message=str(error), to="/")
+        return self._begun(request, token, "/")
+
+    def _begun(self, request: Request, token: str, to: str) -> Response:
         answer = redirect(to)
         answer.set_cookie(
             COOKIE,
@@ -119,6 +145,13 @@ class Console:
         answer = redirect("/sign-in")
         answer.delete_cookie(COOKIE)
         return answer
+
+
+def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(_: Request) -> Response:
+        return FileResponse(HERE / name, headers={"x-content-type-options": "nosniff"})
+
+    return serve
 
 
 def _within(path: str) -> str:

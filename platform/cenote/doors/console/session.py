@@ -11,21 +11,20 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any, Final, Protocol
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from cenote.doors.open_runtimes import Door, OpenRuntime
-from cenote.harness.live_state import AsyncRuntimeState
+from cenote.doors.open_runtimes import Door, ListedRuntime, OpenRuntime
+from cenote.harness.questions.execution_state import ExecutionState
 from cenote.harness.record.step import Step
-from cenote.runtime import AsyncPythonRuntime
 from cenote_security.errors import RejectedError
 from cenote_security.printable import printable, shown_size
 
@@ -34,6 +33,12 @@ DOOR: Final = "console"
 
 MOST_TEXT: Final = 64_000
 """Characters of one text on a page."""
+
+MOST_LABEL: Final = 500
+"""Characters of one name in a sentence of a page."""
+
+MOST_SYMBOL: Final = 500
+"""Characters of a symbol that has a page: it is in the address of that."""
 
 HERE: Final = Path(__file__).parent
 
@@ -114,6 +119,7 @@ class Templates:
         )
         self._environment.filters |= {
             "text": _text,
+            "label": _label,
             "bytes": shown_size,
             "moment": _moment,
             "seconds": _seconds,
@@ -152,13 +158,49 @@ class BegunCells:
             task.exception()  # its page has shown it, or the record does
 
 
+class SeenRuntime(Protocol):
+    """A runtime whose record pages show."""
+
+    async def state(self) -> ExecutionState:
+        """Its record up to now; reading that may wait."""
+
+
+class ConsoleDoor(Protocol):
+    """The runtimes that a session sees."""
+
+    async def listed(self) -> Sequence[ListedRuntime]: ...
+
+    async def get(self, name: str) -> SeenRuntime:
+        """An OpenRuntime, if cells can be run there. Raises NotOpenError."""
+
+
+class SeenRuntimes(Protocol):
+    """All that one caller sees."""
+
+    def through(self, door: str) -> ConsoleDoor: ...
+
+
+class ConsoleCallers(Protocol):
+    """All that may sign in."""
+
+    async def runtimes(self, token: str) -> SeenRuntimes:
+        """Raises RejectedError for an invalid token, UnavailableError."""
+
+
+class ReadOnlyError(RejectedError):
+    """A stored record is shown, and its runtime is not there."""
+
+    def __init__(self) -> None:
+        super().__init__("this is a stored record, which is only read; open the runtime itself to change it")
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A request of a session."""
 
     request: Request
     session: ConsoleSession
-    door: Door
+    door: ConsoleDoor
     templates: Templates
     cells: BegunCells
 
@@ -167,11 +209,19 @@ class Visit:
         return str(self.request.path_params["runtime"])
 
     async def runtime(self) -> OpenRuntime:
-        return await self.door.get(self.name)
+        """Raises NotOpenError, ReadOnlyError."""
+        seen = await self.door.get(self.name)
+        if not isinstance(seen, OpenRuntime):
+            raise ReadOnlyError
+        return seen
 
-    async def step(self) -> tuple[AsyncRuntimeState[AsyncPythonRuntime], Step]:
-        """The step, with the record that contains it. Raises UsageError, UnknownEntryError."""
-        state = await (await self.runtime()).state()
+    async def state(self) -> ExecutionState:
+        """The record of the runtime. Raises NotOpenError."""
+        return await (await self.door.get(self.name)).state()
+
+    async def step(self) -> tuple[ExecutionState, Step]:
+        """The step, with the record that contains it. Raises NotOpenError, UnknownEntryError."""
+        state = await self.state()
         return state, state.step(self.request.path_params["step"])
 
     async def form(self) -> Mapping[str, str]:
@@ -183,8 +233,8 @@ class Visit:
         return form
 
     def page(self, template: str, status: int = 200, **shown: Any) -> Response:
-        """See Templates."""
-        return self.templates.page(template, self.session, status, **shown)
+        """See Templates. Templates get `live`, too: whether cells can be run and states changed."""
+        return self.templates.page(template, self.session, status, live=isinstance(self.door, Door), **shown)
 
 
 Page = Callable[[Visit], Awaitable[Response]]
@@ -197,10 +247,27 @@ def redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303, headers=HEADERS)
 
 
+def page_number(text: str) -> int | None:
+    """A number in an address; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
 def address(name: str, step: int | None = None) -> str:
     """The path of the page of a runtime, or of one of its steps."""
     page = f"/runtimes/{quote(name, safe='')}"
     return page if step is None else f"{page}/steps/{step}"
+
+
+def value_address(name: str, number: int, symbol: str) -> str:
+    """The page of what a symbol held after a step; empty for one with too long a name."""
+    if len(symbol) > MOST_SYMBOL or not _is_text(symbol):
+        return ""
+    return f"{address(name, number)}/value?{urlencode({'name': symbol})}"
+
+
+def _is_text(symbol: str) -> bool:
+    """Half of a surrogate pair cannot be part of an address."""
+    return not any("\ud800" <= char <= "\udfff" for char in symbol)
 
 
 def _text(text: str) -> str:
@@ -210,6 +277,11 @@ def _text(text: str) -> str:
         else f"{text[:MOST_TEXT]}\n... {len(text) - MOST_TEXT:,} more characters"
     )
     return printable(cut, lines=True)
+
+
+def _label(text: str) -> str:
+    """In a sentence: on one line, cut."""
+    return printable(text if len(text) <= MOST_LABEL else f"{text[:MOST_LABEL]}…")
 
 
 def _moment(seconds: float) -> str:
