@@ -200,7 +200,13 @@ def test_tasks_are_listed_by_pages_and_states(database: Database) -> None:
     for position in (1, 2, 3):
         ledger.start(position)
     ledger.end(1, "succeeded", TaskOutcome(value="7"))
-    ledger.end(2, "failed", TaskOutcome(error=TaskFailure(type="ValueError", message="x" * 4_000, reason="exception", stage="task")))
+    ledger.end(
+        2,
+        "failed",
+        TaskOutcome(
+            error=TaskFailure(type="ValueError", message="x" * 4_000, reason="exception", stage="task")
+        ),
+    )
     states = job_pb2.TaskSummary
     assert [states.SUCCEEDED, states.FAILED, states.RUNNING, states.WAITING] == [
         each.state for each in tasks.summaries(made, 0, 10)

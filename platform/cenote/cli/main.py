@@ -55,7 +55,7 @@ Handler = Callable[[argparse.Namespace], int]
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Each command's module adds its own part and names its handler."""
     # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
-    from cenote.cli.local import demo, doctor, env, execute, jupyter, mcp, run, serve
+    from cenote.cli.local import demo, doctor, env, execute, jupyter, mcp, run, serve, view
     from cenote.cli.platform import audit, down, job, runtime, status, team, tenant, token, up
 
     parser = Parser(prog="cenote", description="Run model-written Python in jails that keep their state.")
@@ -76,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         mcp,
         jupyter,
         serve,
+        view,
         tenant,
         token,
         audit,

@@ -15,7 +15,7 @@ from cenote.connection import Platform
 from cenote.doors.metrics import MetricSample, of_machines, of_tenant, of_this_process
 from cenote.doors.open_runtimes import OpenRuntimes
 from cenote_security.auth.tokens import Scope
-from cenote_security.errors import NotAuthenticatedError, RejectedError, ScopeMissingError
+from cenote_security.errors import NotAuthenticatedError, RejectedError, ScopeMissingError, UsageError
 
 MOST_CALLERS: Final = 64
 """Tokens whose runtimes are open at once; the one that has been idle for longest is released."""
@@ -44,6 +44,15 @@ class Caller:
         """Raises ScopeMissingError."""
         if scope not in self.scopes:
             raise ScopeMissingError(scope.value, tuple(sorted(self.scopes)))
+
+    def the_platform(self) -> Platform:
+        """Raises UsageError where there is none."""
+        if self.platform is None:
+            raise UsageError(
+                "only a platform has this, and this server has runtimes of its own: `cenote up` starts a platform, "
+                "with these pages; `cenote serve --address` shows the pages of one"
+            )
+        return self.platform
 
 
 class Callers(Protocol):

@@ -7,7 +7,15 @@ from cenote_security.extras import importing
 with importing("the platform's client", "platform"):
     from cenote.jobs.checks import BadLine, BadTasksError
     from cenote.jobs.client import Job, Jobs
-    from cenote.jobs.reports import FailureCause, JobStatus, TaskDetails, TaskError, TaskInfo, TaskLog, TaskResult
+    from cenote.jobs.reports import (
+        FailureCause,
+        JobStatus,
+        TaskDetails,
+        TaskError,
+        TaskInfo,
+        TaskLog,
+        TaskResult,
+    )
     from cenote.platform_team import ModelSpec
 
 __all__ = [

@@ -6,6 +6,7 @@ a policy by which a browser gives it no script, no form, no origin and no networ
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -13,50 +14,34 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from cenote.doors.callers import Callers, is_token
-from cenote.doors.console import audit, doctor, fleet, jobs, runtimes, steps, teams
-from cenote.doors.console.figures import FigureHistory
+from cenote.doors.callers import is_token
+from cenote.doors.console import graph, runtimes, steps
 from cenote.doors.console.session import (
     DOOR,
     HERE,
     LONGEST,
     BegunCells,
+    ConsoleCallers,
     ConsoleSession,
     ConsoleSessions,
     Page,
     PageRoute,
+    Section,
     Templates,
     Visit,
     redirect,
 )
 from cenote.doors.http_api import status_of
-from cenote.runtime.machine_report import MachineExams
 from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedError
 
 COOKIE: Final = "cenote_session"
 
-_SUBJECTS: Final[tuple[tuple[PageRoute, ...], ...]] = (
-    runtimes.ROUTES,
-    steps.ROUTES,
-    fleet.ROUTES,
-    jobs.ROUTES,
-    teams.ROUTES,
-    audit.ROUTES,
-    doctor.ROUTES,
-)
-"""The pages, by subject."""
+RECORD_PAGES: Final[tuple[PageRoute, ...]] = (*runtimes.ROUTES, *steps.ROUTES, *graph.ROUTES)
+"""Pages of one runtime, of a stored record, too."""
 
-SECTIONS: Final = (
-    ("/", "Runtimes"),
-    ("/fleet", "Fleet"),
-    ("/jobs", "Jobs"),
-    ("/teams", "Teams"),
-    ("/references", "References"),
-    ("/egress", "Network"),
-    ("/audit", "Audit"),
-    ("/doctor", "Doctor"),
-)
-"""The navigation."""
+PAGES: Final[tuple[PageRoute, ...]] = (("GET", "/", runtimes.fleet), *RECORD_PAGES)
+
+_ASSETS: Final = ("console.css", "states.css")
 
 _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 """Titles of error pages. A lost runtime is no error of the server."""
@@ -65,26 +50,31 @@ _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 class Console:
     """All pages, for the callers of one application."""
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(
+        self,
+        callers: ConsoleCallers,
+        pages: Sequence[PageRoute] = PAGES,
+        redeem: Callable[[str], str] | None = None,
+        sections: Sequence[Section] = (),
+    ) -> None:
+        """redeem: gives a token for the one in an address that opens the console once, if there are such addresses.
+        Raises NotAuthenticatedError. sections: of the navigation.
+        """
         self._callers = callers
+        self._redeem = redeem
+        self._pages = pages
         self._sessions = ConsoleSessions()
         self._cells = BegunCells()
-        self._templates = Templates(SECTIONS)
-        self._figures = FigureHistory()
-        self._exams = MachineExams()
+        self._templates = Templates(sections)
 
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/console.css", self._style),
+            *(Route(f"/{name}", _asset(name)) for name in _ASSETS),
             Route("/favicon.ico", _no_icon),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             self._route("POST", "/sign-out", self._sign_out),
-            *(self._route(*route) for subject in _SUBJECTS for route in subject),
+            *(self._route(*route) for route in self._pages),
         ]
-
-    async def watch(self) -> None:
-        """Takes samples for the curves, until it is cancelled."""
-        await self._figures.watch(self._callers.figures)
 
     async def close(self) -> None:
         """Interrupts the cells that pages have begun."""
@@ -97,12 +87,8 @@ class Console:
             if session is None:
                 return _to_sign_in(request)
             try:
-                caller = await self._callers.caller(session.token)
-                door = caller.runtimes.through(DOOR)
-                visit = Visit(
-                    request, session, door, self._templates, self._cells, caller, self._figures, self._exams
-                )
-                return await page(visit)
+                door = (await self._callers.runtimes(session.token)).through(DOOR)
+                return await page(Visit(request, session, door, self._templates, self._cells))
             except NotAuthenticatedError:
                 self._sessions.end(cookie)
                 return _to_sign_in(request)
@@ -116,10 +102,9 @@ class Console:
         title = _TITLES.get(status, "Not possible")
         return self._templates.page("failed", session, status, path, title=title, message=str(error))
 
-    async def _style(self, _: Request) -> Response:
-        return FileResponse(HERE / "console.css", headers={"x-content-type-options": "nosniff"})
-
     async def _sign_in(self, request: Request) -> Response:
+        if request.method == "GET" and self._redeem is not None and "once" in request.query_params:
+            return self._opened_once(request, self._redeem)
         if request.method == "GET":
             return self._templates.page(
                 "sign_in", None, message="", to=_within(request.query_params.get("to", "/"))
@@ -134,6 +119,17 @@ class Console:
             return self._templates.page("sign_in", None, 401, message=str(error), to=to)
         except CenoteError as error:
             return self._templates.page("sign_in", None, 503, message=str(error), to=to)
+        return self._begun(request, token, to)
+
+    def _opened_once(self, request: Request, redeem: Callable[[str], str]) -> Response:
+        """The address itself shows nothing, so that a page does not have the token in its own."""
+        try:
+            token = redeem(request.query_params["once"])
+        except NotAuthenticatedError as error:
+            return self._templates.page("sign_in", None, 401, message=str(error), to="/")
+        return self._begun(request, token, "/")
+
+    def _begun(self, request: Request, token: str, to: str) -> Response:
         answer = redirect(to)
         answer.set_cookie(
             COOKIE,
@@ -151,6 +147,13 @@ class Console:
         answer = redirect("/sign-in")
         answer.delete_cookie(COOKIE)
         return answer
+
+
+def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(_: Request) -> Response:
+        return FileResponse(HERE / name, headers={"x-content-type-options": "nosniff"})
+
+    return serve
 
 
 def _within(path: str) -> str:

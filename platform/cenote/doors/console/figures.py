@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cenote.doors.metrics import Distribution, MetricSample
+from cenote.doors.metrics import MetricSample
 from cenote_security.errors import CenoteError
-from cenote_worker.process.metrics import CELLS, CLIENTS, EGRESS, KILLS, QUOTA_REFUSALS, RUNTIMES, STARTS, Metric
+from cenote_worker.process.metrics import (
+    CELLS,
+    CLIENTS,
+    EGRESS,
+    KILLS,
+    QUOTA_REFUSALS,
+    RUNTIMES,
+    STARTS,
+    Metric,
+)
 
 EVERY: Final = 10.0
 """Seconds between two samples."""
@@ -22,10 +31,13 @@ EVERY: Final = 10.0
 KEPT: Final = 360
 """Samples, of one hour; each has some hundred numbers."""
 
-_WIDTH: Final, _HEIGHT = 600.0, 100.0
+_WIDTH: Final = 600.0
+_HEIGHT: Final = 100.0
 """Of a curve's picture, in its own units."""
 
-_MEMORY: Final = Metric("machine_memory", "gauge", "Memory in use on the machine of this server, by all programs.")
+_MEMORY: Final = Metric(
+    "machine_memory", "gauge", "Memory in use on the machine of this server, by all programs."
+)
 
 FigureKey = tuple[str, ...]
 """Name of a metric, and the values of its labels."""
@@ -124,7 +136,7 @@ PLANS: Final = (
 def chart(plan: ChartPlan, samples: Sequence[Figures]) -> Chart:
     """Series that were zero all the time are left out, unless all were."""
     series = {
-        labels: _rates(samples, (plan.metric.name, *labels)) if plan.is_rate else _values(samples, (plan.metric.name, *labels))
+        labels: (_rates if plan.is_rate else _values)(samples, (plan.metric.name, *labels))
         for labels in _labels(plan.metric, samples)
     }
     busy = {labels: values for labels, values in series.items() if any(value > 0 for value in values)}
@@ -138,7 +150,9 @@ def _labels(metric: Metric, samples: Sequence[Figures]) -> list[FigureKey]:
     """In the order of the metric's definition."""
     found = {key[1:] for sample in samples[-1:] for key in sample.values if key[0] == metric.name}
     order = [value for values in metric.labels.values() for value in values]
-    return sorted(found, key=lambda labels: [order.index(label) if label in order else -1 for label in labels])
+    return sorted(
+        found, key=lambda labels: [order.index(label) if label in order else -1 for label in labels]
+    )
 
 
 def _values(samples: Sequence[Figures], key: FigureKey) -> list[float]:

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from cenote.doors.console.session import PageRoute, Visit, platform_of, redirect
+from cenote.doors.callers import Caller
+from cenote.doors.console.session import CallerRoute, Visit, page_number, redirect
 from cenote.jobs import Job, JobStatus
 from cenote.jobs.reports import TaskState
 from cenote_security.auth.tokens import Scope
@@ -22,15 +23,15 @@ MOST_MESSAGE: Final = 300
 """Characters of an error on the page of a job."""
 
 
-async def _job(visit: Visit) -> Job:
-    visit.caller.require(Scope.JOBS)
-    return await platform_of(visit, "jobs").jobs.async_get(visit.request.path_params["job"])
+async def _job(visit: Visit, caller: Caller) -> Job:
+    caller.require(Scope.JOBS)
+    return await caller.the_platform().jobs.async_get(visit.request.path_params["job"])
 
 
-async def _jobs(visit: Visit) -> Response:
-    visit.caller.require(Scope.JOBS)
+async def _jobs(visit: Visit, caller: Caller) -> Response:
+    caller.require(Scope.JOBS)
     after = visit.request.query_params.get("after", "")
-    found = await platform_of(visit, "jobs").jobs.async_page(after=after, limit=JOBS_OF_A_PAGE)
+    found = await caller.the_platform().jobs.async_page(after=after, limit=JOBS_OF_A_PAGE)
     return visit.page(
         "jobs",
         title="Jobs",
@@ -40,9 +41,9 @@ async def _jobs(visit: Visit) -> Response:
     )
 
 
-async def _one(visit: Visit) -> Response:
-    job = await _job(visit)
-    state, after = _state(visit), visit.number("after")
+async def _one(visit: Visit, caller: Caller) -> Response:
+    job = await _job(visit, caller)
+    state, after = _state(visit), page_number(visit.request.query_params.get("after", "")) or 0
     status, failures, tasks = await asyncio.gather(
         job.async_status(),
         job.async_failures(),
@@ -79,24 +80,29 @@ def _rate(status: JobStatus) -> float:
     return 60 * status.over / elapsed if status.started and elapsed > 0 else 0.0
 
 
-async def _task(visit: Visit) -> Response:
-    job, task = await _job(visit), visit.request.path_params["task"]
+async def _task(visit: Visit, caller: Caller) -> Response:
+    job, task = await _job(visit, caller), visit.request.path_params["task"]
     details, log = await asyncio.gather(job.async_task(task), job.async_logs(task))
     return visit.page(
-        "task", title=f"Task {details.info.id} of {job.name}", job=job.name, one=details, task=details.info, log=log
+        "task",
+        title=f"Task {details.info.id} of {job.name}",
+        job=job.name,
+        one=details,
+        task=details.info,
+        log=log,
     )
 
 
-async def _retry(visit: Visit) -> Response:
+async def _retry(visit: Visit, caller: Caller) -> Response:
     task = (await visit.form()).get("task", "")
-    job = await _job(visit)
+    job = await _job(visit, caller)
     await job.async_retry([task] if task else None)
     return redirect(_address(job.name, task))
 
 
-async def _cancel(visit: Visit) -> Response:
+async def _cancel(visit: Visit, caller: Caller) -> Response:
     await visit.form()
-    job = await _job(visit)
+    job = await _job(visit, caller)
     await job.async_cancel()
     return redirect(_address(job.name))
 
@@ -106,7 +112,7 @@ def _address(job: str, task: str = "") -> str:
     return f"{page}/tasks/{quote(task, safe='')}" if task else page
 
 
-ROUTES: Final[tuple[PageRoute, ...]] = (
+ROUTES: Final[tuple[CallerRoute, ...]] = (
     ("GET", "/jobs", _jobs),
     ("GET", "/jobs/{job}", _one),
     ("GET", "/jobs/{job}/tasks/{task:path}", _task),

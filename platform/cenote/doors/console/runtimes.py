@@ -8,41 +8,55 @@ from typing import Final
 
 from starlette.responses import Response
 
-from cenote.doors.console.session import PageRoute, Visit, address, redirect
+from cenote.doors.console.session import PageRoute, Visit, address, page_number, redirect
 from cenote.doors.console.steps import JAIL_HEADERS
 from cenote.doors.open_runtimes import OpenRuntime
+from cenote.harness.questions.provenance import LiveVariable
 from cenote_worker.execution.results import VariableInfo
 
 STEPS_OF_A_PAGE: Final = 100
+
+MOST_VARIABLES: Final = 500
 
 PATIENCE: Final = 5.0
 """Seconds that a page waits for a namespace, or for a cell that it has begun."""
 
 
-async def _fleet(visit: Visit) -> Response:
+async def fleet(visit: Visit) -> Response:
+    """All runtimes that the caller may open."""
     sought = visit.request.query_params.get("q", "")
     listed = [one for one in await visit.door.listed() if sought.lower() in one.name.lower()]
     return visit.page("fleet", title="Runtimes", runtimes=listed, sought=sought)
 
 
 async def _runtime(visit: Visit) -> Response:
-    runtime = await visit.runtime()
-    state, status = await asyncio.gather(runtime.state(), runtime.owner.status())
-    steps = list(state.history)
-    last = visit.request.query_params.get("before", "")
-    before = int(last) if last.isascii() and last.isdigit() else len(steps)
-    shown = steps[max(0, before - STEPS_OF_A_PAGE) : before]
+    seen = await visit.door.get(visit.name)
+    runtime = seen if isinstance(seen, OpenRuntime) else None
+    state = await seen.state()
+    status = await runtime.owner.status() if runtime is not None else None
+    idle = runtime is not None and status is not None and status.step is None
+    steps = state.history
+    before = page_number(visit.request.query_params.get("before", ""))
+    end = len(steps) if before is None else min(before, len(steps))
+    begin = max(0, end - STEPS_OF_A_PAGE)
+    variables: Sequence[VariableInfo | LiveVariable] | None = None
+    if runtime is None:
+        variables = (await asyncio.to_thread(state.at, state.head)).variables
+    elif idle:
+        variables = await _variables(runtime)
     return visit.page(
         "runtime",
         title=visit.name,
         name=visit.name,
-        steps=shown[::-1],
-        earlier=max(0, before - STEPS_OF_A_PAGE),
+        steps=steps[begin:end][::-1],
+        earlier=begin,
+        later=min(end + STEPS_OF_A_PAGE, len(steps)) if end < len(steps) else None,
         count=len(steps),
         head=state.head,
         jail=status,
-        variables=None if status.step is not None else await _variables(runtime),
-        snapshots=() if status.step is not None else await runtime.owner.snapshots(),
+        variables=variables[:MOST_VARIABLES] if variables is not None else None,
+        more=max(0, len(variables or ()) - MOST_VARIABLES),
+        snapshots=await runtime.owner.snapshots() if runtime is not None and idle else (),
     )
 
 
@@ -98,7 +112,6 @@ async def _variables(runtime: OpenRuntime) -> Sequence[VariableInfo] | None:
 
 
 ROUTES: Final[tuple[PageRoute, ...]] = (
-    ("GET", "/", _fleet),
     ("GET", "/runtimes/{runtime}", _runtime),
     ("GET", "/runtimes/{runtime}/files", _files),
     ("GET", "/runtimes/{runtime}/file", _file),

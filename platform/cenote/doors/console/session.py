@@ -11,26 +11,22 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any, Final, Protocol
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from cenote.connection import Platform
-from cenote.doors.callers import Caller
-from cenote.doors.console.figures import FigureHistory
-from cenote.doors.open_runtimes import Door, OpenRuntime
-from cenote.harness.live_state import AsyncRuntimeState
+from cenote.doors.callers import Caller, Callers
+from cenote.doors.open_runtimes import Door, ListedRuntime, OpenRuntime
+from cenote.harness.questions.execution_state import ExecutionState
 from cenote.harness.record.step import Step
-from cenote.runtime import AsyncPythonRuntime
-from cenote.runtime.machine_report import MachineExams
-from cenote_security.errors import RejectedError, UsageError
+from cenote_security.errors import RejectedError
 from cenote_security.printable import printable, shown_size
 
 DOOR: Final = "console"
@@ -38,6 +34,12 @@ DOOR: Final = "console"
 
 MOST_TEXT: Final = 64_000
 """Characters of one text on a page."""
+
+MOST_LABEL: Final = 500
+"""Characters of one name in a sentence of a page."""
+
+MOST_SYMBOL: Final = 500
+"""Characters of a symbol that has a page: it is in the address of that."""
 
 HERE: Final = Path(__file__).parent
 
@@ -105,11 +107,15 @@ def _key(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode(errors="replace")).digest()
 
 
+Section = tuple[str, str]
+"""A path, and a title for the navigation."""
+
+
 class Templates:
     """The templates of all pages."""
 
-    def __init__(self, sections: Sequence[tuple[str, str]] = ()) -> None:
-        """sections: paths and titles, for the navigation of each page."""
+    def __init__(self, sections: Sequence[Section] = ()) -> None:
+        """sections: of the navigation."""
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -119,6 +125,7 @@ class Templates:
         )
         self._environment.filters |= {
             "text": _text,
+            "label": _label,
             "bytes": shown_size,
             "moment": _moment,
             "seconds": _seconds,
@@ -159,29 +166,70 @@ class BegunCells:
             task.exception()  # its page has shown it, or the record does
 
 
+class SeenRuntime(Protocol):
+    """A runtime whose record pages show."""
+
+    async def state(self) -> ExecutionState:
+        """Its record up to now; reading that may wait."""
+
+
+class ConsoleDoor(Protocol):
+    """The runtimes that a session sees."""
+
+    async def listed(self) -> Sequence[ListedRuntime]: ...
+
+    async def get(self, name: str) -> SeenRuntime:
+        """An OpenRuntime, if cells can be run there. Raises NotOpenError."""
+
+
+class SeenRuntimes(Protocol):
+    """All that one caller sees."""
+
+    def through(self, door: str) -> ConsoleDoor: ...
+
+
+class ConsoleCallers(Protocol):
+    """All that may sign in."""
+
+    async def runtimes(self, token: str) -> SeenRuntimes:
+        """Raises RejectedError for an invalid token, UnavailableError."""
+
+
+class ReadOnlyError(RejectedError):
+    """A stored record is shown, and its runtime is not there."""
+
+    def __init__(self) -> None:
+        super().__init__("this is a stored record, which is only read; open the runtime itself to change it")
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A request of a session."""
 
     request: Request
     session: ConsoleSession
-    door: Door
+    door: ConsoleDoor
     templates: Templates
     cells: BegunCells
-    caller: Caller
-    figures: FigureHistory
-    exams: MachineExams
 
     @property
     def name(self) -> str:
         return str(self.request.path_params["runtime"])
 
     async def runtime(self) -> OpenRuntime:
-        return await self.door.get(self.name)
+        """Raises NotOpenError, ReadOnlyError."""
+        seen = await self.door.get(self.name)
+        if not isinstance(seen, OpenRuntime):
+            raise ReadOnlyError
+        return seen
 
-    async def step(self) -> tuple[AsyncRuntimeState[AsyncPythonRuntime], Step]:
-        """The step, with the record that contains it. Raises UsageError, UnknownEntryError."""
-        state = await (await self.runtime()).state()
+    async def state(self) -> ExecutionState:
+        """The record of the runtime. Raises NotOpenError."""
+        return await (await self.door.get(self.name)).state()
+
+    async def step(self) -> tuple[ExecutionState, Step]:
+        """The step, with the record that contains it. Raises NotOpenError, UnknownEntryError."""
+        state = await self.state()
         return state, state.step(self.request.path_params["step"])
 
     async def form(self) -> Mapping[str, str]:
@@ -192,14 +240,10 @@ class Visit:
             raise RejectedError("this form is of another session; load its page again")
         return form
 
-    def number(self, name: str, default: int = 0) -> int:
-        """A number of the query, such as a place in a list; the default for what is none."""
-        text = self.request.query_params.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
-
     def page(self, template: str, status: int = 200, **shown: Any) -> Response:
-        """See Templates."""
-        return self.templates.page(template, self.session, status, path=self.request.url.path, **shown)
+        """See Templates. Templates get `live`, too: whether cells can be run and states changed."""
+        live, path = isinstance(self.door, Door), self.request.url.path
+        return self.templates.page(template, self.session, status, path, live=live, **shown)
 
 
 Page = Callable[[Visit], Awaitable[Response]]
@@ -208,24 +252,50 @@ PageRoute = tuple[str, str, Page]
 """Method, path and page."""
 
 
-def platform_of(visit: Visit, subject: str) -> Platform:
-    """The platform, as the visitor's token sees it. subject: what the page shows. Raises UsageError."""
-    if visit.caller.platform is None:
-        raise UsageError(
-            f"a platform has {subject}, and this server has runtimes of its own alone: `cenote up` starts a platform, "
-            f"which has pages of its own; `cenote serve --address` shows one"
-        )
-    return visit.caller.platform
+CallerPage = Callable[[Visit, Caller], Awaitable[Response]]
+
+CallerRoute = tuple[str, str, CallerPage]
+"""Method, path and page, of one that depends on what the caller's token is good for."""
+
+
+def for_callers(callers: Callers, routes: Iterable[CallerRoute]) -> Iterator[PageRoute]:
+    """The routes, each page with the caller of its visit."""
+
+    def with_caller(page: CallerPage) -> Page:
+        async def serve(visit: Visit) -> Response:
+            return await page(visit, await callers.caller(visit.session.token))
+
+        return serve
+
+    for method, path, page in routes:
+        yield method, path, with_caller(page)
 
 
 def redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303, headers=HEADERS)
 
 
+def page_number(text: str) -> int | None:
+    """A number in an address; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
 def address(name: str, step: int | None = None) -> str:
     """The path of the page of a runtime, or of one of its steps."""
     page = f"/runtimes/{quote(name, safe='')}"
     return page if step is None else f"{page}/steps/{step}"
+
+
+def value_address(name: str, number: int, symbol: str) -> str:
+    """The page of what a symbol held after a step; empty for one with too long a name."""
+    if len(symbol) > MOST_SYMBOL or not _is_text(symbol):
+        return ""
+    return f"{address(name, number)}/value?{urlencode({'name': symbol})}"
+
+
+def _is_text(symbol: str) -> bool:
+    """Half of a surrogate pair cannot be part of an address."""
+    return not any("\ud800" <= char <= "\udfff" for char in symbol)
 
 
 def _text(text: str) -> str:
@@ -235,6 +305,11 @@ def _text(text: str) -> str:
         else f"{text[:MOST_TEXT]}\n... {len(text) - MOST_TEXT:,} more characters"
     )
     return printable(cut, lines=True)
+
+
+def _label(text: str) -> str:
+    """In a sentence: on one line, cut."""
+    return printable(text if len(text) <= MOST_LABEL else f"{text[:MOST_LABEL]}…")
 
 
 def _moment(seconds: float) -> str:

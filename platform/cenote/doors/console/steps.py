@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from cenote.doors.console.session import DOOR, HEADERS, PageRoute, Visit, address, redirect
+from cenote.doors.console.session import DOOR, HEADERS, PageRoute, Visit, address, redirect, value_address
 from cenote.harness.patching.patch import Patch
 from cenote_worker.execution.results import Span
 
@@ -24,6 +24,13 @@ _TEXTS: Final = ("text/markdown", "text/latex", "application/json", "text/plain"
 """The first type that an output has is shown, images before frames before texts."""
 
 
+MOST_TARGETS: Final = 100
+"""Steps that a page names as having taken something from its step."""
+
+
+MOST_WRITES: Final = 200
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """One output of a step on its page: as an `image`, a `frame` or a `text`. url: if it has one of its own."""
@@ -35,17 +42,23 @@ class Shown:
 
 async def _step(visit: Visit) -> Response:
     state, step = await visit.step()
-    edges = [edge for edge in state.graph()["edges"] if edge["kind"] != "parent"]
+    found = state.graph([step.number])["edges"]
+    edges = [edge for edge in found if edge["kind"] != "parent"]
+    targets = [edge for edge in edges if edge["source"] == step.number]
     return visit.page(
         "step",
         title=f"{visit.name}, step {step.number}",
         name=visit.name,
         step=step,
-        code=_marked(step.code, step.error.span if step.error is not None else None),
+        code=marked(step.code, step.error.span if step.error is not None else None),
         usage=step.record.usage,
         outputs=[_shown(visit, index, output) for index, output in enumerate(step.outputs)],
         sources=[edge for edge in edges if edge["target"] == step.number],
-        targets=[edge for edge in edges if edge["source"] == step.number],
+        targets=targets[:MOST_TARGETS],
+        writes=[
+            (symbol, value_address(visit.name, step.number, symbol)) for symbol in step.writes[:MOST_WRITES]
+        ],
+        more=max(0, len(targets) - MOST_TARGETS),
         edited=step.code,
         plan=None,
     )
@@ -65,7 +78,8 @@ async def _output(visit: Visit) -> Response:
 async def _plan(visit: Visit) -> Response:
     """What an edit would run again; or runs it, where the form says so."""
     form = await visit.form()
-    state, step = await visit.step()
+    state = await (await visit.runtime()).state()
+    step = state.step(visit.request.path_params["step"])
     code = form.get("code", "")
     plan = await state.plan(Patch.replace_step(step.number, code, author=DOOR))
     result = await state.apply(plan) if form.get("apply") else None
@@ -95,7 +109,7 @@ def _shown(visit: Visit, index: int, output: Mapping[str, str | bytes]) -> Shown
     return Shown("text", text=str(found))
 
 
-def _marked(code: str, span: Span | None) -> tuple[str, str, str]:
+def marked(code: str, span: Span | None) -> tuple[str, str, str]:
     """The code before the failing expression, that, and the code after it."""
     if span is None:
         return code, "", ""

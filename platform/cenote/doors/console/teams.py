@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from starlette.responses import Response
 
-from cenote.doors.console.session import PageRoute, Visit, platform_of, redirect
+from cenote.doors.callers import Caller
+from cenote.doors.console.session import CallerRoute, Visit, page_number, redirect
 from cenote.platform_team import PlatformTeam, TeamNews
 from cenote_security.auth.tokens import Scope
 from cenote_security.errors import UnknownEntryError
@@ -80,7 +81,12 @@ def waterfall(news: Iterable[TeamNews]) -> Waterfall:
             failed = one.type in ("execution_error", "security_error")
             spans.append(
                 Span(
-                    event=first.number, agent=one.agent, kind="cell", begin=first.at, end=one.at, failed=failed
+                    event=first.number,
+                    agent=one.agent,
+                    kind="cell",
+                    begin=first.at,
+                    end=one.at,
+                    failed=failed,
                 )
             )
     spans.sort(key=lambda span: (span.begin, span.event))
@@ -125,15 +131,15 @@ def _shown(news: TeamNews) -> ShownEvent:
     return ShownEvent(news, content[:MOST_CONTENT], max(len(content) - MOST_CONTENT, 0), news.type in _RUNS)
 
 
-def _team(visit: Visit) -> PlatformTeam:
-    visit.caller.require(Scope.TEAMS)
-    return platform_of(visit, "teams").team(visit.request.path_params["team"])
+def _team(visit: Visit, caller: Caller) -> PlatformTeam:
+    caller.require(Scope.TEAMS)
+    return caller.the_platform().team(visit.request.path_params["team"])
 
 
-async def _teams(visit: Visit) -> Response:
-    visit.caller.require(Scope.TEAMS)
+async def _teams(visit: Visit, caller: Caller) -> Response:
+    caller.require(Scope.TEAMS)
     after = visit.request.query_params.get("after", "")
-    every = await asyncio.to_thread(platform_of(visit, "teams").teams)
+    every = await asyncio.to_thread(caller.the_platform().teams)
     found = [team for team in every if team.name > after]
     return visit.page(
         "teams",
@@ -143,11 +149,12 @@ async def _teams(visit: Visit) -> Response:
     )
 
 
-async def _one(visit: Visit) -> Response:
-    team = _team(visit)
+async def _one(visit: Visit, caller: Caller) -> Response:
+    team = _team(visit, caller)
     status = await asyncio.to_thread(team.status)
     newest = max(status.newest - EVENTS_OF_A_PAGE, 0)
-    after = visit.number("after", newest)
+    asked = page_number(visit.request.query_params.get("after", ""))
+    after = newest if asked is None else asked
     news: Sequence[TeamNews] = await asyncio.to_thread(lambda: team.news(after=after, limit=EVENTS_OF_A_PAGE))
     return visit.page(
         "team",
@@ -162,22 +169,22 @@ async def _one(visit: Visit) -> Response:
     )
 
 
-async def _event(visit: Visit) -> Response:
-    team, number = _team(visit), visit.request.path_params["number"]
+async def _event(visit: Visit, caller: Caller) -> Response:
+    team, number = _team(visit, caller), visit.request.path_params["number"]
     found = await asyncio.to_thread(lambda: team.news(after=max(number - 1, 0), limit=1))
     if not found or found[0].number != number:
         raise UnknownEntryError("event", str(number))
     return visit.page("event", title=f"Event {number} of team {team.name}", team=team.name, one=found[0])
 
 
-async def _cancel(visit: Visit) -> Response:
+async def _cancel(visit: Visit, caller: Caller) -> Response:
     await visit.form()
-    team = _team(visit)
+    team = _team(visit, caller)
     await asyncio.to_thread(team.cancel, visit.request.path_params["number"])
     return redirect(visit.request.url.path.rpartition("/runs/")[0])
 
 
-ROUTES: Final[tuple[PageRoute, ...]] = (
+ROUTES: Final[tuple[CallerRoute, ...]] = (
     ("GET", "/teams", _teams),
     ("GET", "/teams/{team}", _one),
     ("GET", "/teams/{team}/events/{number:int}", _event),

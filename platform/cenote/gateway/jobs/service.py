@@ -83,9 +83,7 @@ class JobService(JobServiceServicer):
             finally:
                 barred.cancel()
 
-    async def ListTasks(
-        self, request: job_pb2.ListTasksRequest, context: Context
-    ) -> job_pb2.ListTasksReply:
+    async def ListTasks(self, request: job_pb2.ListTasksRequest, context: Context) -> job_pb2.ListTasksReply:
         return await self._answer(context, "job.tasks", lambda who: self._registry.tasks(who, request))
 
     async def GetTask(self, request: job_pb2.TaskName, context: Context) -> job_pb2.TaskDescription:

@@ -7,7 +7,7 @@ kept for the next one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 
@@ -212,9 +212,12 @@ class ExecutionState:
 
     # -- for other programs --
 
-    def graph(self) -> Graph:
-        """Nodes and edges of all lines, as plain data."""
-        return graph(self._past)
+    def graph(self, steps: Iterable[int] | None = None) -> Graph:
+        """Nodes and edges of all lines, as plain data.
+
+        steps: only these, with the edges that lead to or from them. Raises UnknownEntryError.
+        """
+        return graph(self._past, steps)
 
     def export(self, path: str | Path) -> Path:
         """Writes a notebook (`.ipynb`) of the line to the head, or everything as `.json`, `.mmd` (Mermaid) or `.dot`.

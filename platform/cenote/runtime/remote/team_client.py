@@ -104,9 +104,7 @@ class TeamClient:
 
     async def past(self, team: str, after: int, limit: int) -> list[team_pb2.TeamNews]:
         """Up to so many past events, with calls of models."""
-        request = make(
-            team_pb2.FollowRequest, team=team, after=after, limit=limit, past=True, calls=True
-        )
+        request = make(team_pb2.FollowRequest, team=team, after=after, limit=limit, past=True, calls=True)
         call = self._stub().FollowTeam(request, **self._terms())
         try:
             return [news async for news in call]
