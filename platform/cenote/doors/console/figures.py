@@ -22,6 +22,7 @@ from cenote_worker.process.metrics import (
     QUOTA_REFUSALS,
     RUNTIMES,
     STARTS,
+    Distribution,
     Metric,
 )
 

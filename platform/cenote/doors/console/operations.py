@@ -14,7 +14,7 @@ from cenote.doors.callers import Caller, Callers
 from cenote.doors.console import jobs, teams
 from cenote.doors.console.figures import EVERY, PLANS, FigureHistory, chart
 from cenote.doors.console.session import CallerRoute, PageRoute, Section, Visit, for_callers
-from cenote.runtime.machine_report import MachineExams, machine
+from cenote.runtime.machine_report import MachineExams, MachineReport, machine
 from cenote_security.auth.tokens import Scope
 
 SECTIONS: Final[tuple[Section, ...]] = (
@@ -30,6 +30,9 @@ SECTIONS: Final[tuple[Section, ...]] = (
 
 NODES_SHOWN: Final = 200
 
+PATIENCE: Final = 0.15
+"""Seconds that a page waits for an examination of the machine; it is shown when the page loads itself again."""
+
 OF_A_PAGE: Final = 100
 """References, or entries of the audit log."""
 
@@ -44,6 +47,7 @@ class Operations:
         self._callers = callers
         self._figures = FigureHistory()
         self._exams = MachineExams()
+        self._examining: asyncio.Future[MachineReport] | None = None
 
     def routes(self) -> Iterator[PageRoute]:
         own: tuple[CallerRoute, ...] = (
@@ -81,25 +85,18 @@ class Operations:
 
     async def _doctor(self, visit: Visit, caller: Caller) -> Response:
         caller.require(Scope.MACHINES)
-        return visit.page(
-            "doctor",
-            title="Doctor",
-            machine=machine(),
-            report=await asyncio.to_thread(self._exams.report),
-            tried=False,
-        )
+        if self._examining is None or self._examining.done():
+            self._examining = asyncio.ensure_future(asyncio.to_thread(self._exams.report))
+        done, _ = await asyncio.wait((self._examining,), timeout=PATIENCE)
+        report = self._examining.result() if done else None
+        return visit.page("doctor", title="Doctor", machine=machine(), report=report, tried=False)
 
     async def _try(self, visit: Visit, caller: Caller) -> Response:
         """Starts a jail as well: the parts may be there and still not work together."""
         await visit.form()
         caller.require(Scope.MACHINES)
-        return visit.page(
-            "doctor",
-            title="Doctor",
-            machine=machine(),
-            report=await asyncio.to_thread(self._exams.diagnosis),
-            tried=True,
-        )
+        report = await asyncio.to_thread(self._exams.diagnosis)
+        return visit.page("doctor", title="Doctor", machine=machine(), report=report, tried=True)
 
 
 async def _references(visit: Visit, caller: Caller) -> Response:

@@ -14,6 +14,8 @@ from cenote.doors.open_runtimes import OpenRuntime
 from cenote.harness.questions.provenance import LiveVariable
 from cenote_worker.execution.results import VariableInfo
 
+RUNTIMES_OF_A_PAGE: Final = 200
+
 STEPS_OF_A_PAGE: Final = 100
 
 MOST_VARIABLES: Final = 500
@@ -26,7 +28,16 @@ async def fleet(visit: Visit) -> Response:
     """All runtimes that the caller may open."""
     sought = visit.request.query_params.get("q", "")
     listed = [one for one in await visit.door.listed() if sought.lower() in one.name.lower()]
-    return visit.page("fleet", title="Runtimes", runtimes=listed, sought=sought)
+    after = visit.request.query_params.get("after", "")
+    shown = [one for one in listed if one.name > after][: RUNTIMES_OF_A_PAGE + 1]
+    return visit.page(
+        "fleet",
+        title="Runtimes",
+        runtimes=shown[:RUNTIMES_OF_A_PAGE],
+        following=shown[RUNTIMES_OF_A_PAGE - 1].name if len(shown) > RUNTIMES_OF_A_PAGE else "",
+        count=len(listed),
+        sought=sought,
+    )
 
 
 async def _runtime(visit: Visit) -> Response:
