@@ -61,6 +61,7 @@ async def _one(visit: Visit, caller: Caller) -> Response:
         after=after,
         following=tasks[-1].index if len(tasks) == TASKS_OF_A_PAGE else 0,
         most=MOST_MESSAGE,
+        follows=not status.is_over and visit.request.query_params.get("follow") == "1",
     )
 
 

@@ -156,12 +156,13 @@ async def _one(visit: Visit, caller: Caller) -> Response:
     asked = page_number(visit.request.query_params.get("after", ""))
     after = newest if asked is None else asked
     news: Sequence[TeamNews] = await asyncio.to_thread(lambda: team.news(after=after, limit=EVENTS_OF_A_PAGE))
+    is_at_work = any(run.state in ("waiting", "running") for run in status.runs)
     return visit.page(
         "team",
         title=f"Team {status.name}",
         team=status,
-        is_at_work=any(run.state in ("waiting", "running") for run in status.runs),
-        follows_newest=after == newest,
+        is_at_work=is_at_work,
+        follows=is_at_work and after == newest and visit.request.query_params.get("follow") == "1",
         waterfall=waterfall(news),
         events=[_shown(one) for one in news if one.type != _MODEL_CALL],
         earlier=max(after - EVENTS_OF_A_PAGE, 0) if after else None,
