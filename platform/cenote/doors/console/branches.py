@@ -80,15 +80,15 @@ class Difference:
     right: LiveVariable | None
 
 
-def runs(steps: Sequence[Step]) -> list[StepRun]:
-    """The tree of all steps as runs, in the order in which these began. Pure."""
+def runs(steps: Sequence[Step], head: int) -> list[StepRun]:
+    """The tree of all steps as runs, in the order in which these began; one ends at the head. Pure."""
     children = Counter(step.parent for step in steps)
     found: dict[int, list[int]] = {}
     """By the last step so far."""
     parents: dict[int, int] = {}
     """By the first step."""
     for step in steps:
-        run = found.pop(step.parent, []) if children[step.parent] == 1 else []
+        run = found.pop(step.parent, []) if children[step.parent] == 1 and step.parent != head else []
         if not run:
             parents[step.number] = step.parent
         run.append(step.number)
@@ -144,7 +144,7 @@ def drawn_tree(
             _line(f"kept {one.step}{f': {one.label}' if one.label else ''}", address(name, one.step))
             for one in kept[-3:]
         ]
-        state = "head" if here else "" if run.steps[0] in line else "left"
+        state = "head" if here else "" if run.last in line else "left"
         lines["run", run.last] = state, tuple(about)
         if ("run", run.parent) in lines:
             edges.append((("run", run.parent), ("run", run.last), "data"))
@@ -178,7 +178,7 @@ async def _branches(visit: Visit) -> Response:
         origin, forked = await _relatives(visit.door, visit.name, seen)
         if (await seen.owner.status()).step is None:
             snapshots = await seen.owner.snapshots()
-    everything = runs(state.history)
+    everything = runs(state.history, state.head)
     line = frozenset(step.number for step in state.line(state.head))
     drawing, boxes = drawn_tree(
         visit.name, everything[-MOST_RUNS:], line, state.head, snapshots, forked[:MOST_RUNS]
