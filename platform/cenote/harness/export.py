@@ -63,16 +63,17 @@ class Graph(TypedDict):
 
 
 def graph(past: HistoryIndex, steps: Iterable[int] | None = None) -> Graph:
-    """All lines of a history; or these steps, with the edges that lead to or from them.
+    """All lines of a history; or these steps, with the edges that lead to them.
 
     Raises UnknownEntryError for a step that is not there.
     """
     shown = past.history.beside(ShownSteps)
-    if steps is not None:
-        return _part(past, shown, list(dict.fromkeys(steps)))
     live = {record.number for record in past.line(past.head)}
-    records = past.all()
-    nodes, edges = [_start(past)], list[Edge]()
+    numbers = None if steps is None else dict.fromkeys(steps)
+    records = past.all() if numbers is None else [past.get(number) for number in numbers if number != START]
+    nodes, edges = list[Node](), list[Edge]()
+    if numbers is None or START in numbers:
+        nodes.append(_start(past))
     with no_collections(len(records)):
         for record in records:
             number = record.number
@@ -87,31 +88,10 @@ def graph(past: HistoryIndex, steps: Iterable[int] | None = None) -> Graph:
     return {"head": past.head, "nodes": nodes, "edges": edges}
 
 
-def _part(past: HistoryIndex, shown: ShownSteps, numbers: list[int]) -> Graph:
-    """What it costs depends on these steps, and on the length of the line to the head."""
-    live = {record.number for record in past.line(past.head)}
-    nodes, edges = list[Node](), list[Edge]()
-    wanted = set(numbers)
-    targets = dict.fromkeys(numbers)
-    for number in numbers:
-        if number == START:
-            nodes.append(_start(past))
-        else:
-            node = shown.get(past.history, past.get(number)).node.copy()
-            node["writes"], node["unknown"] = node["writes"].copy(), node["unknown"].copy()
-            node["live"] = number in live
-            nodes.append(node)
-        targets |= dict.fromkeys(shown.targets(number))
-    for target in targets:
-        if target != START:
-            record = past.get(target)
-            parent: Edge = {"source": record.parent, "target": target, "kind": "parent", "symbols": []}
-            taken: list[Edge] = [
-                {"source": source, "target": target, "kind": kind, "symbols": [*symbols]}
-                for source, kind, symbols in shown.get(past.history, record).edges
-            ]
-            edges += [each for each in (parent, *taken) if target in wanted or each["source"] in wanted]
-    return {"head": past.head, "nodes": nodes, "edges": edges}
+def takers(past: HistoryIndex, number: int) -> tuple[int, ...]:
+    """See ExecutionState."""
+    past.check(number)
+    return past.history.beside(ShownSteps).takers(number)
 
 
 class ShownSteps:
@@ -119,25 +99,24 @@ class ShownSteps:
 
     def __init__(self) -> None:
         self._by_number: dict[int, _ShownStep] = {}
-        self._targets: dict[int, list[int]] = {}
-        """Of each step, those with an edge from it."""
+        self._takers: dict[int, list[int]] = {}
+        """Of each step, those with a `data` or `unknown` edge from it. Two threads may add the same."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
         """See HistoryObserver."""
         for record in records:
             self.get(history, record)
 
-    def targets(self, number: int) -> Sequence[int]:
-        """Steps that were seen with an edge from this one, those that began in its state among them."""
-        return tuple(dict.fromkeys(self._targets.get(number, ())))
+    def takers(self, number: int) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self._takers.get(number, ())))
 
     def get(self, history: History, record: StepRecord) -> _ShownStep:
         found = self._by_number.get(record.number)
         if found is None:
             inputs = history.dependencies.inputs(record.number)
             found = _shown(record, inputs)
-            for source in (record.parent, *(edge[0] for edge in found.edges)):
-                self._targets.setdefault(source, []).append(record.number)
+            for source, _, _ in found.edges:
+                self._takers.setdefault(source, []).append(record.number)
             self._by_number[record.number] = found
         return found
 

@@ -464,11 +464,10 @@ def _engine(url: URL) -> Engine:
 def _read_only(path: Path) -> Engine:
     """Raises OSError for a file that is not there."""
     path.stat()
-    terms = "mode=ro"
-    if not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
-        terms += "&immutable=1"  # in WAL mode SQLite makes a file beside the database, which it cannot do here
 
     def connect() -> sqlite3.Connection:
+        # Without that file there is no writer, and SQLite would leave files of its own beside the database.
+        terms = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
         connection = sqlite3.connect(
             f"file:{quote(str(path))}?{terms}", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False
         )

@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from cenote.doors.callers import is_token
-from cenote.doors.console import graph, runtimes, steps
+from cenote.doors.console import branches, graph, runtimes, steps
 from cenote.doors.console.session import (
     DOOR,
     HERE,
@@ -36,7 +36,12 @@ from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedE
 
 COOKIE: Final = "cenote_session"
 
-RECORD_PAGES: Final[tuple[PageRoute, ...]] = (*runtimes.ROUTES, *steps.ROUTES, *graph.ROUTES)
+RECORD_PAGES: Final[tuple[PageRoute, ...]] = (
+    *runtimes.ROUTES,
+    *steps.ROUTES,
+    *graph.ROUTES,
+    *branches.ROUTES,
+)
 """Pages of one runtime, of a stored record, too."""
 
 PAGES: Final[tuple[PageRoute, ...]] = (("GET", "/", runtimes.fleet), *RECORD_PAGES)

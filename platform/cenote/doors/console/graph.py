@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response
 
 from cenote.doors.console.layered_layout import Box, Drawing, layered
-from cenote.doors.console.session import MOST_SYMBOL, PageRoute, Visit, address, page_number, value_address
+from cenote.doors.console.session import MOST_LABEL, PageRoute, Visit, address, page_number, value_address
 from cenote.doors.console.steps import marked
 from cenote.harness.export import Edge, Graph
 from cenote.harness.questions.execution_state import ExecutionState
@@ -96,16 +96,14 @@ def near(state: ExecutionState, centre: int) -> list[int]:
 
     Raises UnknownEntryError.
     """
+    state.step(centre)
     found, edge = {centre}, [centre]
     while edge and len(found) < MOST_NEAR:
+        sources = [each["source"] for each in state.graph(edge)["edges"] if each["kind"] != "parent"]
         nearer = dict.fromkeys(
-            number
-            for each in state.graph(edge)["edges"]
-            if each["kind"] != "parent"
-            for number in (each["source"], each["target"])
-            if number != START
+            [*sources, *(taker for each in edge for taker in state.takers(each)[:MOST_NEAR])]
         )
-        edge = [number for number in nearer if number not in found][: MOST_NEAR - len(found)]
+        edge = [number for number in nearer if number not in found | {START}][: MOST_NEAR - len(found)]
         found |= set(edge)
     return [step.number for step in state.history if step.number in found]
 
@@ -175,7 +173,7 @@ def _box(name: str, key: BoxKey, graph: Graph, inside: Mapping[int, object], box
 
 
 def _line(text: str, url: str) -> BoxLine:
-    whole = printable(text[:MOST_SYMBOL])
+    whole = printable(text[:MOST_LABEL])
     return BoxLine(whole if len(whole) <= _LABEL else f"{whole[: _LABEL - 1]}…", whole, url)
 
 
@@ -194,7 +192,7 @@ def _value_page(visit: Visit, state: ExecutionState, number: int, symbol: str) -
     live = {one.name: one for one in state.at(number).variables}
     return visit.page(
         "value",
-        title=f"{visit.name}, {symbol[:MOST_SYMBOL]} after step {number}",
+        title=f"{visit.name}, {symbol[:MOST_LABEL]} after step {number}",
         name=visit.name,
         symbol=symbol,
         number=number,

@@ -192,10 +192,12 @@ def _centres(
 
 def _apart(layer: Sequence[_Place], extents: Mapping[_Place, tuple[float, float]]) -> list[float]:
     """Centres of a row that begins at 0, as close as they may be."""
-    found, edge = list[float](), 0.0
+    found, edge, bend = list[float](), 0.0, True
     for place in layer:
+        edge += 0.0 if not found else BEND if bend and place[1] else GAP_X
+        bend = bool(place[1])
         found.append(edge + extents[place][0] / 2)
-        edge += extents[place][0] + GAP_X
+        edge += extents[place][0]
     return found
 
 

@@ -18,7 +18,8 @@ RUNTIMES_OF_A_PAGE: Final = 200
 
 STEPS_OF_A_PAGE: Final = 100
 
-MOST_VARIABLES: Final = 500
+MOST_VARIABLES: Final = 300
+FILES_OF_A_PAGE: Final = 300
 
 PATIENCE: Final = 5.0
 """Seconds that a page waits for a namespace, or for a cell that it has begun."""
@@ -73,13 +74,18 @@ async def _runtime(visit: Visit) -> Response:
 
 async def _files(visit: Visit) -> Response:
     path = visit.request.query_params.get("path", "")
-    entries = await (await visit.runtime()).author.files.list(path)
+    begin = page_number(visit.request.query_params.get("from", "")) or 0
+    found = await (await visit.runtime()).author.files.list(path)
+    end = begin + FILES_OF_A_PAGE
     return visit.page(
         "files",
         title=f"{visit.name}, files{f' in {path}' if path else ''}",
         name=visit.name,
         folder=f"{path.rstrip('/')}/" if path else "",
-        entries=entries,
+        entries=found.entries[begin:end],
+        earlier=max(0, begin - FILES_OF_A_PAGE) if begin else None,
+        later=end if end < len(found) else None,
+        complete=found.complete,
     )
 
 

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -28,6 +30,7 @@ from cenote.harness.questions.execution_state import ExecutionState
 from cenote.harness.record.step import Step
 from cenote_security.errors import RejectedError
 from cenote_security.printable import printable, shown_size
+from cenote_worker.execution.trace import ANYTHING
 
 DOOR: Final = "console"
 """The author of steps that the console runs."""
@@ -35,11 +38,14 @@ DOOR: Final = "console"
 MOST_TEXT: Final = 64_000
 """Characters of one text on a page."""
 
-MOST_LABEL: Final = 500
+MOST_LABEL: Final = 200
 """Characters of one name in a sentence of a page."""
 
-MOST_SYMBOL: Final = 500
-"""Characters of a symbol that has a page: it is in the address of that."""
+PAGE_TEXTS: Final = 150_000
+"""Bytes of all texts and names of a page."""
+
+MOST_ADDRESS: Final = 400
+"""Characters of the address of a value, which has its name."""
 
 HERE: Final = Path(__file__).parent
 
@@ -138,7 +144,10 @@ class Templates:
         self, template: str, session: ConsoleSession | None, status: int = 200, path: str = "", **shown: Any
     ) -> Response:
         """The template's page, with the forms' key of the session. path: of the page, which marks its section."""
+        _ROOM.set(_Room())
         key = "" if session is None else session.form_key
+        if "title" in shown:
+            shown["title"] = _label(shown["title"])
         text = self._environment.get_template(f"{template}.html").render(form_key=key, path=path, **shown)
         return Response(text, status, headers=HEADERS, media_type="text/html")
 
@@ -287,10 +296,11 @@ def address(name: str, step: int | None = None) -> str:
 
 
 def value_address(name: str, number: int, symbol: str) -> str:
-    """The page of what a symbol held after a step; empty for one with too long a name."""
-    if len(symbol) > MOST_SYMBOL or not _is_text(symbol):
+    """The page of what a symbol held after a step; empty for one whose name is too long for that, or is no text."""
+    if len(symbol) > MOST_ADDRESS or symbol == ANYTHING or not _is_text(symbol):
         return ""
-    return f"{address(name, number)}/value?{urlencode({'name': symbol})}"
+    found = f"{address(name, number)}/value?{urlencode({'name': symbol})}"
+    return found if len(found) <= MOST_ADDRESS else ""
 
 
 def _is_text(symbol: str) -> bool:
@@ -298,18 +308,43 @@ def _is_text(symbol: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in symbol)
 
 
+class _Room:
+    """The bytes of texts that a page may still have: what a jail wrote, escaped, makes most of a page."""
+
+    def __init__(self) -> None:
+        self.left = PAGE_TEXTS
+
+    def cut(self, text: str) -> str:
+        """The beginning of a printable text for which there is room."""
+        cost = _cost(text)
+        while cost > self.left and text:
+            text = text[: min(len(text) - 1, len(text) * max(self.left, 0) // cost)]
+            cost = _cost(text)
+        self.left -= cost
+        return text
+
+
+_ROOM: Final[ContextVar[_Room]] = ContextVar("room")
+"""Of the page that this thread or task makes."""
+
+
+def _cost(text: str) -> int:
+    return len(escape(text).encode())
+
+
 def _text(text: str) -> str:
-    cut = (
-        text
-        if len(text) <= MOST_TEXT
-        else f"{text[:MOST_TEXT]}\n... {len(text) - MOST_TEXT:,} more characters"
-    )
-    return printable(cut, lines=True)
+    begun = printable(text[:MOST_TEXT], lines=True)
+    shown = _ROOM.get().cut(begun)
+    if len(text) <= MOST_TEXT and shown == begun:
+        return shown
+    return f"{shown}\n... this is the beginning of {len(text):,} characters"
 
 
 def _label(text: str) -> str:
-    """In a sentence: on one line, cut."""
-    return printable(text if len(text) <= MOST_LABEL else f"{text[:MOST_LABEL]}…")
+    """In a sentence or a table: on one line, cut."""
+    begun = printable(text[:MOST_LABEL])
+    shown = _ROOM.get().cut(begun[:MOST_LABEL])
+    return shown if len(text) <= MOST_LABEL and shown == begun else f"{shown}…"
 
 
 def _moment(seconds: float) -> str:

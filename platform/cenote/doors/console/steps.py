@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import unified_diff
 from typing import Final
 
 from starlette.responses import Response
 
 from cenote.doors.console.session import DOOR, HEADERS, PageRoute, Visit, address, redirect, value_address
 from cenote.harness.patching.patch import Patch
+from cenote_security.printable import printable
 from cenote_worker.execution.results import Span
 
 JAIL_HEADERS: Final = HEADERS | {
@@ -28,7 +30,13 @@ MOST_TARGETS: Final = 100
 """Steps that a page names as having taken something from its step."""
 
 
-MOST_WRITES: Final = 200
+MOST_WRITES: Final = 100
+
+MOST_PLANNED: Final = 150
+"""Steps that a plan lists as run again, and as many that it reuses."""
+
+MOST_CODE: Final = 20_000
+"""Characters of code that is edited on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +50,9 @@ class Shown:
 
 async def _step(visit: Visit) -> Response:
     state, step = await visit.step()
-    found = state.graph([step.number])["edges"]
-    edges = [edge for edge in found if edge["kind"] != "parent"]
-    targets = [edge for edge in edges if edge["source"] == step.number]
+    takers = state.takers(step.number)
+    shown = takers[:MOST_TARGETS]
+    edges = [edge for edge in state.graph([step.number, *shown])["edges"] if edge["kind"] != "parent"]
     return visit.page(
         "step",
         title=f"{visit.name}, step {step.number}",
@@ -54,13 +62,12 @@ async def _step(visit: Visit) -> Response:
         usage=step.record.usage,
         outputs=[_shown(visit, index, output) for index, output in enumerate(step.outputs)],
         sources=[edge for edge in edges if edge["target"] == step.number],
-        targets=targets[:MOST_TARGETS],
+        targets=[edge for edge in edges if edge["source"] == step.number],
         writes=[
             (symbol, value_address(visit.name, step.number, symbol)) for symbol in step.writes[:MOST_WRITES]
         ],
-        more=max(0, len(targets) - MOST_TARGETS),
-        edited=step.code,
-        plan=None,
+        more=len(takers) - len(shown),
+        edited=step.code if is_editable(step.code) else None,
     )
 
 
@@ -76,20 +83,30 @@ async def _output(visit: Visit) -> Response:
 
 
 async def _plan(visit: Visit) -> Response:
-    """What an edit would run again; or runs it, where the form says so."""
+    """What an edit would run again; or runs it, where the form says so and the state is still the one it was."""
     form = await visit.form()
     state = await (await visit.runtime()).state()
     step = state.step(visit.request.path_params["step"])
-    code = form.get("code", "")
+    code, head = form.get("code", ""), state.head
     plan = await state.plan(Patch.replace_step(step.number, code, author=DOOR))
-    result = await state.apply(plan) if form.get("apply") else None
+    wanted = bool(form.get("apply"))
+    stale = wanted and form.get("head") != str(head)
+    result = await state.apply(plan) if wanted and not stale else None
+    stays = [one for one in plan.reused if one.position > plan.course.fork]
     return visit.page(
         "plan",
         title=f"{visit.name}, an edit of step {step.number}",
         name=visit.name,
         step=step,
         edited=code,
+        change=[*unified_diff(step.code.splitlines(), code.splitlines(), lineterm="", n=3)][2:],
         plan=plan,
+        rerun=plan.rerun[:MOST_PLANNED],
+        stays=stays[:MOST_PLANNED],
+        before=len(plan.reused) - len(stays),
+        more=len(plan.rerun) + len(stays) - len(plan.rerun[:MOST_PLANNED]) - len(stays[:MOST_PLANNED]),
+        head=head,
+        stale=stale,
         result=result,
     )
 
@@ -98,6 +115,11 @@ async def _roll_back(visit: Visit) -> Response:
     await visit.form()
     await (await visit.runtime()).owner.rollback(visit.request.path_params["step"])
     return redirect(address(visit.name))
+
+
+def is_editable(code: str) -> bool:
+    """Whether a browser shows all of it, and sends it back as it was."""
+    return len(code) <= MOST_CODE and printable(code, lines=True) == code
 
 
 def _shown(visit: Visit, index: int, output: Mapping[str, str | bytes]) -> Shown:
