@@ -64,7 +64,7 @@ async def _runtime(visit: Visit) -> Response:
     if runtime is None:
         variables = (await asyncio.to_thread(state.at, state.head)).variables
     elif idle and runtime is not None:
-        variables = await _variables(runtime)
+        variables = await variables_of(runtime)
     return visit.page(
         "runtime",
         script=runtime is not None,
@@ -175,8 +175,8 @@ async def _snapshot(visit: Visit) -> Response:
     return redirect(address(visit.name))
 
 
-async def _variables(runtime: OpenRuntime) -> Sequence[VariableInfo] | None:
-    """None while a cell uses the namespace."""
+async def variables_of(runtime: OpenRuntime) -> Sequence[VariableInfo] | None:
+    """What it holds, which is in its record from then on; None while a cell uses the namespace."""
     try:
         return await asyncio.wait_for(runtime.author.describe(), PATIENCE)
     except TimeoutError:
