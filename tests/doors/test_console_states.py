@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.doors.browser import Browser, Page
 from tests.doors.http_served import served
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
+from cenote.doors.console.branches import runs
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
+from cenote.harness.record.step import Step
+from cenote_worker.history.step import StepRecord
 
 TOKEN = "a token of this test"
 HOSTILE = (
@@ -163,6 +170,26 @@ def test_a_tree_of_states(browser: Browser, named: str) -> None:
     assert "now: after step 3" in page.text
     browser.send(f"/runtimes/{named}/steps/2/rollback")
     assert "Value 2" in run(browser, named, "x").text
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.sets(st.integers(1, 40)))
+def test_runs_are_all_steps_once(parents: list[int], ends: set[int]) -> None:
+    """Each follows the one before it; a run ends where the tree forks, at an end that was asked for, or at a leaf."""
+    steps = [
+        Step(StepRecord(number=number, parent=min(parent, number - 1)))
+        for number, parent in enumerate(parents, 1)
+    ]
+    found = runs(steps, ends)
+    of = {step.number: step for step in steps}
+    assert sorted(of) == sorted(number for run in found for number in run.steps)
+    children = Counter(step.parent for step in steps)
+    for run in found:
+        assert run.parent == of[run.steps[0]].parent
+        for before, after in itertools.pairwise(run.steps):
+            assert of[after].parent == before
+            assert children[before] == 1
+            assert before not in ends
+        assert children[run.last] != 1 or run.last in ends
 
 
 def test_a_fork_after_a_step(browser: Browser, named: str) -> None:

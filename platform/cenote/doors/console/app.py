@@ -16,11 +16,11 @@ from starlette.routing import BaseRoute, Route
 
 from cenote.doors.callers import is_token
 from cenote.doors.console import branches, graph, runtimes, steps
+from cenote.doors.console.live import LiveCells
 from cenote.doors.console.session import (
     DOOR,
     HERE,
     LONGEST,
-    BegunCells,
     ConsoleCallers,
     ConsoleSession,
     ConsoleSessions,
@@ -46,7 +46,7 @@ RECORD_PAGES: Final[tuple[PageRoute, ...]] = (
 
 PAGES: Final[tuple[PageRoute, ...]] = (("GET", "/", runtimes.fleet), *RECORD_PAGES)
 
-_ASSETS: Final = ("console.css", "states.css")
+_ASSETS: Final = ("console.css", "states.css", "live.js")
 
 _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 """Titles of error pages. A lost runtime is no error of the server."""
@@ -69,7 +69,7 @@ class Console:
         self._redeem = redeem
         self._pages = pages
         self._sessions = ConsoleSessions()
-        self._cells = BegunCells()
+        self._cells = LiveCells()
         self._templates = Templates(sections)
 
     def routes(self) -> list[BaseRoute]:

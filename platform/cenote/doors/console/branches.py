@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from cenote.doors.console.graph import BoxLine, ShownBox
 from cenote.doors.console.layered_layout import Drawing, layered
+from cenote.doors.console.runtimes import variables_of
 from cenote.doors.console.session import (
     PageRoute,
     Visit,
@@ -80,15 +81,15 @@ class Difference:
     right: LiveVariable | None
 
 
-def runs(steps: Sequence[Step], head: int) -> list[StepRun]:
-    """The tree of all steps as runs, in the order in which these began; one ends at the head. Pure."""
+def runs(steps: Sequence[Step], ends: Collection[int] = ()) -> list[StepRun]:
+    """The tree of all steps as runs, in the order in which these began. ends: steps that a run ends with. Pure."""
     children = Counter(step.parent for step in steps)
     found: dict[int, list[int]] = {}
     """By the last step so far."""
     parents: dict[int, int] = {}
     """By the first step."""
     for step in steps:
-        run = found.pop(step.parent, []) if children[step.parent] == 1 and step.parent != head else []
+        run = found.pop(step.parent, []) if children[step.parent] == 1 and step.parent not in ends else []
         if not run:
             parents[step.number] = step.parent
         run.append(step.number)
@@ -178,7 +179,7 @@ async def _branches(visit: Visit) -> Response:
         origin, forked = await _relatives(visit.door, visit.name, seen)
         if (await seen.owner.status()).step is None:
             snapshots = await seen.owner.snapshots()
-    everything = runs(state.history, state.head)
+    everything = runs(state.history, {state.head, *(branch.step for branch in forked[:MOST_RUNS])})
     line = frozenset(step.number for step in state.line(state.head))
     drawing, boxes = drawn_tree(
         visit.name, everything[-MOST_RUNS:], line, state.head, snapshots, forked[:MOST_RUNS]
@@ -229,8 +230,8 @@ async def _diff(visit: Visit) -> Response:
     """Two states side by side, of one runtime or of it and another one."""
     query = visit.request.query_params
     other_name = query.get("with", "").strip() or visit.name
-    state = await visit.state()
-    other = state if other_name == visit.name else await (await visit.door.get(other_name)).state()
+    state = await _described(visit, visit.name)
+    other = state if other_name == visit.name else await _described(visit, other_name)
     a, b = page_number(query.get("a", "")), page_number(query.get("b", ""))
     return await asyncio.to_thread(
         _compared,
@@ -239,6 +240,14 @@ async def _diff(visit: Visit) -> Response:
         (state, state.head if a is None else a),
         (other, other.head if b is None else b),
     )
+
+
+async def _described(visit: Visit, name: str) -> ExecutionState:
+    """The record, with a description of what the namespace holds now, if no cell uses it."""
+    seen = await visit.door.get(name)
+    if isinstance(seen, OpenRuntime) and (await seen.owner.status()).step is None:
+        await variables_of(seen)
+    return await seen.state()
 
 
 def _compared(

@@ -5,7 +5,6 @@ Users sign in with a token and are identified by a browser cookie.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
@@ -25,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from cenote.doors.callers import Caller, Callers
+from cenote.doors.console.live import LiveCells
 from cenote.doors.open_runtimes import Door, ListedRuntime, OpenRuntime
 from cenote.harness.questions.execution_state import ExecutionState
 from cenote.harness.record.step import Step
@@ -141,38 +141,30 @@ class Templates:
         self._environment.globals |= {"sections": sections}
 
     def page(
-        self, template: str, session: ConsoleSession | None, status: int = 200, path: str = "", **shown: Any
+        self,
+        template: str,
+        session: ConsoleSession | None,
+        status: int = 200,
+        path: str = "",
+        *,
+        script: bool = False,
+        **shown: Any,
     ) -> Response:
-        """The template's page, with the forms' key of the session. path: of the page, which marks its section."""
+        """The template's page, with the forms' key of the session.
+
+        path: of the page, which marks its section. script: it may load one, with its `nonce`.
+        """
         _ROOM.set(_Room())
+        headers = HEADERS
+        if script:
+            shown["nonce"] = secrets.token_urlsafe(16)
+            policy = f"{HEADERS['content-security-policy']}; script-src 'nonce-{shown['nonce']}'; connect-src 'self'"
+            headers = HEADERS | {"content-security-policy": policy}
         key = "" if session is None else session.form_key
         if "title" in shown:
             shown["title"] = _label(shown["title"])
         text = self._environment.get_template(f"{template}.html").render(form_key=key, path=path, **shown)
-        return Response(text, status, headers=HEADERS, media_type="text/html")
-
-
-class BegunCells:
-    """The cells that pages have begun; they outlive the requests."""
-
-    def __init__(self) -> None:
-        self._running = set[asyncio.Task[Any]]()
-
-    def begin(self, cell: Awaitable[Any]) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(cell)
-        assert isinstance(task, asyncio.Task)
-        self._running.add(task)
-        task.add_done_callback(self._ran)
-        return task
-
-    def interrupt(self) -> None:
-        for task in self._running:
-            task.cancel()
-
-    def _ran(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # its page has shown it, or the record does
+        return Response(text, status, headers=headers, media_type="text/html")
 
 
 class SeenRuntime(Protocol):
@@ -219,7 +211,7 @@ class Visit:
     session: ConsoleSession
     door: ConsoleDoor
     templates: Templates
-    cells: BegunCells
+    cells: LiveCells
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -26,6 +27,8 @@ _TEXTS: Final = ("text/markdown", "text/latex", "application/json", "text/plain"
 """The first type that an output has is shown, images before frames before texts."""
 
 
+MOST_OUTPUTS: Final = 50
+
 MOST_TARGETS: Final = 100
 """Steps that a page names as having taken something from its step."""
 
@@ -41,10 +44,13 @@ MOST_CODE: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One output of a step on its page: as an `image`, a `frame` or a `text`. url: if it has one of its own."""
+    """One output of a step on its page: as an `image`, a `frame` or a `text`. types: all that it has, with the
+    addresses of their downloads.
+    """
 
     kind: str
-    url: str = ""
+    url: str
+    types: tuple[tuple[str, str], ...]
     text: str = ""
 
 
@@ -60,7 +66,7 @@ async def _step(visit: Visit) -> Response:
         step=step,
         code=marked(step.code, step.error.span if step.error is not None else None),
         usage=step.record.usage,
-        outputs=[_shown(visit, index, output) for index, output in enumerate(step.outputs)],
+        outputs=[_shown(visit, index, output) for index, output in enumerate(step.outputs[:MOST_OUTPUTS])],
         sources=[edge for edge in edges if edge["target"] == step.number],
         targets=[edge for edge in edges if edge["source"] == step.number],
         writes=[
@@ -72,11 +78,15 @@ async def _step(visit: Visit) -> Response:
 
 
 async def _output(visit: Visit) -> Response:
-    """An output that is not text, in the form that its page shows."""
+    """An output in the form that its page shows; or one of its types, as a download."""
     _, step = await visit.step()
     index = visit.request.path_params["output"]
     output = step.outputs[index] if index < len(step.outputs) else {}
-    kind = next((each for each in (*_IMAGES, *_FRAMES) if each in output), None)
+    wanted = visit.request.query_params.get("type", "")
+    if wanted in output:
+        stored = {"content-disposition": "attachment", "content-type": "application/octet-stream"}
+        return Response(output[wanted], headers=JAIL_HEADERS | stored)
+    kind = next((each for each in (*_IMAGES, *_FRAMES) if each in output and not wanted), None)
     if kind is None:
         return visit.page("failed", 404, title="Not found", message="there is no such output")
     return Response(output[kind], headers=JAIL_HEADERS, media_type=kind)
@@ -124,11 +134,12 @@ def is_editable(code: str) -> bool:
 
 def _shown(visit: Visit, index: int, output: Mapping[str, str | bytes]) -> Shown:
     url = f"{visit.request.url.path}/outputs/{index}"
+    kinds = tuple((kind, f"{url}?{urlencode({'type': kind})}") for kind in output)
     for kind, types in (("image", _IMAGES), ("frame", _FRAMES)):
         if any(each in output for each in types):
-            return Shown(kind, url)
+            return Shown(kind, url, kinds)
     found = next((output[each] for each in (*_TEXTS, *output) if isinstance(output.get(each), str)), "")
-    return Shown("text", text=str(found))
+    return Shown("text", url, kinds, str(found))
 
 
 def marked(code: str, span: Span | None) -> tuple[str, str, str]:
