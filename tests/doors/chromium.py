@@ -59,10 +59,12 @@ class Tab:
         assert 200 == answer.status, path
         self.title = self.page.title()
 
-    def serious_findings(self) -> list[str]:
-        """What axe-core finds on this page that keeps someone from using it."""
+    def serious_findings(self, rule: str = "") -> list[str]:
+        """What axe-core finds on this page that keeps someone from using it. rule: only this one."""
         self.page.evaluate(_axe())
-        found: dict[str, Any] = self.page.evaluate("axe.run()")
+        found: dict[str, Any] = self.page.evaluate(
+            f"axe.run({{runOnly: ['{rule}']}})" if rule else "axe.run()"
+        )
         return [
             f"{one['id']}: {node['html'][:200]}"
             for one in found["violations"]

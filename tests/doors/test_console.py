@@ -15,6 +15,7 @@ from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
 from cenote.doors.console.live import MOST_LIVE, LiveCell
 from cenote.doors.console.session import LONGEST, MOST_SESSIONS, ConsoleSessions
+from cenote.doors.console.steps import unframed
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 
 TOKEN = "a token of this test"
@@ -434,3 +435,11 @@ def test_what_is_no_text_is_shut_in(
 def test_huge_outputs_give_small_pages(browser: Browser, named: str) -> None:
     run(browser, named, "print('x' * 3_000_000)\n'y' * 1_000_000")
     assert len(browser.answer.content) < 300_000
+
+
+@pytest.mark.parametrize("tag", ["iframe", "IFrame", "frame", "frameset", "fencedframe", "portal"])
+def test_a_document_has_no_frames(tag: str) -> None:
+    """A browser looks up the host of one that it refuses."""
+    html = f"<b>bold</b><{tag}\nsrc='http://data.evil.test/'></{tag}>"
+    assert f"<{tag.lower()}" not in unframed(html).lower()
+    assert unframed(html).startswith("<b>bold</b>")

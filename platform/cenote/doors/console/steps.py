@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -23,6 +24,7 @@ JAIL_HEADERS: Final = HEADERS | {
 
 _IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 _FRAMES: Final = ("text/html",)
+_FRAME: Final = re.compile("<(?=i?frame|fencedframe|portal)", re.IGNORECASE)
 _TEXTS: Final = ("text/markdown", "text/latex", "application/json", "text/plain")
 """The first type that an output has is shown, images before frames before texts."""
 
@@ -89,7 +91,20 @@ async def _output(visit: Visit) -> Response:
     kind = next((each for each in (*_IMAGES, *_FRAMES) if each in output and not wanted), None)
     if kind is None:
         return visit.page("failed", 404, title="Not found", message="there is no such output")
-    return Response(output[kind], headers=JAIL_HEADERS, media_type=kind)
+    if kind in _FRAMES:
+        return Response(unframed(str(output[kind])), headers=JAIL_HEADERS, media_type=kind)
+    stored = {"content-disposition": "attachment"} if kind == "image/svg+xml" else {}
+    return Response(output[kind], headers=JAIL_HEADERS | stored, media_type=kind)
+
+
+def unframed(html: str) -> str:
+    """The document with no frames in it.
+
+    Chromium looks a frame's host up, and connects to it, before it heeds the policy that refuses the frame: a jail
+    without a network could tell anything in the names of hosts. SVG can have such frames in other spellings, so its
+    pictures are shown by pages, where they load nothing, and stored when they are opened by themselves.
+    """
+    return _FRAME.sub("<x-", html)
 
 
 async def _plan(visit: Visit) -> Response:
