@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from cenote.platform_team import PlatformTeam, TeamStatus
     from cenote.runtime.remote.platform_client import PlatformClient
     from cenote.team.budget import Budget
-    from cenote_proto.v1 import platform_pb2
+    from cenote_proto.v1 import platform_pb2, reference_pb2
 
 T = TypeVar("T")
 
@@ -83,6 +84,64 @@ class PlatformInfo:
     tenant: str
     scopes: tuple[str, ...]
     nodes: tuple[NodeInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceInfo:
+    """A shared value on a platform. type, shape, description: of the value. size: bytes.
+
+    held_by: some of its `holders`, by the names that they have chosen. runtime: the id of the one that shared it, after
+    its `step`. Times are seconds since the epoch; `expires` is 0 for a value that is kept until it is released.
+    """
+
+    id: str
+    type: str
+    shape: tuple[int, ...] | None
+    description: str
+    size: int
+    node: str
+    holders: int
+    held_by: tuple[str, ...]
+    created: float
+    expires: float
+    runtime: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """An entry of the audit log. at: seconds since the epoch. token, runtime: ids; empty where there is none."""
+
+    number: int
+    at: float
+    kind: str
+    token: str
+    runtime: str
+    facts: Mapping[str, Any]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecords:
+    """A page of the audit log, the newest first. following: for the next page; empty at the beginning of the log."""
+
+    records: tuple[AuditRecord, ...]
+    following: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerification:
+    """Whether the audit log is as it was written. entries, hash: of the last good entry.
+
+    broken: the number of the first entry that is not as it was written, for this `reason`; 0 if all are. at: when it
+    was verified, in seconds since the epoch.
+    """
+
+    entries: int
+    hash: str
+    broken: int
+    reason: str
+    at: float
 
 
 def connect(address: str | None = None, token: str | None = None, *, wait: float | None = None) -> Platform:
@@ -214,6 +273,44 @@ class Platform:
 
         return Jobs(self._destination)
 
+    def references(self, *, after: str = "", limit: int = 100) -> list[ReferenceInfo]:
+        """A page of the shared values of the token's tenant by id, those after this one."""
+        return [_reference(one) for one in self._ask(self._client().list_references(after, limit)).references]
+
+    def audit(
+        self, *, page: str = "", limit: int = 100, kind: str = "", refused: bool = False, runtime: str = ""
+    ) -> AuditRecords:
+        """A page of the tenant's part of the audit log, the newest first. Takes a token with the scope `admin`.
+
+        page: `following` of an earlier page. kind: only kinds that begin with this, such as `network`. refused: only
+        what was refused. runtime: only what is about this one, by id. A page may have fewer records than `limit`, or
+        none, and not be the last.
+        """
+        from cenote_proto.scalars import make
+        from cenote_proto.v1 import platform_pb2
+
+        request = make(
+            platform_pb2.ListAuditRequest,
+            page=page,
+            limit=limit,
+            kind=kind,
+            refused=refused,
+            runtime=runtime,
+        )
+        reply = self._ask(self._client().list_audit(request))
+        return AuditRecords(records=tuple(map(_audited, reply.records)), following=reply.next_page)
+
+    def verify_audit(self) -> AuditVerification:
+        """Has the platform check its whole audit log. Takes a token with the scope `admin`."""
+        found = self._ask(self._client().verify_audit())
+        return AuditVerification(
+            entries=found.entries,
+            hash=found.hash,
+            broken=found.broken,
+            reason=found.reason,
+            at=found.verified,
+        )
+
     def describe(self) -> PlatformInfo:
         """What it is, and what the token may do there."""
         return _platform(self._ask(self._client().about()))
@@ -292,4 +389,36 @@ def _platform(message: platform_pb2.PlatformDescription) -> PlatformInfo:
     )
     return PlatformInfo(
         software=message.software, tenant=message.tenant, scopes=tuple(message.scopes), nodes=nodes
+    )
+
+
+def _reference(message: reference_pb2.ReferenceDescription) -> ReferenceInfo:
+    from cenote_worker.supervisor.frame_parser import read_info
+
+    info = read_info(message.info)
+    return ReferenceInfo(
+        id=message.id,
+        type=info.type,
+        shape=info.shape,
+        description=info.description,
+        size=message.size,
+        node=message.node,
+        holders=message.holders,
+        held_by=tuple(message.held_by),
+        created=message.created,
+        expires=message.expires,
+        runtime=message.runtime,
+        step=message.step,
+    )
+
+
+def _audited(message: platform_pb2.AuditRecord) -> AuditRecord:
+    return AuditRecord(
+        number=message.number,
+        at=message.at,
+        kind=message.kind,
+        token=message.token,
+        runtime=message.runtime,
+        facts=json.loads(message.facts),
+        hash=message.hash,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -12,7 +13,9 @@ from tests.doors.http_served import served
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
-from cenote.doors.console.pages import LONGEST, MOST_SESSIONS, ConsoleSessions
+from cenote.doors.console.live import MOST_LIVE, LiveCell
+from cenote.doors.console.session import LONGEST, MOST_SESSIONS, ConsoleSessions
+from cenote.doors.console.steps import unframed
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 
 TOKEN = "a token of this test"
@@ -169,6 +172,25 @@ def test_what_an_edit_would_run_again(browser: Browser, named: str) -> None:
     assert "[10, 11, 5]" in run(browser, named, "[a, b, c]").text
 
 
+def test_an_edit_of_a_state_that_has_gone_on_is_not_applied(browser: Browser, named: str) -> None:
+    """Its plan is shown again."""
+    for code in ("a = 1", "b = a"):
+        run(browser, named, code)
+    browser.open(f"/runtimes/{named}/steps/1")
+    path = f"/runtimes/{named}/steps/1/plan"
+    browser.send(path, code="a = 10")
+    shown = browser.page.forms
+    run(browser, named, "c = a")
+    browser.page.forms = shown
+    page = browser.send(path)
+    assert "nothing was applied" in page.text
+    assert "3 of 3 steps" in page.text
+    page = browser.send(path)
+    assert "Applied: applied" in page.text
+    (link,) = [str(facts["href"]) for facts in page.all("a") if "/diff?" in str(facts)]
+    assert "b changed int" in browser.open(link).text
+
+
 def test_snapshots_and_going_back(browser: Browser, named: str) -> None:
     run(browser, named, "x = 1")
     browser.open(f"/runtimes/{named}")
@@ -184,7 +206,7 @@ def test_snapshots_and_going_back(browser: Browser, named: str) -> None:
 def test_a_cell_that_runs_is_shown_and_interrupted(
     browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cenote.doors.console.pages.PATIENCE", 0.2)
+    monkeypatch.setattr("cenote.doors.console.runtimes.PATIENCE", 0.2)
     page = run(browser, named, "import time\nwhile True: time.sleep(0.01)")
     assert "Step 1 is running" in page.text
     assert "2" == next(facts["content"] for facts in page.all("meta") if facts.get("http-equiv") == "refresh")
@@ -204,7 +226,11 @@ def test_files_are_listed_and_stored(browser: Browser, named: str) -> None:
     (link,) = [
         facts["href"] for facts in browser.open(f"/runtimes/{named}/files").all("a") if "?path=" in str(facts)
     ]
-    (link,) = [facts["href"] for facts in browser.open(str(link)).all("a") if "/file?path=" in str(facts)]
+    links = [str(facts["href"]) for facts in browser.open(str(link)).all("a")]
+    (link,) = [each for each in links if "/file?path=" in each]
+    (shown,) = [each for each in links if "/preview?path=" in each]
+    assert "<script>alert(1)</script>" in browser.open(shown).text
+    assert not browser.page.all("script")
     answer = browser.http.get(str(link))
     assert "<script>alert(1)</script>" == answer.text
     assert ("attachment", "application/octet-stream") == (
@@ -215,8 +241,104 @@ def test_files_are_listed_and_stored(browser: Browser, named: str) -> None:
     browser.open(f"/runtimes/{named}/files?path=../../etc", status=400)
 
 
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+
+
+def test_previews_of_files(browser: Browser, named: str) -> None:
+    """Pictures by what they are, not by their names; text escaped and cut; nothing else."""
+    run(
+        browser,
+        named,
+        f"import base64\ndef put(name, data): open(name, 'wb').write(data)\n"
+        f"put('picture.txt', base64.b64decode('{PICTURE}'))\n"
+        f"put('text.png', {HOSTILE!r}.encode())\n"
+        "put('drawing.svg', b'<svg><script>alert(1)</script></svg>')\n"
+        "put('long.txt', b'<' * 1_000_000)\nput('bytes', b'a\\0b')",
+    )
+    preview = f"/runtimes/{named}/preview?path="
+    (shown,) = browser.open(f"{preview}picture.txt").all("img")
+    answer = browser.http.get(str(shown["src"]))
+    assert "image/png" == answer.headers["content-type"]
+    assert "sandbox" in answer.headers["content-security-policy"].split("; ")
+    for name in ("text.png", "drawing.svg"):
+        page = browser.open(f"{preview}{name}")
+        assert "alert(1)" in page.text
+        assert not page.all("img")
+        assert not page.all("script")
+        picture = browser.http.get(f"/runtimes/{named}/file?path={name}&as=picture")
+        assert "application/octet-stream" == picture.headers["content-type"]
+    assert not {"\x1b", "\x07", "\u202e"} & set(browser.answer.text)
+    assert "of which the beginning is shown" in browser.open(f"{preview}long.txt").text
+    assert len(browser.answer.content) < 300_000
+    assert "no text" in browser.open(f"{preview}bytes").text
+    browser.open(f"{preview}no-such", status=404)
+
+
+def test_many_files_are_many_pages(browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cenote.doors.console.runtimes.FILES_OF_A_PAGE", 3)
+    run(browser, named, "for each in range(5): open(f'file-{each}', 'w').close()")
+    page = browser.open(f"/runtimes/{named}/files")
+    assert ["0", "1", "2"] == sorted(set(re.findall(r"path=file-(\d)", browser.answer.text)))
+    (link,) = [str(facts["href"]) for facts in page.all("a") if facts.get("rel") == "next"]
+    browser.open(link)
+    assert ["3", "4"] == sorted(set(re.findall(r"path=file-(\d)", browser.answer.text)))
+
+
+def test_output_of_a_running_cell_comes_as_it_is_written(
+    browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Printable, and to its end; a page that comes back gets what it has not had."""
+    monkeypatch.setattr("cenote.doors.console.runtimes.PATIENCE", 0.2)
+    code = f"import time\nprint({HOSTILE!r})\nwhile True: time.sleep(0.01)"
+    page = run(browser, named, code)
+    (live,) = [facts["data-source"] for facts in page.all("pre") if facts.get("id") == "live"]
+    with browser.http.stream("GET", str(live)) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        seen = dict[str, str]()
+        for line in answer.iter_lines():
+            field, _, value = line.partition(": ")
+            seen[field] = value
+            if line == "" and seen.get("event") == "output":
+                break
+    text = json.loads(seen["data"])["text"]
+    assert "alert(1)" in text
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    begin = {"Last-Event-ID": seen["id"]}
+    with browser.http.stream("GET", str(live), headers=begin) as answer:
+        kinds = list[str]()
+        for line in answer.iter_lines():
+            if not line.startswith("event: "):
+                continue
+            kinds.append(line.partition(": ")[2])
+            if kinds == ["status"]:
+                browser.send(f"/runtimes/{named}/interrupt")
+    assert "end" == kinds[-1]
+    assert {"status", "end"} >= {kind for kind in kinds if kind != "output"}
+
+
+def test_a_stream_ends_where_nothing_runs(browser: Browser, named: str) -> None:
+    run(browser, named, "x = 1")
+    answer = browser.http.get(f"/runtimes/{named}/live")
+    assert ["event: end"] == [line for line in answer.text.splitlines() if line.startswith("event")]
+    browser.open("/runtimes/no-such/live", status=404)
+
+
+def test_live_output_is_bounded() -> None:
+    """The end of it is kept; what comes after a position is the same, in however many pieces it came."""
+    cell = LiveCell(1)
+    for number in range(3 * MOST_LIVE // 1000):
+        cell.output("stdout", f"{number:03}" * 300)
+    cell.output("stderr", "!" * (MOST_LIVE - 100))
+    assert cell.held <= MOST_LIVE
+    assert cell.since(cell.length) == []
+    assert ("stderr", "!" * 5) == cell.since(cell.length - 5)[-1]
+    assert cell.held == sum(len(text) for _, text in cell.since(0))
+    cell.output("stdout", "x" * 10 * MOST_LIVE)
+    assert [("stdout", "x" * MOST_LIVE)] == cell.since(0)
+
+
 def test_many_steps_are_many_pages(browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cenote.doors.console.pages.STEPS_OF_A_PAGE", 3)
+    monkeypatch.setattr("cenote.doors.console.runtimes.STEPS_OF_A_PAGE", 3)
     for number in range(5):
         run(browser, named, f"number = {number}")
     page = browser.open(f"/runtimes/{named}")
@@ -245,21 +367,34 @@ def test_text_of_a_jail_stays_text(browser: Browser, named: str) -> None:
     pages = ["/", f"/runtimes/{named}", f"/runtimes/{named}/steps/1", f"/?q={HOSTILE[:20]}"]
     for path in pages:
         page = browser.open(path)
-        assert not page.all("script")
+        assert {"/live.js"} >= {facts["src"] for facts in page.all("script")}
         assert not page.all("img")
         assert not [facts for _, facts in page.tags if any(name.startswith("on") for name in facts)]
         assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(browser.answer.text)
     assert "alert(1)" in page.text or path == pages[-1]
 
 
-def test_pages_run_no_script(browser: Browser, named: str) -> None:
+def test_pages_run_no_script_of_others(browser: Browser, named: str) -> None:
+    """One page has a script, the console's own, by a nonce that no one knows before; others have none."""
+    browser.open("/")
+    policy = browser.answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert not re.search(r"script-src|connect-src|unsafe|\*|http", policy)
+    assert not browser.page.all("script")
+    nonces = set()
+    for _ in range(2):
+        browser.open(f"/runtimes/{named}")
+        policy = browser.answer.headers["content-security-policy"]
+        ((script),) = browser.page.all("script")
+        assert {"src", "nonce", "defer"} == set(script)
+        assert "/live.js" == script["src"]
+        assert f"script-src 'nonce-{script['nonce']}'; connect-src 'self'" in policy
+        assert not re.search(r"unsafe|\*|http", policy)
+        nonces.add(script["nonce"])
+    assert 2 == len(nonces)
     for path in ("/", f"/runtimes/{named}"):
         browser.open(path)
-        policy = browser.answer.headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; ")
-        assert not re.search(r"script-src|unsafe|\*|http", policy)
-        assert "frame-ancestors 'none'" in policy
-        assert not browser.page.all("script")
+        assert "frame-ancestors 'none'" in browser.answer.headers["content-security-policy"]
         assert not [facts for _, facts in browser.page.tags if "style" in facts]
 
 
@@ -300,3 +435,11 @@ def test_what_is_no_text_is_shut_in(
 def test_huge_outputs_give_small_pages(browser: Browser, named: str) -> None:
     run(browser, named, "print('x' * 3_000_000)\n'y' * 1_000_000")
     assert len(browser.answer.content) < 300_000
+
+
+@pytest.mark.parametrize("tag", ["iframe", "IFrame", "frame", "frameset", "fencedframe", "portal"])
+def test_a_document_has_no_frames(tag: str) -> None:
+    """A browser looks up the host of one that it refuses."""
+    html = f"<b>bold</b><{tag}\nsrc='http://data.evil.test/'></{tag}>"
+    assert f"<{tag.lower()}" not in unframed(html).lower()
+    assert unframed(html).startswith("<b>bold</b>")

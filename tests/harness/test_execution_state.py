@@ -298,6 +298,40 @@ def test_a_difference_that_is_not_known(line: Line) -> None:
     assert (6,) == line.state.diff(5, 6).unknown
 
 
+def test_a_difference_between_a_runtime_and_its_branch() -> None:
+    """Each is a history of its own; they part where their steps do, which have the same numbers."""
+    origin, branch = Line(), Line()
+    origin.run("x = 1", writes="x", started=1.0)
+    origin.run("y = 1", writes="y", started=2.0)
+    branch.history.begin_as(origin.history)
+    origin.run("x = 2", writes="x", version="ours", started=3.0)
+    origin.run("z = 2", writes="z", started=4.0)
+    branch.run("x = 3", writes="x", version="theirs", started=3.5)
+    branch.run("del y", deletes="y", started=4.5)
+    found = origin.state.diff(4, 4, branch.state)
+    assert (2, [3, 4], [3, 4]) == (
+        found.ancestor,
+        [step.number for step in found.left],
+        [step.number for step in found.right],
+    )
+    assert ["x = 3", "del y"] == [step.code for step in found.right]
+    assert ((), ("y", "z"), ("x",)) == (found.added, found.removed, found.changed)
+    back = branch.state.diff(4, 4, origin.state)
+    assert (("y", "z"), (), ("x",)) == (back.added, back.removed, back.changed)
+    same = origin.state.diff(2, 2, branch.state)
+    assert (2, (), (), ()) == (same.ancestor, same.added, same.removed, same.changed)
+    assert 0 == origin.state.diff(4, 1, _other()).ancestor
+    with pytest.raises(UnknownEntryError):
+        origin.state.diff(4, 99, branch.state)
+
+
+def _other() -> ExecutionState:
+    """Of a runtime that has nothing to do with it."""
+    line = Line()
+    line.run("x = 1", writes="x", started=9.0)
+    return line.state
+
+
 def test_steps_by_what_they_are(line: Line) -> None:
     """All conditions apply at once."""
     trace = StepTrace(writes={"file:report.md": "1"})  # type: ignore[dict-item]

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.lines import Line
 
 from cenote.harness.export import to_dot, to_mermaid
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UnavailableError, UnknownEntryError, UsageError
 from cenote_worker.execution.results import ErrorInfo
 
 TEXT = {"type": "string"}
@@ -154,6 +154,28 @@ def test_a_graph_is_plain_data(line: Line) -> None:
     assert {(1, 2, "data", "x"), (4, 6, "data", "y"), (4, 5, "unknown"), (4, 6, "parent")} <= edges
     assert {5} == {node["id"] for node in graph["nodes"] if not node["live"]}
     json.dumps(graph)
+
+
+def test_a_part_of_a_graph(line: Line) -> None:
+    """The same nodes as in the whole, and the edges that lead to them; and which steps took from one."""
+    whole = line.state.graph()
+    for numbers in ([], [0], [2], [6, 2], [1, 2, 3, 4, 5, 6]):
+        part = line.state.graph(numbers)
+        assert numbers == [node["id"] for node in part["nodes"]]
+        assert all(node in whole["nodes"] for node in part["nodes"])
+        assert part["head"] == whole["head"]
+        edges = [edge for number in numbers for edge in whole["edges"] if edge["target"] == number]
+        assert edges == part["edges"]
+    for number in range(7):
+        into = {
+            edge["target"]
+            for edge in whole["edges"]
+            if (edge["source"], edge["kind"] != "parent") == (number, True)
+        }
+        assert into == set(line.state.takers(number))
+    for question in (lambda: line.state.graph([99]), lambda: line.state.takers(99)):
+        with pytest.raises(UnknownEntryError):
+            question()
 
 
 def test_text_in_drawings_is_escaped(line: Line) -> None:

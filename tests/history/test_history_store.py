@@ -29,7 +29,7 @@ from cenote_worker.history import store, store_writer
 from cenote_worker.history.events import Event, HeadMoved
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.history.store import VERSION, HistoryStore
+from cenote_worker.history.store import VERSION, HistoryStore, StoredHistories
 from cenote_worker.history.store_writer import WriteBehind, open_history
 
 WRITER = """
@@ -388,3 +388,45 @@ def test_a_history_without_a_place_keeps_nothing() -> None:
     history = History()
     history.flush()
     history.close()
+
+
+# -- reading beside a writer --
+
+
+def test_a_reader_disturbs_no_writer(path: Path) -> None:
+    """It sees what is written, from a position on, and neither claims the history nor leaves a file."""
+    with closing(open_history(path, "r")) as history:
+        history.ended(StepRecord(number=1, code="x = 1"))
+        history.flush()
+        stored = StoredHistories.at(path)
+        assert {"r": history.id} == stored.runtimes()
+        assert [history.event(0)] == list(stored.events("r"))
+        history.ended(StepRecord(number=2, code="x = 2"))
+        history.flush()
+        assert [history.event(1)] == list(stored.events("r", 1))
+        assert [] == list(stored.events("other"))
+    before = path.read_bytes(), sorted(os.listdir(path.parent))
+    assert 2 == len(list(stored.events("r")))
+    stored.close()
+    assert before == (path.read_bytes(), sorted(os.listdir(path.parent)))
+
+
+def test_a_reader_refuses_what_a_writer_refuses(path: Path) -> None:
+    """A later schema, a missing event, no database, no file; it makes none of them."""
+    with pytest.raises(HistoryUnavailableError):
+        StoredHistories.at(path)
+    assert not path.parent.exists()
+    with closing(open_history(path, "r")) as history:
+        for number in (1, 2, 3):
+            history.ended(StepRecord(number=number, code="x = 1"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM history_events WHERE position = 1")
+    with pytest.raises(HistoryUnavailableError, match="event 1 is missing"):
+        list(StoredHistories.at(path).events("r"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE history_schema SET version = 99")
+    with pytest.raises(NewerHistoryError, match="has schema 99"):
+        StoredHistories.at(path)
+    path.write_text("no database " * 1000)
+    with pytest.raises(HistoryUnavailableError):
+        StoredHistories.at(path)

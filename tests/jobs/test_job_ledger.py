@@ -16,6 +16,7 @@ from cenote.gateway.store.database import Database
 from cenote.gateway.store.tenants import Tenants
 from cenote.gateway.work.workload import SupersededError
 from cenote_proto.v1 import job_pb2
+from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId, TenantId, new_job_id
 
 BROKEN = TaskFailure(type="ValueError", message="no", reason="exception", stage="task")
@@ -189,3 +190,48 @@ def test_bounds_of_what_is_kept(database: Database, monkeypatch: pytest.MonkeyPa
     one, two, three = TaskTable(database).results(made, 0, whole=True)
     assert (0, 0, 1) == (one.status, two.status, three.status)
     assert ("full", "") == (three.error.reason, three.value)
+
+
+def test_tasks_are_listed_by_pages_and_states(database: Database) -> None:
+    """Without values; an error is there with the beginning of its message."""
+    made = job(database, 4)
+    ledger, tasks = JobLedger(database, made), TaskTable(database)
+    ledger.begin()
+    for position in (1, 2, 3):
+        ledger.start(position)
+    ledger.end(1, "succeeded", TaskOutcome(value="7"))
+    ledger.end(
+        2,
+        "failed",
+        TaskOutcome(
+            error=TaskFailure(type="ValueError", message="x" * 4_000, reason="exception", stage="task")
+        ),
+    )
+    states = job_pb2.TaskSummary
+    assert [states.SUCCEEDED, states.FAILED, states.RUNNING, states.WAITING] == [
+        each.state for each in tasks.summaries(made, 0, 10)
+    ]
+    assert ["2", "3"] == [each.id for each in tasks.summaries(made, 1, 2)]
+    (failed,) = tasks.summaries(made, 0, 10, {"failed"})
+    assert ("2", "ValueError") == (failed.id, failed.error.type)
+    assert len(failed.error.message) < 600
+    assert 4_000 == len(tasks.task(made, "2").summary.error.message)
+    assert ("1", "7") == ((told := tasks.task(made, "1")).work.code, told.value)
+    with pytest.raises(UnknownEntryError):
+        tasks.task(made, "5")
+
+
+def test_failures_are_grouped_by_cause(database: Database) -> None:
+    """By type, reason and stage, whatever the messages say; the most frequent cause first. A retried task is none."""
+    made = job(database, 9)
+    ledger, tasks = JobLedger(database, made), TaskTable(database)
+    ledger.begin()
+    for position in range(1, 9):
+        ledger.start(position)
+        kind = "KeyError" if position == 1 else "ValueError"
+        error = TaskFailure(type=kind, message=f"of {position}", reason="exception", stage="task")
+        ledger.end(position, "failed", TaskOutcome(error=error))
+    with database.transaction():
+        tasks.renew(made, ["8"])
+    found = [(group.error.type, group.tasks, [*group.examples]) for group in tasks.failures(made)]
+    assert [("ValueError", 6, ["2", "3", "4", "5", "6"]), ("KeyError", 1, ["1"])] == found

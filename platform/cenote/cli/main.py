@@ -55,7 +55,7 @@ Handler = Callable[[argparse.Namespace], int]
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Each command's module adds its own part and names its handler."""
     # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
-    from cenote.cli.local import completion, demo, doctor, env, execute, jupyter, mcp, run, serve
+    from cenote.cli.local import completion, demo, doctor, env, execute, jupyter, mcp, run, serve, view
     from cenote.cli.platform import (
         audit,
         backup,
@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
         mcp,
         jupyter,
         serve,
+        view,
         tenant,
         token,
         audit,

@@ -15,7 +15,7 @@ from cenote.connection import Platform
 from cenote.doors.metrics import MetricSample, of_machines, of_tenant, of_this_process
 from cenote.doors.open_runtimes import OpenRuntimes
 from cenote_security.auth.tokens import Scope
-from cenote_security.errors import NotAuthenticatedError, RejectedError
+from cenote_security.errors import NotAuthenticatedError, RejectedError, ScopeMissingError, UsageError
 
 MOST_CALLERS: Final = 64
 """Tokens whose runtimes are open at once; the one that has been idle for longest is released."""
@@ -29,14 +29,49 @@ def is_token(text: str) -> bool:
     return text != "" and text.isascii() and text.isprintable()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who has presented a token. platform: as that token sees it; None for a server with runtimes of its own.
+
+    scopes: of the token; all of them for a server's own one.
+    """
+
+    runtimes: OpenRuntimes
+    platform: Platform | None = None
+    scopes: frozenset[str] = frozenset(Scope)
+
+    def require(self, scope: Scope) -> None:
+        """Raises ScopeMissingError."""
+        if scope not in self.scopes:
+            raise ScopeMissingError(scope.value, tuple(sorted(self.scopes)))
+
+    def the_platform(self) -> Platform:
+        """Raises UsageError where there is none."""
+        if self.platform is None:
+            raise UsageError(
+                "only a platform has this, and this server has runtimes of its own: `cenote up` starts a platform, "
+                "with these pages; `cenote serve --address` shows the pages of one"
+            )
+        return self.platform
+
+
 class Callers(Protocol):
     """All possible callers."""
+
+    async def caller(self, token: str) -> Caller:
+        """Raises what `runtimes` does."""
 
     async def runtimes(self, token: str) -> OpenRuntimes:
         """Those of the token's holder. Raises RejectedError for an invalid token, UnavailableError."""
 
     async def samples(self, token: str) -> Iterable[MetricSample]:
         """The metrics for the token's holder. Raises what `runtimes` does."""
+
+    def figures(self) -> Iterable[MetricSample]:
+        """The metrics of all tenants, for curves; none where this process does not have them. Blocks.
+
+        Raises CenoteError.
+        """
 
     async def close(self) -> None:
         """Releases all runtimes."""
@@ -49,6 +84,9 @@ class OneCaller:
         self._token = token.encode()
         self._runtimes = runtimes
 
+    async def caller(self, token: str) -> Caller:
+        return Caller(runtimes=await self.runtimes(token))
+
     async def runtimes(self, token: str) -> OpenRuntimes:
         if not hmac.compare_digest(self._token, token.encode()):
             raise NotAuthenticatedError("the token is not the one of this server")
@@ -57,13 +95,16 @@ class OneCaller:
     async def samples(self, token: str) -> Iterable[MetricSample]:
         return of_this_process((await self.runtimes(token)).names)
 
+    def figures(self) -> Iterable[MetricSample]:
+        return of_this_process(self._runtimes.names)
+
     async def close(self) -> None:
         await self._runtimes.close()
 
 
 @dataclass(slots=True)
 class _Known:
-    runtimes: OpenRuntimes
+    caller: Caller
     checked: float
 
 
@@ -84,26 +125,30 @@ class PlatformCallers:
         self._turn = asyncio.Lock()
 
     async def runtimes(self, token: str) -> OpenRuntimes:
+        return (await self.caller(token)).runtimes
+
+    async def caller(self, token: str) -> Caller:
         key = hashlib.sha256(token.encode()).digest()
         known = self._known.get(key)
         if known is not None and time.monotonic() - known.checked < RECHECK:
             self._known.move_to_end(key)
-            return known.runtimes
+            return known.caller
         platform = self._connected(token)
         try:
-            await asyncio.to_thread(platform.describe)
+            info = await asyncio.to_thread(platform.describe)
         except RejectedError:
             await self._forget(key)
             raise
         async with self._turn:
-            if (known := self._known.get(key)) is None:
-                known = self._known[key] = _Known(self._opened(platform), 0.0)
-            known.checked = time.monotonic()
+            former = self._known.get(key)
+            runtimes = self._opened(platform) if former is None else former.caller.runtimes
+            caller = Caller(runtimes=runtimes, platform=platform, scopes=frozenset(info.scopes))
+            self._known[key] = _Known(caller, time.monotonic())
             self._known.move_to_end(key)
             quiet = [self._known.popitem(last=False)[1] for _ in range(len(self._known) - MOST_CALLERS)]
         for one in quiet:
-            await one.runtimes.close()
-        return known.runtimes
+            await one.caller.runtimes.close()
+        return caller
 
     async def samples(self, token: str) -> Iterable[MetricSample]:
         return await asyncio.to_thread(self._samples, self._connected(token))
@@ -114,10 +159,13 @@ class PlatformCallers:
             return [*of_machines(info), *self._metrics()]
         return [*of_machines(info), *of_tenant(platform.runtimes())]
 
+    def figures(self) -> Iterable[MetricSample]:
+        return () if self._metrics is None else self._metrics()
+
     async def close(self) -> None:
         while self._known:
-            await self._known.popitem()[1].runtimes.close()
+            await self._known.popitem()[1].caller.runtimes.close()
 
     async def _forget(self, key: bytes) -> None:
         if (known := self._known.pop(key, None)) is not None:
-            await known.runtimes.close()
+            await known.caller.runtimes.close()

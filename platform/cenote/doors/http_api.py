@@ -44,6 +44,7 @@ from cenote.harness import Patch
 from cenote.harness.record.step import Step
 from cenote.runtime import ObjectReference
 from cenote.runtime.core.listeners import AsyncListener
+from cenote.runtime.core.merging import MergeConflictError
 from cenote.runtime.core.replies import done
 from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote_proto.v1 import jail_pb2
@@ -103,6 +104,7 @@ _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
     (RuntimeClosedError, 410),
     (RuntimeExpiredError, 410),
     (RejectedError, 403),
+    (MergeConflictError, 409),
     (NameExistsError, 409),
     (EntryExistsError, 409),
     (FileTakenError, 409),

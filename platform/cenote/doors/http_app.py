@@ -20,8 +20,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cenote.doors.callers import Callers
-from cenote.doors.console.pages import Console
+from cenote.doors.callers import Callers, is_token
+from cenote.doors.console.app import PAGES, Console
+from cenote.doors.console.operations import SECTIONS, Operations
 from cenote.doors.e2b.control import E2bControl, E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
 from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint
@@ -83,18 +84,20 @@ def http_app(
         *E2bControl(callers, sandboxes).routes(),
         *E2bPorts(sandboxes).routes(),
     ]
-    console = Console(callers)
+    operations = Operations(callers)
+    console = Console(callers, (*PAGES, *operations.routes()), sections=SECTIONS)
     routes += console.routes()
     mcp = McpEndpoint(callers)
     routes.append(Route("/mcp", mcp, methods=["GET", "POST", "DELETE"]))
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
-        sweeping = asyncio.create_task(sandboxes.sweep())
+        working = [asyncio.create_task(work) for work in (sandboxes.sweep(), operations.watch())]
         try:
             yield
         finally:
-            sweeping.cancel()
+            for task in working:
+                task.cancel()
             await sandboxes.close()
             await mcp.close()
             await console.close()

@@ -62,11 +62,18 @@ class Graph(TypedDict):
     edges: list[Edge]
 
 
-def graph(past: HistoryIndex) -> Graph:
-    """All lines of a history."""
+def graph(past: HistoryIndex, steps: Iterable[int] | None = None) -> Graph:
+    """All lines of a history; or these steps, with the edges that lead to them.
+
+    Raises UnknownEntryError for a step that is not there.
+    """
+    shown = past.history.beside(ShownSteps)
     live = {record.number for record in past.line(past.head)}
-    records, shown = past.all(), past.history.beside(ShownSteps)
-    nodes, edges = [_start(past)], list[Edge]()
+    numbers = None if steps is None else dict.fromkeys(steps)
+    records = past.all() if numbers is None else [past.get(number) for number in numbers if number != START]
+    nodes, edges = list[Node](), list[Edge]()
+    if numbers is None or START in numbers:
+        nodes.append(_start(past))
     with no_collections(len(records)):
         for record in records:
             number = record.number
@@ -81,22 +88,36 @@ def graph(past: HistoryIndex) -> Graph:
     return {"head": past.head, "nodes": nodes, "edges": edges}
 
 
+def takers(past: HistoryIndex, number: int) -> tuple[int, ...]:
+    """See ExecutionState."""
+    past.check(number)
+    return past.history.beside(ShownSteps).takers(number)
+
+
 class ShownSteps:
     """Rendered steps, kept beside their history: repeated exports show mostly the same steps."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, _ShownStep] = {}
+        self._takers: dict[int, list[int]] = {}
+        """Of each step, those with a `data` or `unknown` edge from it. Two threads may add the same."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
         """See HistoryObserver."""
         for record in records:
             self.get(history, record)
 
+    def takers(self, number: int) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self._takers.get(number, ())))
+
     def get(self, history: History, record: StepRecord) -> _ShownStep:
         found = self._by_number.get(record.number)
         if found is None:
             inputs = history.dependencies.inputs(record.number)
-            found = self._by_number[record.number] = _shown(record, inputs)
+            found = _shown(record, inputs)
+            for source, _, _ in found.edges:
+                self._takers.setdefault(source, []).append(record.number)
+            self._by_number[record.number] = found
         return found
 
 

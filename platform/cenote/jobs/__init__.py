@@ -8,7 +8,15 @@ with importing("the platform's client", "platform"):
     from cenote.jobs.batch_format import Batch, batch_line, read_batch
     from cenote.jobs.checks import BadLine, BadTasksError
     from cenote.jobs.client import Job, Jobs
-    from cenote.jobs.reports import JobStatus, TaskError, TaskLog, TaskResult
+    from cenote.jobs.reports import (
+        FailureCause,
+        JobStatus,
+        TaskDetails,
+        TaskError,
+        TaskInfo,
+        TaskLog,
+        TaskResult,
+    )
     from cenote.platform_team import ModelSpec
 
 __all__ = [
@@ -16,12 +24,15 @@ __all__ = [
     "BadTasksError",
     "Batch",
     "batch_line",
+    "FailureCause",
     "Job",
     "Jobs",
     "JobStatus",
     "ModelSpec",
     "read_batch",
+    "TaskDetails",
     "TaskError",
+    "TaskInfo",
     "TaskLog",
     "TaskResult",
 ]

@@ -12,7 +12,20 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequen
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 from cenote.jobs.checks import TaskCheck
-from cenote.jobs.reports import JobStatus, TaskLog, TaskResult, result_of, status_of
+from cenote.jobs.reports import (
+    FailureCause,
+    JobStatus,
+    TaskDetails,
+    TaskInfo,
+    TaskLog,
+    TaskResult,
+    TaskState,
+    cause_of,
+    details_of,
+    result_of,
+    status_of,
+    task_of,
+)
 from cenote.jobs.source import Source, named, tasks_of
 from cenote.platform_team import ModelSpec
 from cenote.runtime.inject.references import ObjectReference
@@ -85,6 +98,31 @@ class Job:
         finally:
             await off(_close(stream))
 
+    def tasks(
+        self, *, after: int = 0, limit: int = 100, states: Sequence[TaskState] = ()
+    ) -> Sequence[TaskInfo]:
+        """A page of tasks in the order of the input, those after this place in it. states: only these."""
+        return self._ask(self._tasks(after, limit, states))
+
+    async def async_tasks(
+        self, *, after: int = 0, limit: int = 100, states: Sequence[TaskState] = ()
+    ) -> Sequence[TaskInfo]:
+        return await off(self._tasks(after, limit, states))
+
+    def task(self, task: str) -> TaskDetails:
+        """One task with its work and result, by its id."""
+        return self._ask(self._task(task))
+
+    async def async_task(self, task: str) -> TaskDetails:
+        return await off(self._task(task))
+
+    def failures(self) -> Sequence[FailureCause]:
+        """Causes of the failures up to now, the most frequent first."""
+        return self._ask(self._failures())
+
+    async def async_failures(self) -> Sequence[FailureCause]:
+        return await off(self._failures())
+
     def logs(self, task: str) -> TaskLog:
         """The log of the last attempt at a task, by the task's id: output, errors, an agent's code; head and tail."""
         return self._ask(self._log(task))
@@ -148,6 +186,17 @@ class Job:
                 yield result_of(message)
         finally:
             await messages.aclose()
+
+    async def _tasks(self, after: int, limit: int, states: Sequence[TaskState]) -> Sequence[TaskInfo]:
+        request = make(job_pb2.ListTasksRequest, job=self.id, after=after, limit=limit)
+        request.states.extend(job_pb2.TaskSummary.State.Value(state.upper()) for state in states)
+        return [task_of(message) for message in (await self._client.tasks(request)).tasks]
+
+    async def _task(self, task: str) -> TaskDetails:
+        return details_of(await self._client.task(self.id, task))
+
+    async def _failures(self) -> Sequence[FailureCause]:
+        return [cause_of(message) for message in (await self._client.failures(self.id)).groups]
 
     async def _log(self, task: str) -> TaskLog:
         message = await self._client.log(self.id, task)
@@ -307,6 +356,13 @@ class Jobs:
     async def async_get(self, name: str) -> Job:
         return await off(self._got(name))
 
+    def page(self, *, after: str = "", limit: int = 100) -> Sequence[JobStatus]:
+        """A page of the tenant's jobs by name, those after this one."""
+        return ask(self._page(after, limit), PATIENCE + self._client.wait)
+
+    async def async_page(self, *, after: str = "", limit: int = 100) -> Sequence[JobStatus]:
+        return await off(self._page(after, limit))
+
     def list(self) -> Sequence[JobStatus]:
         """All jobs of the token's tenant."""
         return ask(self._listed(), PATIENCE + self._client.wait)
@@ -329,6 +385,9 @@ class Jobs:
     async def _got(self, name: str) -> Job:
         described = await self._client.get(name)
         return Job(self._client, described.id, described.name)
+
+    async def _page(self, after: str, limit: int) -> Sequence[JobStatus]:
+        return [status_of(message) for message in await self._client.page(after, limit)]
 
     async def _listed(self) -> Sequence[JobStatus]:
         return [status_of(message) for message in await self._client.all()]

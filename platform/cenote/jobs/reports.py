@@ -12,9 +12,11 @@ from cenote_security.verdict import Verdict, of_reason
 
 JobState = Literal["waiting", "running", "done", "cancelled"]
 TaskStatus = Literal["succeeded", "failed", "cancelled"]
+TaskState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 
 _STATES: Final[tuple[JobState, ...]] = ("waiting", "running", "done", "cancelled")
 _STATUSES: Final[tuple[TaskStatus, ...]] = ("succeeded", "failed", "cancelled")
+TASK_STATES: Final[tuple[TaskState, ...]] = ("waiting", "running", "succeeded", "failed", "cancelled")
 """In the order of their numbers."""
 
 
@@ -121,6 +123,52 @@ class TaskResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """A task without its result. index: its place in the input, from 1. For the rest see TaskResult.
+
+    error: with at most the beginning of its message.
+    """
+
+    index: int
+    id: str
+    state: TaskState
+    error: TaskError | None = None
+    attempts: int = 0
+    lost: int = 0
+    duration: float = 0.0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDetails:
+    """A task with its work: a text for an agent, or the code of a cell. The other is empty.
+
+    variables: plain data that its runtime has, as JSON; empty for none. value: of the result variable, as JSON; empty
+    without one.
+    """
+
+    info: TaskInfo
+    task: str
+    code: str
+    variables: str
+    value: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCause:
+    """Failed tasks with one cause. error: of the first of them; None if it was not recorded. tasks: their number.
+
+    examples: ids of the first few.
+    """
+
+    error: TaskError | None
+    tasks: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLog:
     """The log of a task's last attempt, as text. left_out: characters of the middle that were not kept."""
 
@@ -153,20 +201,53 @@ def status_of(message: job_pb2.JobDescription) -> JobStatus:
 
 
 def result_of(message: job_pb2.JobResult) -> TaskResult:
-    error = None
-    if message.HasField("error"):
-        told = message.error
-        error = TaskError(type=told.type, message=told.message, reason=told.reason, stage=told.stage)
     return TaskResult(
         index=message.index,
         id=message.id,
         status=_STATUSES[message.status] if message.status < len(_STATUSES) else "failed",
         value=json.loads(message.value) if message.value else None,
         answer=message.answer,
-        error=error,
+        error=_error(message),
         attempts=message.attempts,
         lost=message.lost,
         duration=message.duration,
         tokens=message.tokens,
         cost=message.nanodollars / 10**9,
     )
+
+
+def task_of(message: job_pb2.TaskSummary) -> TaskInfo:
+    return TaskInfo(
+        index=message.index,
+        id=message.id,
+        state=TASK_STATES[message.state] if message.state < len(TASK_STATES) else "running",
+        error=_error(message),
+        attempts=message.attempts,
+        lost=message.lost,
+        duration=message.duration,
+        tokens=message.tokens,
+        cost=message.nanodollars / 10**9,
+    )
+
+
+def details_of(message: job_pb2.TaskDescription) -> TaskDetails:
+    work = message.work
+    return TaskDetails(
+        info=task_of(message.summary),
+        task=work.task,
+        code=work.code,
+        variables=work.variables,
+        value=message.value,
+        answer=message.answer,
+    )
+
+
+def cause_of(message: job_pb2.FailureGroup) -> FailureCause:
+    return FailureCause(error=_error(message), tasks=message.tasks, examples=tuple(message.examples))
+
+
+def _error(message: job_pb2.JobResult | job_pb2.TaskSummary | job_pb2.FailureGroup) -> TaskError | None:
+    if not message.HasField("error"):
+        return None
+    told = message.error
+    return TaskError(type=told.type, message=told.message, reason=told.reason, stage=told.stage)

@@ -22,7 +22,7 @@ from cenote_proto.scalars import make, put, utf8_text, utf8_texts
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.wire import policies
+from cenote_worker.wire import option_messages, policies
 
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -50,7 +50,8 @@ class TeamNews:
 class TeamRun:
     """A run of a team. answer: the last words; status: how a lead came to them, as in an AgentResponse.
 
-    references: results of a plan's steps; the platform keeps them for an hour. error: why it failed.
+    references: results of a plan's steps; the platform keeps them for an hour. error: why it failed. task: for the
+    lead. Times are seconds since the epoch, 0 for not yet.
     """
 
     number: int
@@ -59,23 +60,54 @@ class TeamRun:
     status: str = ""
     references: tuple[ObjectReference, ...] = ()
     error: str = ""
+    task: str = ""
+    created: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamValue:
+    """A shared value as a team knows it. id: of its reference. size: bytes."""
+
+    id: str
+    type: str
+    shape: tuple[int, ...] = ()
+    size: int = 0
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatus:
-    """A step of the current plan, or of the last one."""
+    """A step of the current plan, or of the last one.
+
+    inputs: ids of references that it got; digests of plain values, or empty. output: what it has handed on, if any.
+    """
 
     agent: str
     task: str
     status: str
     error: str
+    inputs: tuple[str, ...] = ()
+    output: TeamValue | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamVariableStatus:
+    """The newest version of a variable that all members have. author: the agent that has set it."""
+
+    name: str
+    version: int
+    author: str
+    value: TeamValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamStatus:
     """runs: newest first. tokens, cost: of all of them, in US dollars. newest: number of the last event.
 
-    starts: processes that have worked on it; more than a run needs when they were killed.
+    starts: processes that have worked on it; more than a run needs when they were killed. budget: for all that it
+    ever does. models: of the members, by name.
     """
 
     id: str
@@ -87,6 +119,9 @@ class TeamStatus:
     cost: float
     newest: int
     starts: int
+    budget: Budget | None = None
+    variables: tuple[TeamVariableStatus, ...] = ()
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 class TeamRunError(CenoteError):
@@ -123,6 +158,31 @@ def run_of(message: team_pb2.TeamRun, references: tuple[ObjectReference, ...] = 
         status=message.status,
         references=references,
         error=message.error,
+        task=message.task,
+        created=message.created,
+        started=message.started,
+        ended=message.ended,
+    )
+
+
+def _value(message: team_pb2.TeamValue) -> TeamValue:
+    return TeamValue(
+        id=message.id,
+        type=message.type,
+        shape=tuple(message.shape),
+        size=message.size,
+        description=message.description,
+    )
+
+
+def _step(message: team_pb2.StepProgress) -> StepStatus:
+    return StepStatus(
+        agent=message.agent,
+        task=message.task,
+        status=message.status,
+        error=message.error,
+        inputs=tuple(message.inputs),
+        output=_value(message.output) if message.HasField("output") else None,
     )
 
 
@@ -133,14 +193,19 @@ def status_of(message: team_pb2.TeamDescription) -> TeamStatus:
         name=message.name,
         members=tuple(member.name for member in message.definition.members),
         runs=tuple(map(run_of, message.runs)),
-        steps=tuple(
-            StepStatus(agent=step.agent, task=step.task, status=step.status, error=step.error)
-            for step in message.steps
-        ),
+        steps=tuple(map(_step, message.steps)),
         tokens=message.tokens,
         cost=message.nanodollars / 10**9,
         newest=message.newest_news,
         starts=message.starts,
+        budget=option_messages.read_options(Budget, message.definition.budget),
+        variables=tuple(
+            TeamVariableStatus(
+                name=each.name, version=each.version, author=each.author, value=_value(each.value)
+            )
+            for each in message.variables
+        ),
+        models={member.name: member.model.name for member in message.definition.members},
     )
 
 
@@ -316,6 +381,14 @@ class PlatformTeam:
                 yield item
         finally:
             following.cancel()
+
+    def news(self, *, after: int = 0, limit: int = 200) -> list[TeamNews]:
+        """A page of past events, those after the one of that number.
+
+        Has events of the type `model_call`, too: what a call of a model took. Their content is a JSON object with
+        `prompt_tokens`, `completion_tokens`, `nanodollars` (0 without a list price) and `seconds`.
+        """
+        return [news_of(message) for message in self._ask(self._client.past(self.name, after, limit))]
 
     # -- other calls --
 

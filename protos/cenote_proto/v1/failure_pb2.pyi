@@ -65,6 +65,8 @@ class Failure(_message.Message):
         MALFORMED_VALUE: Failure._Kind.ValueType  # 26
         NO_SUCH_RUNTIME: Failure._Kind.ValueType  # 27
         NO_SUCH_REFERENCE: Failure._Kind.ValueType  # 28
+        NO_SUCH_ENTRY: Failure._Kind.ValueType  # 29
+        """A job, a task, a team, a run or the like."""
         UNAVAILABLE: Failure._Kind.ValueType  # 40
         """Nothing ran; trying again later may help."""
         ISOLATION_UNAVAILABLE: Failure._Kind.ValueType  # 41
@@ -117,6 +119,8 @@ class Failure(_message.Message):
     MALFORMED_VALUE: Failure.Kind.ValueType  # 26
     NO_SUCH_RUNTIME: Failure.Kind.ValueType  # 27
     NO_SUCH_REFERENCE: Failure.Kind.ValueType  # 28
+    NO_SUCH_ENTRY: Failure.Kind.ValueType  # 29
+    """A job, a task, a team, a run or the like."""
     UNAVAILABLE: Failure.Kind.ValueType  # 40
     """Nothing ran; trying again later may help."""
     ISOLATION_UNAVAILABLE: Failure.Kind.ValueType  # 41

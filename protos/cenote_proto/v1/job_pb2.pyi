@@ -620,6 +620,212 @@ class JobError(_message.Message):
 Global___JobError: _TypeAlias = JobError  # noqa: Y015
 
 @_typing.final
+class ListTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    after: _builtins.int
+    """Only tasks behind this place of the input."""
+    limit: _builtins.int
+    """0 for the platform's default."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___TaskSummary.State.ValueType]:
+        """Only tasks in these states; none for all."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        after: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        states: _abc.Iterable[Global___TaskSummary.State.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "job", b"job", "limit", b"limit", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
+
+@_typing.final
+class ListTasksReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_FIELD_NUMBER: _builtins.int
+    next_after: _builtins.int
+    """For the next request; 0 at the end."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskSummary]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___TaskSummary] | None = ...,
+        next_after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_after", b"next_after", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTasksReply: _TypeAlias = ListTasksReply  # noqa: Y015
+
+@_typing.final
+class TaskSummary(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TaskSummary._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        WAITING: TaskSummary._State.ValueType  # 0
+        RUNNING: TaskSummary._State.ValueType  # 1
+        SUCCEEDED: TaskSummary._State.ValueType  # 2
+        FAILED: TaskSummary._State.ValueType  # 3
+        CANCELLED: TaskSummary._State.ValueType  # 4
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    WAITING: TaskSummary.State.ValueType  # 0
+    RUNNING: TaskSummary.State.ValueType  # 1
+    SUCCEEDED: TaskSummary.State.ValueType  # 2
+    FAILED: TaskSummary.State.ValueType  # 3
+    CANCELLED: TaskSummary.State.ValueType  # 4
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    NANODOLLARS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Place in the input, from 1."""
+    id: _builtins.str
+    state: Global___TaskSummary.State.ValueType
+    attempts: _builtins.int
+    """As in JobResult."""
+    lost: _builtins.int
+    duration: _builtins.float
+    tokens: _builtins.int
+    nanodollars: _builtins.int
+    @_builtins.property
+    def error(self) -> Global___JobError: ...
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        id: _builtins.str = ...,
+        state: Global___TaskSummary.State.ValueType = ...,
+        attempts: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        duration: _builtins.float = ...,
+        tokens: _builtins.int = ...,
+        nanodollars: _builtins.int = ...,
+        error: Global___JobError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "duration", b"duration", "error", b"error", "id", b"id", "index", b"index", "lost", b"lost", "nanodollars", b"nanodollars", "state", b"state", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskSummary: _TypeAlias = TaskSummary  # noqa: Y015
+
+@_typing.final
+class TaskDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    value: _builtins.str
+    """As in JobResult."""
+    answer: _builtins.str
+    @_builtins.property
+    def summary(self) -> Global___TaskSummary: ...
+    @_builtins.property
+    def work(self) -> Global___JobTask: ...
+    def __init__(
+        self,
+        *,
+        summary: Global___TaskSummary | None = ...,
+        work: Global___JobTask | None = ...,
+        value: _builtins.str = ...,
+        answer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary", "work", b"work"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "summary", b"summary", "value", b"value", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskDescription: _TypeAlias = TaskDescription  # noqa: Y015
+
+@_typing.final
+class ListFailuresReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailureGroup]: ...
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___FailureGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFailuresReply: _TypeAlias = ListFailuresReply  # noqa: Y015
+
+@_typing.final
+class FailureGroup(_message.Message):
+    """Failed tasks with the same type, reason and stage of their error."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    @_builtins.property
+    def error(self) -> Global___JobError:
+        """Of the first of these tasks."""
+
+    @_builtins.property
+    def examples(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the first few."""
+
+    def __init__(
+        self,
+        *,
+        error: Global___JobError | None = ...,
+        tasks: _builtins.int = ...,
+        examples: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "examples", b"examples", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailureGroup: _TypeAlias = FailureGroup  # noqa: Y015
+
+@_typing.final
 class TaskLog(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

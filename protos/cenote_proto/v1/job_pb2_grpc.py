@@ -56,6 +56,21 @@ class JobServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_job__pb2.ResultsRequest.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_job__pb2.JobResult.FromString,
                 _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/cenote_proto.v1.JobService/ListTasks',
+                request_serializer=cenote__proto_dot_v1_dot_job__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_job__pb2.ListTasksReply.FromString,
+                _registered_method=True)
+        self.GetTask = channel.unary_unary(
+                '/cenote_proto.v1.JobService/GetTask',
+                request_serializer=cenote__proto_dot_v1_dot_job__pb2.TaskName.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_job__pb2.TaskDescription.FromString,
+                _registered_method=True)
+        self.ListFailures = channel.unary_unary(
+                '/cenote_proto.v1.JobService/ListFailures',
+                request_serializer=cenote__proto_dot_v1_dot_job__pb2.JobName.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_job__pb2.ListFailuresReply.FromString,
+                _registered_method=True)
         self.GetTaskLog = channel.unary_unary(
                 '/cenote_proto.v1.JobService/GetTaskLog',
                 request_serializer=cenote__proto_dot_v1_dot_job__pb2.TaskName.SerializeToString,
@@ -110,6 +125,27 @@ class JobServiceServicer:
 
     def GetResults(self, request, context):
         """What came of tasks, in the order of the input.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """Tasks in the order of the input, without their values.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTask(self, request, context):
+        """One task with its work and its result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFailures(self, request, context):
+        """Causes of the failures, the most frequent first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,6 +208,21 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.GetResults,
                     request_deserializer=cenote__proto_dot_v1_dot_job__pb2.ResultsRequest.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_job__pb2.JobResult.SerializeToString,
+            ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=cenote__proto_dot_v1_dot_job__pb2.ListTasksRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_job__pb2.ListTasksReply.SerializeToString,
+            ),
+            'GetTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTask,
+                    request_deserializer=cenote__proto_dot_v1_dot_job__pb2.TaskName.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_job__pb2.TaskDescription.SerializeToString,
+            ),
+            'ListFailures': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFailures,
+                    request_deserializer=cenote__proto_dot_v1_dot_job__pb2.JobName.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_job__pb2.ListFailuresReply.SerializeToString,
             ),
             'GetTaskLog': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTaskLog,
@@ -309,6 +360,87 @@ class JobService:
             '/cenote_proto.v1.JobService/GetResults',
             cenote__proto_dot_v1_dot_job__pb2.ResultsRequest.SerializeToString,
             cenote__proto_dot_v1_dot_job__pb2.JobResult.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.JobService/ListTasks',
+            cenote__proto_dot_v1_dot_job__pb2.ListTasksRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_job__pb2.ListTasksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.JobService/GetTask',
+            cenote__proto_dot_v1_dot_job__pb2.TaskName.SerializeToString,
+            cenote__proto_dot_v1_dot_job__pb2.TaskDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFailures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.JobService/ListFailures',
+            cenote__proto_dot_v1_dot_job__pb2.JobName.SerializeToString,
+            cenote__proto_dot_v1_dot_job__pb2.ListFailuresReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,12 @@ class JobServiceStub:
     ListJobs: _grpc.UnaryUnaryMultiCallable[_job_pb2.ListJobsRequest, _job_pb2.ListJobsReply]
     GetResults: _grpc.UnaryStreamMultiCallable[_job_pb2.ResultsRequest, _job_pb2.JobResult]
     """What came of tasks, in the order of the input."""
+    ListTasks: _grpc.UnaryUnaryMultiCallable[_job_pb2.ListTasksRequest, _job_pb2.ListTasksReply]
+    """Tasks in the order of the input, without their values."""
+    GetTask: _grpc.UnaryUnaryMultiCallable[_job_pb2.TaskName, _job_pb2.TaskDescription]
+    """One task with its work and its result."""
+    ListFailures: _grpc.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.ListFailuresReply]
+    """Causes of the failures, the most frequent first."""
     GetTaskLog: _grpc.UnaryUnaryMultiCallable[_job_pb2.TaskName, _job_pb2.TaskLog]
     """What a task did, as far as it is kept."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.JobDescription]
@@ -72,6 +78,12 @@ class JobServiceAsyncStub(JobServiceStub):
     ListJobs: _aio.UnaryUnaryMultiCallable[_job_pb2.ListJobsRequest, _job_pb2.ListJobsReply]  # type: ignore[assignment]
     GetResults: _aio.UnaryStreamMultiCallable[_job_pb2.ResultsRequest, _job_pb2.JobResult]  # type: ignore[assignment]
     """What came of tasks, in the order of the input."""
+    ListTasks: _aio.UnaryUnaryMultiCallable[_job_pb2.ListTasksRequest, _job_pb2.ListTasksReply]  # type: ignore[assignment]
+    """Tasks in the order of the input, without their values."""
+    GetTask: _aio.UnaryUnaryMultiCallable[_job_pb2.TaskName, _job_pb2.TaskDescription]  # type: ignore[assignment]
+    """One task with its work and its result."""
+    ListFailures: _aio.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.ListFailuresReply]  # type: ignore[assignment]
+    """Causes of the failures, the most frequent first."""
     GetTaskLog: _aio.UnaryUnaryMultiCallable[_job_pb2.TaskName, _job_pb2.TaskLog]  # type: ignore[assignment]
     """What a task did, as far as it is kept."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.JobDescription]  # type: ignore[assignment]
@@ -119,6 +131,30 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_pb2.JobResult], _abc.AsyncIterator[_job_pb2.JobResult]]:
         """What came of tasks, in the order of the input."""
+
+    @_abc_1.abstractmethod
+    def ListTasks(
+        self,
+        request: _job_pb2.ListTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.ListTasksReply, _abc.Awaitable[_job_pb2.ListTasksReply]]:
+        """Tasks in the order of the input, without their values."""
+
+    @_abc_1.abstractmethod
+    def GetTask(
+        self,
+        request: _job_pb2.TaskName,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.TaskDescription, _abc.Awaitable[_job_pb2.TaskDescription]]:
+        """One task with its work and its result."""
+
+    @_abc_1.abstractmethod
+    def ListFailures(
+        self,
+        request: _job_pb2.JobName,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.ListFailuresReply, _abc.Awaitable[_job_pb2.ListFailuresReply]]:
+        """Causes of the failures, the most frequent first."""
 
     @_abc_1.abstractmethod
     def GetTaskLog(

@@ -564,3 +564,152 @@ class MoveRuntimeReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MoveRuntimeReply: _TypeAlias = MoveRuntimeReply  # noqa: Y015
+
+@_typing.final
+class ListAuditRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    RUNTIME_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    page: _builtins.str
+    """From the reply before."""
+    kind: _builtins.str
+    """Only kinds that begin with this, such as `network`."""
+    refused: _builtins.bool
+    """Only what was refused."""
+    runtime: _builtins.str
+    """Only what is about this runtime, by id."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        page: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        refused: _builtins.bool = ...,
+        runtime: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "limit", b"limit", "page", b"page", "refused", b"refused", "runtime", b"runtime"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Empty at the end. A reply may have fewer records than asked for, or none, and not be the last."""
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditRecord]: ...
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[Global___AuditRecord] | None = ...,
+        next_page: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page", b"next_page", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditReply: _TypeAlias = ListAuditReply  # noqa: Y015
+
+@_typing.final
+class AuditRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    RUNTIME_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    at: _builtins.float
+    """Seconds since the epoch."""
+    kind: _builtins.str
+    token: _builtins.str
+    """Ids; empty where there is none."""
+    runtime: _builtins.str
+    facts: _builtins.str
+    """A JSON object."""
+    hash: _builtins.str
+    """In hexadecimal."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        at: _builtins.float = ...,
+        kind: _builtins.str = ...,
+        token: _builtins.str = ...,
+        runtime: _builtins.str = ...,
+        facts: _builtins.str = ...,
+        hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "facts", b"facts", "hash", b"hash", "kind", b"kind", "number", b"number", "runtime", b"runtime", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015
+
+@_typing.final
+class VerifyAuditRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyAuditRequest: _TypeAlias = VerifyAuditRequest  # noqa: Y015
+
+@_typing.final
+class AuditVerification(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    BROKEN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    VERIFIED_FIELD_NUMBER: _builtins.int
+    entries: _builtins.int
+    """Number and hash of the last entry that is as it was written."""
+    hash: _builtins.str
+    broken: _builtins.int
+    """The first entry that is not, and why; 0 where all are."""
+    reason: _builtins.str
+    verified: _builtins.float
+    """Seconds since the epoch."""
+    def __init__(
+        self,
+        *,
+        entries: _builtins.int = ...,
+        hash: _builtins.str = ...,
+        broken: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        verified: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "entries", b"entries", "hash", b"hash", "reason", b"reason", "verified", b"verified"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditVerification: _TypeAlias = AuditVerification  # noqa: Y015

@@ -71,6 +71,16 @@ class PlatformServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
                 _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/ListAudit',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ListAuditReply.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/VerifyAudit',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.AuditVerification.FromString,
+                _registered_method=True)
         self.CheckHealth = channel.unary_unary(
                 '/cenote_proto.v1.PlatformService/CheckHealth',
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.HealthQuestion.SerializeToString,
@@ -131,6 +141,20 @@ class PlatformServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAudit(self, request, context):
+        """The tenant's part of the audit log, the newest first. Takes the scope `admin`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """Checks the chain of the whole log. Takes the scope `admin`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CheckHealth(self, request, context):
         """Whether the platform can be used now, for health checks. The only call that takes no token.
         """
@@ -175,6 +199,16 @@ def add_PlatformServiceServicer_to_server(servicer, server):
                     servicer.ForkRuntime,
                     request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ListAuditRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.ListAuditReply.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.AuditVerification.SerializeToString,
             ),
             'CheckHealth': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckHealth,
@@ -373,6 +407,60 @@ class PlatformService:
             '/cenote_proto.v1.PlatformService/ForkRuntime',
             cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
             cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/ListAudit',
+            cenote__proto_dot_v1_dot_platform__pb2.ListAuditRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.ListAuditReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/VerifyAudit',
+            cenote__proto_dot_v1_dot_platform__pb2.VerifyAuditRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.AuditVerification.FromString,
             options,
             channel_credentials,
             insecure,

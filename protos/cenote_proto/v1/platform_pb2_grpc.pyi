@@ -51,6 +51,10 @@ class PlatformServiceStub:
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
     """
+    ListAudit: _grpc.UnaryUnaryMultiCallable[_platform_pb2.ListAuditRequest, _platform_pb2.ListAuditReply]
+    """The tenant's part of the audit log, the newest first. Takes the scope `admin`."""
+    VerifyAudit: _grpc.UnaryUnaryMultiCallable[_platform_pb2.VerifyAuditRequest, _platform_pb2.AuditVerification]
+    """Checks the chain of the whole log. Takes the scope `admin`."""
     CheckHealth: _grpc.UnaryUnaryMultiCallable[_platform_pb2.HealthQuestion, _platform_pb2.HealthReport]
     """Whether the platform can be used now, for health checks. The only call that takes no token."""
 
@@ -77,6 +81,10 @@ class PlatformServiceAsyncStub(PlatformServiceStub):
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
     """
+    ListAudit: _aio.UnaryUnaryMultiCallable[_platform_pb2.ListAuditRequest, _platform_pb2.ListAuditReply]  # type: ignore[assignment]
+    """The tenant's part of the audit log, the newest first. Takes the scope `admin`."""
+    VerifyAudit: _aio.UnaryUnaryMultiCallable[_platform_pb2.VerifyAuditRequest, _platform_pb2.AuditVerification]  # type: ignore[assignment]
+    """Checks the chain of the whole log. Takes the scope `admin`."""
     CheckHealth: _aio.UnaryUnaryMultiCallable[_platform_pb2.HealthQuestion, _platform_pb2.HealthReport]  # type: ignore[assignment]
     """Whether the platform can be used now, for health checks. The only call that takes no token."""
 
@@ -142,6 +150,22 @@ class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
         """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
         the first one made. A cell that runs is waited for, for a while.
         """
+
+    @_abc_1.abstractmethod
+    def ListAudit(
+        self,
+        request: _platform_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.ListAuditReply, _abc.Awaitable[_platform_pb2.ListAuditReply]]:
+        """The tenant's part of the audit log, the newest first. Takes the scope `admin`."""
+
+    @_abc_1.abstractmethod
+    def VerifyAudit(
+        self,
+        request: _platform_pb2.VerifyAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.AuditVerification, _abc.Awaitable[_platform_pb2.AuditVerification]]:
+        """Checks the chain of the whole log. Takes the scope `admin`."""
 
     @_abc_1.abstractmethod
     def CheckHealth(

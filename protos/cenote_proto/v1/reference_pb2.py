@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cenote_proto.v1 import jail_pb2 as cenote__proto_dot_v1_dot_jail__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63\x65note_proto/v1/reference.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\"\x19\n\x0bReferenceId\x12\n\n\x02id\x18\x01 \x01(\t\"\xcc\x01\n\x14ReferenceDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12+\n\x04info\x18\x02 \x01(\x0b\x32\x1d.cenote_proto.v1.VariableInfo\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\r\n\x05parts\x18\x04 \x01(\r\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0f\n\x07holders\x18\x06 \x01(\r\x12\x0f\n\x07\x63reated\x18\x07 \x01(\x01\x12\x0f\n\x07\x65xpires\x18\x08 \x01(\x01\x12\x0f\n\x07runtime\x18\t \x01(\t\x12\x0c\n\x04step\x18\n \x01(\x04\"4\n\x15ListReferencesRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\t\"c\n\x13ListReferencesReply\x12\x39\n\nreferences\x18\x01 \x03(\x0b\x32%.cenote_proto.v1.ReferenceDescription\x12\x11\n\tnext_page\x18\x02 \x01(\t\"8\n\x0bHoldRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05lease\x18\x03 \x01(\x01\",\n\x0eReleaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\"\x0e\n\x0cReleaseReply\"\x1e\n\x0eReferenceChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xc3\x03\n\x10ReferenceService\x12S\n\x0cGetReference\x12\x1c.cenote_proto.v1.ReferenceId\x1a%.cenote_proto.v1.ReferenceDescription\x12^\n\x0eListReferences\x12&.cenote_proto.v1.ListReferencesRequest\x1a$.cenote_proto.v1.ListReferencesReply\x12T\n\rHoldReference\x12\x1c.cenote_proto.v1.HoldRequest\x1a%.cenote_proto.v1.ReferenceDescription\x12R\n\x10ReleaseReference\x12\x1f.cenote_proto.v1.ReleaseRequest\x1a\x1d.cenote_proto.v1.ReleaseReply\x12P\n\rReadReference\x12\x1c.cenote_proto.v1.ReferenceId\x1a\x1f.cenote_proto.v1.ReferenceChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63\x65note_proto/v1/reference.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\"\x19\n\x0bReferenceId\x12\n\n\x02id\x18\x01 \x01(\t\"\xdd\x01\n\x14ReferenceDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12+\n\x04info\x18\x02 \x01(\x0b\x32\x1d.cenote_proto.v1.VariableInfo\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\r\n\x05parts\x18\x04 \x01(\r\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0f\n\x07holders\x18\x06 \x01(\r\x12\x0f\n\x07\x63reated\x18\x07 \x01(\x01\x12\x0f\n\x07\x65xpires\x18\x08 \x01(\x01\x12\x0f\n\x07runtime\x18\t \x01(\t\x12\x0c\n\x04step\x18\n \x01(\x04\x12\x0f\n\x07held_by\x18\x0b \x03(\t\"4\n\x15ListReferencesRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\t\"c\n\x13ListReferencesReply\x12\x39\n\nreferences\x18\x01 \x03(\x0b\x32%.cenote_proto.v1.ReferenceDescription\x12\x11\n\tnext_page\x18\x02 \x01(\t\"8\n\x0bHoldRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05lease\x18\x03 \x01(\x01\",\n\x0eReleaseRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\"\x0e\n\x0cReleaseReply\"\x1e\n\x0eReferenceChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xc3\x03\n\x10ReferenceService\x12S\n\x0cGetReference\x12\x1c.cenote_proto.v1.ReferenceId\x1a%.cenote_proto.v1.ReferenceDescription\x12^\n\x0eListReferences\x12&.cenote_proto.v1.ListReferencesRequest\x1a$.cenote_proto.v1.ListReferencesReply\x12T\n\rHoldReference\x12\x1c.cenote_proto.v1.HoldRequest\x1a%.cenote_proto.v1.ReferenceDescription\x12R\n\x10ReleaseReference\x12\x1f.cenote_proto.v1.ReleaseRequest\x1a\x1d.cenote_proto.v1.ReleaseReply\x12P\n\rReadReference\x12\x1c.cenote_proto.v1.ReferenceId\x1a\x1f.cenote_proto.v1.ReferenceChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,19 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REFERENCEID']._serialized_start=80
   _globals['_REFERENCEID']._serialized_end=105
   _globals['_REFERENCEDESCRIPTION']._serialized_start=108
-  _globals['_REFERENCEDESCRIPTION']._serialized_end=312
-  _globals['_LISTREFERENCESREQUEST']._serialized_start=314
-  _globals['_LISTREFERENCESREQUEST']._serialized_end=366
-  _globals['_LISTREFERENCESREPLY']._serialized_start=368
-  _globals['_LISTREFERENCESREPLY']._serialized_end=467
-  _globals['_HOLDREQUEST']._serialized_start=469
-  _globals['_HOLDREQUEST']._serialized_end=525
-  _globals['_RELEASEREQUEST']._serialized_start=527
-  _globals['_RELEASEREQUEST']._serialized_end=571
-  _globals['_RELEASEREPLY']._serialized_start=573
-  _globals['_RELEASEREPLY']._serialized_end=587
-  _globals['_REFERENCECHUNK']._serialized_start=589
-  _globals['_REFERENCECHUNK']._serialized_end=619
-  _globals['_REFERENCESERVICE']._serialized_start=622
-  _globals['_REFERENCESERVICE']._serialized_end=1073
+  _globals['_REFERENCEDESCRIPTION']._serialized_end=329
+  _globals['_LISTREFERENCESREQUEST']._serialized_start=331
+  _globals['_LISTREFERENCESREQUEST']._serialized_end=383
+  _globals['_LISTREFERENCESREPLY']._serialized_start=385
+  _globals['_LISTREFERENCESREPLY']._serialized_end=484
+  _globals['_HOLDREQUEST']._serialized_start=486
+  _globals['_HOLDREQUEST']._serialized_end=542
+  _globals['_RELEASEREQUEST']._serialized_start=544
+  _globals['_RELEASEREQUEST']._serialized_end=588
+  _globals['_RELEASEREPLY']._serialized_start=590
+  _globals['_RELEASEREPLY']._serialized_end=604
+  _globals['_REFERENCECHUNK']._serialized_start=606
+  _globals['_REFERENCECHUNK']._serialized_end=636
+  _globals['_REFERENCESERVICE']._serialized_start=639
+  _globals['_REFERENCESERVICE']._serialized_end=1090
 # @@protoc_insertion_point(module_scope)

@@ -52,6 +52,7 @@ class ReferenceDescription(_message.Message):
     EXPIRES_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     size: _builtins.int
     parts: _builtins.int
@@ -65,6 +66,10 @@ class ReferenceDescription(_message.Message):
     step: _builtins.int
     @_builtins.property
     def info(self) -> _jail_pb2.VariableInfo: ...
+    @_builtins.property
+    def held_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of some holders, as they have chosen them."""
+
     def __init__(
         self,
         *,
@@ -78,10 +83,11 @@ class ReferenceDescription(_message.Message):
         expires: _builtins.float = ...,
         runtime: _builtins.str = ...,
         step: _builtins.int = ...,
+        held_by: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["info", b"info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "expires", b"expires", "holders", b"holders", "id", b"id", "info", b"info", "node", b"node", "parts", b"parts", "runtime", b"runtime", "size", b"size", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "expires", b"expires", "held_by", b"held_by", "holders", b"holders", "id", b"id", "info", b"info", "node", b"node", "parts", b"parts", "runtime", b"runtime", "size", b"size", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

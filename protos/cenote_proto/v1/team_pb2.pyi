@@ -705,6 +705,7 @@ class TeamDescription(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     NANODOLLARS_FIELD_NUMBER: _builtins.int
     STARTS_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     created: _builtins.float
@@ -725,6 +726,8 @@ class TeamDescription(_message.Message):
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepProgress]:
         """Steps of the plan that is, or was, worked on."""
 
+    @_builtins.property
+    def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TeamVariable]: ...
     def __init__(
         self,
         *,
@@ -739,10 +742,11 @@ class TeamDescription(_message.Message):
         tokens: _builtins.int = ...,
         nanodollars: _builtins.int = ...,
         starts: _builtins.int = ...,
+        variables: _abc.Iterable[Global___TeamVariable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "definition", b"definition", "first_news", b"first_news", "id", b"id", "name", b"name", "nanodollars", b"nanodollars", "newest_news", b"newest_news", "runs", b"runs", "starts", b"starts", "steps", b"steps", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "definition", b"definition", "first_news", b"first_news", "id", b"id", "name", b"name", "nanodollars", b"nanodollars", "newest_news", b"newest_news", "runs", b"runs", "starts", b"starts", "steps", b"steps", "tokens", b"tokens", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -757,11 +761,21 @@ class StepProgress(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     agent: _builtins.str
     task: _builtins.str
     status: _builtins.str
     error: _builtins.str
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of references that it got; digests of plain values, or empty."""
+
+    @_builtins.property
+    def output(self) -> Global___TeamValue:
+        """What it has handed on."""
+
     def __init__(
         self,
         *,
@@ -770,14 +784,84 @@ class StepProgress(_message.Message):
         task: _builtins.str = ...,
         status: _builtins.str = ...,
         error: _builtins.str = ...,
+        inputs: _abc.Iterable[_builtins.str] | None = ...,
+        output: Global___TeamValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "error", b"error", "key", b"key", "status", b"status", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "error", b"error", "inputs", b"inputs", "key", b"key", "output", b"output", "status", b"status", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepProgress: _TypeAlias = StepProgress  # noqa: Y015
+
+@_typing.final
+class TeamValue(_message.Message):
+    """A shared value, as a team knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Of its reference."""
+    type: _builtins.str
+    size: _builtins.int
+    """Bytes."""
+    description: _builtins.str
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        type: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        size: _builtins.int = ...,
+        description: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "id", b"id", "shape", b"shape", "size", b"size", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeamValue: _TypeAlias = TeamValue  # noqa: Y015
+
+@_typing.final
+class TeamVariable(_message.Message):
+    """The newest version of a variable that all members of a team have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.int
+    author: _builtins.str
+    """The agent that has set it."""
+    @_builtins.property
+    def value(self) -> Global___TeamValue: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+        author: _builtins.str = ...,
+        value: Global___TeamValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "name", b"name", "value", b"value", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeamVariable: _TypeAlias = TeamVariable  # noqa: Y015
 
 @_typing.final
 class ListTeamsRequest(_message.Message):
@@ -847,25 +931,68 @@ class FollowRequest(_message.Message):
     TEAM_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAST_FIELD_NUMBER: _builtins.int
     team: _builtins.str
     after: _builtins.int
     """Only what has a higher number."""
     wait: _builtins.bool
     """Do not end with the last run."""
+    calls: _builtins.bool
+    """Also news of the type `model_call`: what each call of a model took. The content is a ModelCall as JSON."""
+    limit: _builtins.int
+    """End after this many; 0 for no limit."""
+    past: _builtins.bool
+    """Only what has happened so far."""
     def __init__(
         self,
         *,
         team: _builtins.str = ...,
         after: _builtins.int = ...,
         wait: _builtins.bool = ...,
+        calls: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+        past: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "team", b"team", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "calls", b"calls", "limit", b"limit", "past", b"past", "team", b"team", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowRequest: _TypeAlias = FollowRequest  # noqa: Y015
+
+@_typing.final
+class ModelCall(_message.Message):
+    """A call of a model by an agent of a team."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
+    NANODOLLARS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    prompt_tokens: _builtins.int
+    completion_tokens: _builtins.int
+    nanodollars: _builtins.int
+    """0 where the price of the model is not known."""
+    seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        prompt_tokens: _builtins.int = ...,
+        completion_tokens: _builtins.int = ...,
+        nanodollars: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "nanodollars", b"nanodollars", "prompt_tokens", b"prompt_tokens", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelCall: _TypeAlias = ModelCall  # noqa: Y015
 
 @_typing.final
 class TeamNews(_message.Message):
@@ -878,7 +1005,9 @@ class TeamNews(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Without gaps in one team, but for what is not kept any more: then the first that is sent is later than asked for."""
+    """Without gaps in one team, but for calls of models that were not asked for, and what is not kept any more: then the
+    first that is sent is later than asked for.
+    """
     at: _builtins.float
     run: _builtins.int
     agent: _builtins.str

@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import quote
 
 from sqlalchemy import (
     BigInteger,
@@ -171,6 +173,67 @@ _KEY: Final = 500
 """Characters of a location in the index. PostgreSQL's entries have at most 2,700 bytes; a path may be longer."""
 
 
+class StoredHistories:
+    """The histories in a database, read beside any writer, which is not disturbed."""
+
+    def __init__(self, engine: Engine, place: str) -> None:
+        """place: for messages."""
+        self._engine = engine
+        self.place = place
+
+    @classmethod
+    def at(cls, place: str | Path) -> Self:
+        """Opens the database of a HistoryStore, and changes nothing in it.
+
+        Raises HistoryUnavailableError for what is no such database, NewerHistoryError, UsageError for a bad URL.
+        """
+        url = _url(place)
+        path = url.database if url.get_backend_name() == "sqlite" else None
+        called = path or url.render_as_string()
+        with explained(called):
+            found = cls(_read_only(Path(path)) if path else _engine(url), called)
+            with found._engine.connect() as connection:
+                version = connection.execute(select(SCHEMA.c.version)).scalar()
+        if version is None:
+            raise HistoryUnavailableError(called, "it has no history")
+        if version > VERSION:
+            raise NewerHistoryError(called, version, VERSION)
+        return found
+
+    def runtimes(self) -> dict[str, str]:
+        """The id of each runtime's history, by the runtime's name. Raises HistoryUnavailableError."""
+        query = select(HISTORIES.c.runtime, HISTORIES.c.id).order_by(HISTORIES.c.runtime)
+        with explained(self.place), self._engine.connect() as connection:
+            return {row.runtime: row.id for row in connection.execute(query)}
+
+    def events(self, runtime: str, begin: int = 0) -> Iterator[Event]:
+        """From a position on. Raises HistoryUnavailableError for a damaged database."""
+        position = begin
+        while page := self._page(runtime, position):
+            for found, data in page:
+                if found != position:
+                    raise HistoryUnavailableError(self.place, f"event {position} is missing")
+                try:
+                    yield to_event(data)
+                except MalformedValueError as error:
+                    raise HistoryUnavailableError(
+                        self.place, f"event {position} is damaged: {error}"
+                    ) from None
+                position += 1
+
+    def _page(self, runtime: str, position: int) -> Sequence[tuple[int, bytes]]:
+        wanted = (EVENTS.c.runtime == runtime) & (EVENTS.c.position >= position)
+        rows = (
+            select(EVENTS.c.position, EVENTS.c.event).where(wanted).order_by(EVENTS.c.position).limit(_PAGE)
+        )
+        with explained(self.place), self._engine.connect() as connection:
+            return [(row.position, row.event) for row in connection.execute(rows)]
+
+    def close(self) -> None:
+        """Closing twice is fine."""
+        self._engine.dispose()
+
+
 class HistoryStore:
     """The history of one runtime. For one thread at a time. The last process to open it is its only writer."""
 
@@ -188,6 +251,7 @@ class HistoryStore:
         try:
             with self._explained():
                 self._engine = _engine(self._url)
+                self._reader = StoredHistories(self._engine, self.place)
                 self.id = self._claim()
         except BaseException:
             self._unlock()
@@ -200,26 +264,7 @@ class HistoryStore:
 
     def events(self) -> Iterator[Event]:
         """All events, from the first on. Raises HistoryUnavailableError for a damaged database."""
-        position = 0
-        while page := self._page(position):
-            for found, data in page:
-                if found != position:
-                    raise HistoryUnavailableError(self.place, f"event {position} is missing")
-                try:
-                    yield to_event(data)
-                except MalformedValueError as error:
-                    raise HistoryUnavailableError(
-                        self.place, f"event {position} is damaged: {error}"
-                    ) from None
-                position += 1
-
-    def _page(self, position: int) -> Sequence[tuple[int, bytes]]:
-        wanted = (EVENTS.c.runtime == self.runtime) & (EVENTS.c.position >= position)
-        rows = (
-            select(EVENTS.c.position, EVENTS.c.event).where(wanted).order_by(EVENTS.c.position).limit(_PAGE)
-        )
-        with self._explained(), self._engine.connect() as connection:
-            return [(row.position, row.event) for row in connection.execute(rows)]
+        return self._reader.events(self.runtime)
 
     def find(
         self,
@@ -353,16 +398,20 @@ class HistoryStore:
         if self._lock is not None:
             self._lock.close()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except ImportError as error:
-            reason = str(MissingExtraError("the database's driver", "postgresql", str(error)))
-            raise HistoryUnavailableError(self.place, reason) from error
-        except (SQLAlchemyError, OSError) as error:
-            reason = str(error.__cause__ or error)
-            raise HistoryUnavailableError(self.place, reason) from error
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self.place)
+
+
+@contextmanager
+def explained(place: str) -> Iterator[None]:
+    """Turns failures of a database into a HistoryUnavailableError that says where."""
+    try:
+        yield
+    except ImportError as error:
+        reason = str(MissingExtraError("the database's driver", "postgresql", str(error)))
+        raise HistoryUnavailableError(place, reason) from error
+    except (SQLAlchemyError, OSError) as error:
+        raise HistoryUnavailableError(place, str(error.__cause__ or error)) from error
 
 
 def _key(location: Location) -> str:
@@ -405,10 +454,25 @@ def _engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: object, _record: object) -> None:
-        import sqlite3
-
         assert isinstance(connection, sqlite3.Connection)
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "trusted_schema = OFF"):
             connection.execute(f"PRAGMA {pragma}")
 
     return engine
+
+
+def _read_only(path: Path) -> Engine:
+    """Raises OSError for a file that is not there."""
+    path.stat()
+
+    def connect() -> sqlite3.Connection:
+        # Without that file there is no writer, and SQLite would leave files of its own beside the database.
+        terms = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
+        connection = sqlite3.connect(
+            f"file:{quote(str(path))}?{terms}", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False
+        )
+        for pragma in ("trusted_schema = OFF", "query_only = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)

@@ -21,6 +21,7 @@ from cenote_worker.descriptor_store.message import close_all
 from cenote_worker.execution.results import VariableInfo
 from cenote_worker.node.value_store import ReferenceLeases, ValueStore, value_size
 from cenote_worker.serving.references import (
+    HOLDERS_NAMED,
     MAX_HOLDERS,
     HeldReference,
     ReferenceOrigin,
@@ -225,7 +226,7 @@ class NodeReferences:
 
     def _decoded(self, reference: str, tenant: str, record: bytes) -> ReferenceRecord:
         facts = json.loads(record)
-        leases = list(self._leases.ends(_name(reference, tenant)))
+        leases = dict(self._leases.ends(_name(reference, tenant)))
         info = facts["info"]
         shape = info.pop("shape")
         return ReferenceRecord(
@@ -235,9 +236,10 @@ class NodeReferences:
             parts=facts["parts"],
             holders=len(leases),
             created=facts["created"],
-            expires=round(max(leases, default=self._clock()) + self._wall() - self._clock(), 1),
+            expires=round(max(leases.values(), default=self._clock()) + self._wall() - self._clock(), 1),
             origin=ReferenceOrigin(**facts["origin"]),
             node=_node_of(reference),
+            held_by=tuple(sorted(leases)[:HOLDERS_NAMED]),
         )
 
 

@@ -50,12 +50,12 @@ class ReferenceLeases:
     def drop(self, name: str, holder: str) -> None:
         self._keeper.drop(_key(name, holder))
 
-    def ends(self, name: str) -> Iterator[float]:
-        """When the leases that still count end."""
+    def ends(self, name: str) -> Iterator[tuple[str, float]]:
+        """The holders of leases that still count, and when these end."""
         for key in self._keeper.keys(_key(name, "")):
             kept = self._keeper.get(key)
             if kept is not None and float(kept.record) > self._clock():
-                yield float(kept.record)
+                yield _parts(key)[1], float(kept.record)
 
     def of(self, holders: str) -> list[tuple[str, str]]:
         """The leases of holders whose names begin with this: the value's name, and the holder."""

@@ -126,4 +126,5 @@ def _described(record: ReferenceRecord) -> reference_pb2.ReferenceDescription:
         expires=record.expires if math.isfinite(record.expires) else 0.0,
         runtime=record.origin.runtime,
         step=record.origin.step,
+        held_by=record.held_by,
     )

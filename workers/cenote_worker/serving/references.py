@@ -31,6 +31,9 @@ and some entries, and quotas count only bytes."""
 MAX_HOLDERS: Final = 10_000
 """Holders of one reference."""
 
+HOLDERS_NAMED: Final = 8
+"""Of these, those that a description names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceOrigin:
@@ -46,7 +49,8 @@ class ReferenceRecord:
     """A description of a reference. size: bytes of the sealed value. parts: their number.
 
     created, expires: seconds since the epoch; the value is removed when it is not held any more, then at the latest.
-    Leases use another clock, so `expires` is given to a tenth of a second.
+    Leases use another clock, so `expires` is given to a tenth of a second. held_by: names of some holders, as they
+    have chosen them.
     """
 
     id: str
@@ -58,6 +62,7 @@ class ReferenceRecord:
     expires: float
     origin: ReferenceOrigin
     node: str = ""
+    held_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,7 @@ class _Kept:
             created=self.created,
             expires=round(max(self.leases.values()) + epoch, 1),
             origin=self.origin,
+            held_by=tuple(sorted(self.leases)[:HOLDERS_NAMED]),
         )
 
 

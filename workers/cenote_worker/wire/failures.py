@@ -40,6 +40,7 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.FILE_REFUSED, errors.FileRefusedError, grpc.StatusCode.FAILED_PRECONDITION, 2),
     Row(Failure.NO_SUCH_RUNTIME, errors.UnknownRuntimeError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.NO_SUCH_REFERENCE, errors.UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
+    Row(Failure.NO_SUCH_ENTRY, errors.UnknownEntryError, grpc.StatusCode.NOT_FOUND, 2),
     Row(Failure.CLOSED, errors.RuntimeClosedError, grpc.StatusCode.FAILED_PRECONDITION),
     Row(Failure.NOT_KEPT, errors.NotKeptError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.USAGE, errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),

@@ -5,6 +5,7 @@ Clients connect to their runtimes directly where they can reach them, and else t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,6 +17,8 @@ from cenote.gateway.api.creations import Creations, Forks
 from cenote.gateway.api.fair_turns import SlowWork
 from cenote.gateway.api.health import Health
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest, subject_of
+from cenote.gateway.audit.entries import AuditEntry
+from cenote.gateway.audit.pages import AuditCheck, AuditQuery, read_page
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import Parent, RuntimeRecord
@@ -222,6 +225,31 @@ class PlatformService(PlatformServiceServicer):
 
         return await self._answer(context, "fork", fork)
 
+    async def ListAudit(
+        self, request: platform_pb2.ListAuditRequest, context: Context
+    ) -> platform_pb2.ListAuditReply:
+        async def page(principal: Principal) -> platform_pb2.ListAuditReply:
+            principal.require(Scope.ADMIN)
+            query = AuditQuery(
+                tenant=principal.tenant, kind=request.kind, refused=request.refused, runtime=request.runtime
+            )
+            found = await self._callers.on_thread(
+                lambda: read_page(self._stores.audit_folder, query, request.page, request.limit)
+            )
+            records = [_audited(entry) for entry in found.entries]
+            return make(platform_pb2.ListAuditReply, records=records, next_page=found.following)
+
+        return await self._answer(context, "audit.list", page)
+
+    async def VerifyAudit(
+        self, _request: platform_pb2.VerifyAuditRequest, context: Context
+    ) -> platform_pb2.AuditVerification:
+        async def check(principal: Principal) -> platform_pb2.AuditVerification:
+            principal.require(Scope.ADMIN)
+            return _verified(await self._slow.carry_out(principal, self._stores.audit_checks.check))
+
+        return await self._answer(context, "audit.verify", check)
+
     async def CheckHealth(
         self, _request: platform_pb2.HealthQuestion, _context: Context
     ) -> platform_pb2.HealthReport:
@@ -304,6 +332,31 @@ class PlatformService(PlatformServiceServicer):
         capability = self._stores.access.capability(principal, record)
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
         return open_at(description, place.node, way, capability)
+
+
+def _audited(entry: AuditEntry) -> platform_pb2.AuditRecord:
+    event = entry.event
+    return make(
+        platform_pb2.AuditRecord,
+        number=entry.number,
+        at=entry.at / 1e6,
+        kind=event.kind,
+        token=event.token,
+        runtime=event.runtime,
+        facts=json.dumps(dict(event.facts)),
+        hash=entry.hash,
+    )
+
+
+def _verified(check: AuditCheck) -> platform_pb2.AuditVerification:
+    """Without the names of the gateway's files."""
+    found = check.found
+    told = make(
+        platform_pb2.AuditVerification, entries=found.last.number, hash=found.last.hash, verified=check.at
+    )
+    if found.broken is not None:
+        told.broken, told.reason = max(found.broken.number, 1), found.broken.reason
+    return told
 
 
 def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkRequest:

@@ -21,6 +21,7 @@ from cenote.agent.vocabulary.response import AgentResponse, ExecutionStatus, Sto
 from cenote.agent.vocabulary.runtime_port import PassingPort
 from cenote.gateway.jobs.ledger import TaskFailure, TaskOutcome, TaskRow
 from cenote.gateway.jobs.schedule import Verdict
+from cenote.gateway.jobs.tables import MAX_MESSAGE
 from cenote.models import Model, ModelError
 from cenote.models.errors import ContextLengthError, ModelRequestError
 from cenote.runtime.core.listeners import AsyncListener, OnOutput
@@ -162,7 +163,6 @@ MAX_VALUE: Final = 256 * 2**10
 _JSON: Final = WrittenForm(jail_pb2.JSON_VALUE, most=4 * MAX_VALUE)
 
 MAX_ANSWER: Final = 64 * 2**10
-MAX_MESSAGE: Final = 4_000
 """Characters of a message that are kept."""
 
 GRACE: Final = 5.0

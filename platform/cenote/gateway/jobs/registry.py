@@ -14,7 +14,14 @@ from cenote.gateway.audit.events import Subject, access_decided, token_changed
 from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
 from cenote.gateway.jobs.runtimes import names_of
 from cenote.gateway.jobs.schedule import fits, need_of, tasks_on
-from cenote.gateway.jobs.tables import FINAL_JOB_STATES, ID_PREFIX, JobRow, checked_name
+from cenote.gateway.jobs.tables import (
+    FINAL_JOB_STATES,
+    ID_PREFIX,
+    TASK_STATES,
+    TASKS_OF_A_PAGE,
+    JobRow,
+    checked_name,
+)
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.bounds import TenantBounds
@@ -217,6 +224,23 @@ class JobRegistry:
         principal.require(Scope.JOBS)
         entries = self._stores.jobs
         return page(lambda most: entries.of(principal.tenant, after=after, limit=most), limit, MAX_PAGE)
+
+    def tasks(self, principal: Principal, request: job_pb2.ListTasksRequest) -> job_pb2.ListTasksReply:
+        """Raises UnknownEntryError."""
+        job, limit = self.find(principal, request.job), min(request.limit or TASKS_OF_A_PAGE, TASKS_OF_A_PAGE)
+        states = {TASK_STATES[state] for state in request.states if state < len(TASK_STATES)}
+        found = self._stores.job_tasks.summaries(job.id, request.after, limit, states)
+        after = found[-1].index if len(found) == limit else 0
+        return make(job_pb2.ListTasksReply, tasks=found, next_after=after)
+
+    def task(self, principal: Principal, name: job_pb2.TaskName) -> job_pb2.TaskDescription:
+        """Raises UnknownEntryError."""
+        return self._stores.job_tasks.task(self.find(principal, name.job).id, name.task)
+
+    def failures(self, principal: Principal, name: str) -> job_pb2.ListFailuresReply:
+        """Raises UnknownEntryError."""
+        groups = self._stores.job_tasks.failures(self.find(principal, name).id)
+        return make(job_pb2.ListFailuresReply, groups=groups)
 
     def log(self, principal: Principal, name: job_pb2.TaskName) -> job_pb2.TaskLog:
         """Raises UnknownEntryError."""

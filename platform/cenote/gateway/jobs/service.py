@@ -83,6 +83,17 @@ class JobService(JobServiceServicer):
             finally:
                 barred.cancel()
 
+    async def ListTasks(self, request: job_pb2.ListTasksRequest, context: Context) -> job_pb2.ListTasksReply:
+        return await self._answer(context, "job.tasks", lambda who: self._registry.tasks(who, request))
+
+    async def GetTask(self, request: job_pb2.TaskName, context: Context) -> job_pb2.TaskDescription:
+        return await self._answer(context, "job.task", lambda who: self._registry.task(who, request))
+
+    async def ListFailures(self, request: job_pb2.JobName, context: Context) -> job_pb2.ListFailuresReply:
+        return await self._answer(
+            context, "job.failures", lambda who: self._registry.failures(who, request.name)
+        )
+
     async def GetTaskLog(self, request: job_pb2.TaskName, context: Context) -> job_pb2.TaskLog:
         return await self._answer(context, "job.logs", lambda who: self._registry.log(who, request))
 

@@ -9,7 +9,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -19,7 +19,7 @@ from cenote.gateway.store.session import DatabaseRow
 from cenote.gateway.values.names import check_name
 from cenote.gateway.work.worker_slots import SlotLimits, share_of
 from cenote.gateway.work.workload import Kind
-from cenote_proto.scalars import make, utf8_text
+from cenote_proto.scalars import make, put, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import EntryExistsError, UnknownEntryError
 from cenote_security.ids import JobId, TenantId
@@ -239,6 +239,18 @@ TASK_STATUSES: Final[dict[str, job_pb2.JobResult.Status.ValueType]] = {
     "cancelled": job_pb2.JobResult.CANCELLED,
 }
 
+TASKS_OF_A_PAGE: Final = 500
+"""Tasks that are listed at a time; without values, one has a few hundred bytes."""
+
+EXAMPLES: Final = 5
+"""Tasks that are named for each cause of failures."""
+
+MAX_MESSAGE: Final = 4_000
+"""Characters of an error's message. A part of it comes from the jail."""
+
+MAX_ERROR_LISTED: Final = 500
+"""Of these, the characters that lists show."""
+
 RESULTS_OF_A_PAGE: Final = 50
 """Results that are read at a time: one has a value of up to 256 KiB."""
 
@@ -319,6 +331,55 @@ class TaskTable:
         over = list(itertools.takewhile(lambda row: row["state"] in TASK_STATUSES, rows))
         return [self._result(job, row) for row in over]
 
+    def summaries(
+        self, job: JobId, after: int, limit: int, states: Collection[TaskState] = ()
+    ) -> list[job_pb2.TaskSummary]:
+        """Tasks by position, those in `states`; empty for all."""
+        sql = (
+            "SELECT t.*, r.error FROM job_tasks t LEFT JOIN job_results r "
+            "ON r.job_id = t.job_id AND r.position = t.position AND t.state = 'failed' "
+            "WHERE t.job_id = ? AND t.position > ? AND t.state IN (?, ?, ?, ?, ?) ORDER BY t.position LIMIT ?"
+        )
+        wanted = [state if not states or state in states else "" for state in TASK_STATES]
+        return [_summary(row) for row in self._database.rows(sql, job, after, *wanted, limit)]
+
+    def task(self, job: JobId, name: str) -> job_pb2.TaskDescription:
+        """Raises UnknownEntryError for a task that the job does not have."""
+        sql = (
+            "SELECT t.*, r.value, r.answer, r.error, w.kind, w.work, w.variables FROM job_tasks t "
+            "JOIN job_work w ON w.job_id = t.job_id AND w.position = t.position "
+            "LEFT JOIN job_results r ON r.job_id = t.job_id AND r.position = t.position "
+            "WHERE t.job_id = ? AND t.name = ?"
+        )
+        row = self._database.row(sql, job, name)
+        if row is None:
+            raise UnknownEntryError("task", name)
+        work = make(job_pb2.JobTask, id=row["name"], variables=row["variables"], line=row["position"])
+        put(work, row["kind"], row["work"])
+        told = make(job_pb2.TaskDescription, summary=_summary(row, MAX_MESSAGE), work=work)
+        told.value, told.answer = utf8_text(row["value"] or ""), utf8_text(row["answer"] or "")
+        return told
+
+    def failures(self, job: JobId) -> list[job_pb2.FailureGroup]:
+        """Failed tasks by the type, reason and stage of their error, the most frequent first."""
+        sql = (
+            "SELECT t.name, r.error FROM job_tasks t JOIN job_results r "
+            "ON r.job_id = t.job_id AND r.position = t.position "
+            "WHERE t.job_id = ? AND t.state = 'failed' ORDER BY t.position"
+        )
+        groups: dict[tuple[str, ...], job_pb2.FailureGroup] = {}
+        for row in self._database.rows(sql, job):
+            error = json.loads(row["error"] or "{}")
+            cause = tuple(error.get(part, "") for part in ("type", "reason", "stage"))
+            if (group := groups.get(cause)) is None:
+                group = groups[cause] = job_pb2.FailureGroup()
+                if error:
+                    group.error.CopyFrom(_error(error, MAX_ERROR_LISTED))
+            group.tasks += 1
+            if len(group.examples) < EXAMPLES:
+                group.examples.append(row["name"])
+        return sorted(groups.values(), key=lambda group: -group.tasks)
+
     def log(self, job: JobId, task: str) -> job_pb2.TaskLog:
         """Raises UnknownEntryError for a task that the job does not have."""
         row = self._database.row("SELECT position FROM job_tasks WHERE job_id = ? AND name = ?", job, task)
@@ -367,12 +428,34 @@ class TaskTable:
         if result is not None and row["state"] != "cancelled":
             told.value, told.answer = utf8_text(result["value"]), utf8_text(result["answer"])
             if result["error"]:
-                error: dict[str, str] = json.loads(result["error"])
-                verdict = of_reason(error["reason"])
-                told.error.CopyFrom(
-                    make(job_pb2.JobError, **error, verdict=verdict.kind, limit=verdict.limit)
-                )
+                told.error.CopyFrom(_error(json.loads(result["error"])))
         return told
+
+
+def _error(error: Mapping[str, str], longest: int = MAX_MESSAGE) -> job_pb2.JobError:
+    """longest: characters of the message."""
+    verdict, message = of_reason(error["reason"]), error["message"]
+    told = make(job_pb2.JobError, **error, verdict=verdict.kind, limit=verdict.limit)
+    if len(message) > longest:
+        told.message = utf8_text(f"{message[:longest]} ...")
+    return told
+
+
+def _summary(row: DatabaseRow, longest: int = MAX_ERROR_LISTED) -> job_pb2.TaskSummary:
+    told = make(
+        job_pb2.TaskSummary,
+        index=row["position"],
+        id=row["name"],
+        state=job_pb2.TaskSummary.State.Value(row["state"].upper()),
+        attempts=row["attempts"],
+        lost=row["lost"],
+        duration=row["duration"],
+        tokens=row["tokens"],
+        nanodollars=row["nanodollars"],
+    )
+    if row["error"] and row["state"] == "failed":
+        told.error.CopyFrom(_error(json.loads(row["error"]), longest))
+    return told
 
 
 class JobWorkload:

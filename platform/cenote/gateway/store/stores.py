@@ -14,6 +14,7 @@ from typing import Final, Self
 from cenote.gateway.audit.entries import START
 from cenote.gateway.audit.log import KEY_BYTES as AUDIT_KEY_BYTES
 from cenote.gateway.audit.log import AuditLog
+from cenote.gateway.audit.pages import AuditChecks
 from cenote.gateway.audit.recorder import AuditRecorder, Notices
 from cenote.gateway.jobs.tables import JobTable, TaskTable
 from cenote.gateway.store.database import Database, database_place
@@ -129,6 +130,7 @@ class Stores:
             key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
             self.audit_log = log = AuditLog(folder.audit, key, keep=audit_keep)
             self.audit_folder = folder.audit
+            self.audit_checks = AuditChecks(folder.audit, key)
             opened.callback(log.close)
             self.recorder = opened.enter_context(AuditRecorder(log))
             self.master_key = MasterKey(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import os
 import time
@@ -22,9 +23,9 @@ from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.teams.definition import budget_of, common_sandbox
 from cenote.gateway.teams.ledger import Note, TeamLedger
-from cenote.gateway.teams.replay import RecordedTeam
+from cenote.gateway.teams.replay import RecordedTeam, as_text
 from cenote.gateway.teams.runtimes import TeamReferences, TeamRuntimes
-from cenote.gateway.teams.tables import RunRow, StoredTeamEvent
+from cenote.gateway.teams.tables import MODEL_CALL, RunRow, StoredTeamEvent
 from cenote.gateway.teams.team_builder import add_members, keyless, work_of
 from cenote.gateway.work.credentials import put_back
 from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
@@ -315,9 +316,23 @@ class _OneRun:
 
     def _write(self, note: Note) -> None:
         with _written_down():
-            self._ledger.note(note, self._teller.take())
+            self._ledger.note(note, [*self._teller.take(), *self._calls(note)])
         if note.kind == "turn" and self._team is not None:
             self._save(self._team.state)
+
+    def _calls(self, note: Note) -> Iterator[StoredTeamEvent]:
+        """The event for a model's call, in one transaction with the note of it: each once, whatever is killed."""
+        call = json.loads(note.data).get("call") if note.kind == "turn" else None
+        if call is not None:
+            yield StoredTeamEvent(
+                number=0,
+                at=time.time(),
+                run=self._run.number,
+                agent=note.agent,
+                place=note.place,
+                kind=MODEL_CALL,
+                content=as_text(call),
+            )
 
     def _save(self, state: TeamState) -> None:
         with _written_down():

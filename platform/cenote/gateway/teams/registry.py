@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
@@ -205,8 +205,13 @@ class TeamRegistry:
             starts=team.epoch,
         )
         for step in state.get("steps", ()):
-            told = {name: step[name] for name in ("key", "agent", "task", "status", "error")}
-            make(described.steps.add, **told)
+            told = {name: step[name] for name in ("key", "agent", "task", "status", "error", "inputs")}
+            added = make(described.steps.add, **told)
+            if (output := step["output"]) is not None:
+                added.output.CopyFrom(_value(output))
+        for variable in state.get("variables", ()):
+            named = {name: variable[name] for name in ("name", "version", "author")}
+            make(described.variables.add, **named, value=_value(variable["reference"]))
         return described
 
     def _make(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
@@ -239,6 +244,13 @@ class TeamRegistry:
     def _record(self, principal: Principal, action: str) -> None:
         subject = Subject(tenant=principal.tenant, token=principal.token)
         self._stores.recorder.record(access_decided(subject, action)).result()
+
+
+def _value(reference: Mapping[str, Any]) -> team_pb2.TeamValue:
+    names = ("id", "type", "size", "description")
+    return make(
+        team_pb2.TeamValue, **{name: reference[name] for name in names}, shape=reference["shape"] or ()
+    )
 
 
 def described_run(team: TeamRow, run: RunRow) -> team_pb2.TeamRun:

@@ -13,6 +13,7 @@ of the inputs (seconds, the wording of a notice) decides nothing.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -31,8 +32,9 @@ from cenote.models import (
     ModelTurn,
     TokenUsage,
 )
-from cenote.models.base import ReasoningModel, closing, reasoned
+from cenote.models.base import ReasoningModel, closing, estimate_usage, reasoned
 from cenote.models.messages import ReasonedChunk, ReasoningDelta
+from cenote.models.prices import list_price
 from cenote.runtime.core.listeners import OnOutput
 from cenote.runtime.inject.injectables import Injectable
 from cenote.team.events import Again, Do
@@ -120,6 +122,14 @@ class RecordedModel(ReasoningModel):
             return
         pieces: list[str] = []
         finished = False
+        began = time.monotonic()
+
+        def note(turn: ModelTurn | None) -> None:
+            text = "".join(pieces)
+            # Of a call that is stopped, no server reports the usage.
+            usage = estimate_usage(messages, text, self.model_id) if turn is None else turn.usage
+            self._note(text, turn, self._call(usage, time.monotonic() - began))
+
         try:
             async with closing(reasoned(self._model, messages)) as chunks:
                 async for chunk in chunks:
@@ -127,19 +137,29 @@ class RecordedModel(ReasoningModel):
                         pieces.append(chunk)
                     elif not isinstance(chunk, ReasoningDelta):
                         finished = True
-                        self._note("".join(pieces), chunk)
+                        note(chunk)
                     yield chunk
         except GeneratorExit:  # the agent has stopped reading
             if not finished:
-                self._note("".join(pieces), None)
+                note(None)
             raise
         except ModelError as error:
             self._fail("".join(pieces), error)
             raise
 
-    def _note(self, text: str, turn: ModelTurn | None) -> None:
+    def _note(self, text: str, turn: ModelTurn | None, call: dict[str, Any]) -> None:
         ending = None if turn is None else {**asdict(turn), "usage": asdict(turn.usage)}
-        self._course().note("turn", {"text": text, "turn": ending})
+        self._course().note("turn", {"text": text, "turn": ending, "call": call})
+
+    def _call(self, usage: TokenUsage, seconds: float) -> dict[str, Any]:
+        """What a call took, as the content of a ModelCall. At the list price, where there is one."""
+        price = list_price(self.model_id)
+        return {
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "nanodollars": 0 if price is None else price.nanodollars(usage),
+            "seconds": round(seconds, 3),
+        }
 
     def _fail(self, text: str, error: ModelError) -> None:
         """Records the failures after which an agent continues; any other ends its task."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import Task
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Final, NoReturn, TypeVar
 from cenote.gateway.api.calls import Context, GatewayCalls
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.teams.registry import TeamRegistry, described_run
-from cenote.gateway.teams.tables import RunRow, StoredTeamEvent
+from cenote.gateway.teams.tables import MODEL_CALL, RunRow, StoredTeamEvent
 from cenote.gateway.values.principal import Principal
 from cenote_proto.scalars import make
 from cenote_proto.v1 import team_pb2
@@ -83,7 +84,7 @@ class TeamService(TeamServiceServicer):
         self, team: TeamId, request: team_pb2.FollowRequest, barred: Task[NoReturn]
     ) -> AsyncIterator[StoredTeamEvent]:
         """barred: see GatewayCalls. It is checked also while no events come."""
-        heard = request.after
+        heard, left = request.after, request.limit or math.inf
         while True:
             if barred.done():
                 await barred
@@ -93,10 +94,15 @@ class TeamService(TeamServiceServicer):
             for news in page:
                 if barred.done():  # the reader may have been slow
                     await barred
-                yield news
                 heard = news.number
+                if news.kind == MODEL_CALL and not request.calls:
+                    continue
+                yield news
+                left -= 1
+                if left <= 0:
+                    return
             if not page:
-                if not (at_work or request.wait):
+                if request.past or not (at_work or request.wait):
                     return
                 if not at_work:  # it may have been deleted, which is not an event
                     await self._callers.on_thread(partial(self._stores.teams.of_all, team))

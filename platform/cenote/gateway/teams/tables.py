@@ -235,6 +235,9 @@ MAX_EVENT_CONTENT: Final = 64 * 2**10
 
 EVENTS_OF_A_PAGE: Final = 200
 
+MODEL_CALL: Final = "model_call"
+"""The kind of an event that only readers of accounts get: what a call of a model took, as a ModelCall in JSON."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTeamEvent:
@@ -286,12 +289,12 @@ class TeamEventTable:
         self._database.execute(sql, team, news.number - MAX_EVENTS_KEPT)
 
     def told(self, team: TeamId, run: int, agent: str, place: str, silent: str) -> int:
-        """Number of events of an agent's task, without those of kind `silent`."""
+        """Number of events of an agent's task, without model calls and those of kind `silent`."""
         sql = (
             "SELECT COUNT(*) AS told FROM team_news WHERE team_id = ? AND run = ? AND agent = ? AND place = ? "
-            "AND kind <> ?"
+            "AND kind NOT IN (?, ?)"
         )
-        row = self._database.row(sql, team, run, agent, place, silent)
+        row = self._database.row(sql, team, run, agent, place, silent, MODEL_CALL)
         return int(row["told"]) if row is not None else 0
 
 

@@ -7,13 +7,13 @@ kept for the next one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 
 from cenote.harness.artifacts.declaration import UnknownArtifactError, declared
 from cenote.harness.artifacts.staleness import Sightings, Survey, TrackedArtifact, tracked
-from cenote.harness.export import Graph, ShownSteps, export, graph
+from cenote.harness.export import Graph, ShownSteps, export, graph, takers
 from cenote.harness.questions import provenance
 from cenote.harness.questions.provenance import Blame, Dependents, Moment, StateDiff, blame, moment
 from cenote.harness.record.history_index import HistoryIndex, location_of
@@ -206,15 +206,28 @@ class ExecutionState:
         """
         return slice_of(self._past, symbol, self._end(at))
 
-    def diff(self, a: int, b: int) -> StateDiff:
-        """How the state after step `b` differs from that after step `a`. Raises UnknownEntryError."""
-        return provenance.diff(self._past, a, b)
+    def diff(self, a: int, b: int, other: ExecutionState | None = None) -> StateDiff:
+        """How the state after step `b` differs from that after step `a`. Raises UnknownEntryError.
+
+        other: whose step `b` is: the state of a branch, or of the runtime that this is a branch of.
+        """
+        return provenance.diff(self._past, a, b, other._past if other is not None else None)
 
     # -- for other programs --
 
-    def graph(self) -> Graph:
-        """Nodes and edges of all lines, as plain data."""
-        return graph(self._past)
+    def graph(self, steps: Iterable[int] | None = None) -> Graph:
+        """Nodes and edges of all lines, as plain data.
+
+        steps: only these, with the edges that lead to them, from whichever step. Raises UnknownEntryError.
+        """
+        return graph(self._past, steps)
+
+    def takers(self, number: int) -> tuple[int, ...]:
+        """Numbers of the steps that took something from this one, or may have: the sources of their edges name it.
+
+        Raises UnknownEntryError.
+        """
+        return takers(self._past, number)
 
     def export(self, path: str | Path) -> Path:
         """Writes a notebook (`.ipynb`) of the line to the head, or everything as `.json`, `.mmd` (Mermaid) or `.dot`.

@@ -277,9 +277,12 @@ class StateDiff:
     unknown: tuple[int, ...] = ()
 
 
-def diff(past: HistoryIndex, a: int, b: int) -> StateDiff:
-    """Raises UnknownEntryError for a step that is not there."""
-    ancestor, left, right = past.fork(a, b)
+def diff(past: HistoryIndex, a: int, b: int, other: HistoryIndex | None = None) -> StateDiff:
+    """other: of which `b` is a step; None for the same. Raises UnknownEntryError for a step that is not there."""
+    if other is None:
+        ancestor, left, right = past.fork(a, b)
+    else:
+        ancestor, left, right = _apart(past.line(a), other.line(b))
     common = past.versions(ancestor)
     before, after = _present(common, left), _present(common, right)
     changed = [each for each in before.keys() & after.keys() if before[each] != after[each]]
@@ -294,6 +297,21 @@ def diff(past: HistoryIndex, a: int, b: int) -> StateDiff:
         right=past.steps(right),
         unknown=tuple(each.number for each in (*left, *right) if each.unknown and each.stays),
     )
+
+
+def _apart(one: list[StepRecord], other: list[StepRecord]) -> tuple[int, list[StepRecord], list[StepRecord]]:
+    """See HistoryIndex.fork, of two histories: a branch begins with the very steps of its origin."""
+    shared = 0
+    for here, there in zip(one, other, strict=False):
+        if _identity(here) != _identity(there):
+            break
+        shared += 1
+    return one[shared - 1].number if shared else START, one[shared:], other[shared:]
+
+
+def _identity(record: StepRecord) -> tuple[object, ...]:
+    """Of a step in several histories; its results may have been dropped in one."""
+    return record.number, record.parent, record.kind, record.code, record.author, record.started
 
 
 def _present(common: Versions, records: Iterable[StepRecord]) -> Mapping[Location, Version]:

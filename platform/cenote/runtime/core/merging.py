@@ -185,6 +185,31 @@ def merge(
     return _Merging(core, branch, on_conflict, names).carried_out()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeForecast:
+    """What a merge of all that a branch has changed would do, as far as the records say. Nothing has happened yet.
+
+    names, files, states: what would come, or be removed. conflicts: names and files among these that both sides have
+    changed. notes, left, unsure: as in Merge; more may be left, since what cannot be given away is not known before.
+    heads: the steps whose states would be merged, this runtime's and the branch's.
+    """
+
+    names: tuple[str, ...]
+    files: tuple[str, ...]
+    states: tuple[str, ...]
+    conflicts: tuple[str, ...]
+    notes: tuple[str, ...]
+    left: Mapping[str, str]
+    unsure: tuple[int, ...]
+    heads: tuple[int, int]
+
+
+def forecast_merge(core: RuntimeCore, branch: RuntimeCore) -> MergeForecast:
+    """Of a merge of everything. Raises UsageError where there can be none. Blocks."""
+    _check_places(core, branch)
+    return _Merging(core, branch, "refuse", None).forecast()
+
+
 class _Merging:
     """One merge."""
 
@@ -200,6 +225,21 @@ class _Merging:
         self._wanted = _wanted(branch, self._theirs, names)
         self._notes: list[str] = []
         self._left: dict[str, str] = {}
+
+    def forecast(self) -> MergeForecast:
+        paths, states = self._paths(), self._states()
+        clash = conflicts(self._ours, self._theirs, self._wanted)
+        self._name_what_stays()
+        return MergeForecast(
+            names=tuple(self._wanted),
+            files=tuple(paths),
+            states=tuple(states),
+            conflicts=(*clash, *(path for path in paths if self._is_conflict(file(path)))),
+            notes=tuple(dict.fromkeys(self._notes)),
+            left=self._left,
+            unsure=(*self._ours.unsure, *self._theirs.unsure),
+            heads=(self._here.tree.head, self._there.tree.head),
+        )
 
     def carried_out(self) -> Merge:
         paths, states = self._paths(), self._states()

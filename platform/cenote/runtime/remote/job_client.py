@@ -72,6 +72,11 @@ class JobClient:
     async def get(self, name: str) -> job_pb2.JobDescription:
         return await self._ask(self._stub().GetJob(make(job_pb2.JobName, name=name), **self._terms()))
 
+    async def page(self, after: str, limit: int) -> list[job_pb2.JobDescription]:
+        """By name, those after this one."""
+        request = make(job_pb2.ListJobsRequest, page=after, limit=limit)
+        return list((await self._ask(self._stub().ListJobs(request, **self._terms()))).jobs)
+
     async def all(self) -> list[job_pb2.JobDescription]:
         """All jobs of this client's tenant."""
         found: list[job_pb2.JobDescription] = []
@@ -91,6 +96,16 @@ class JobClient:
     async def log(self, job: str, task: str) -> job_pb2.TaskLog:
         request = make(job_pb2.TaskName, job=job, task=task)
         return await self._ask(self._stub().GetTaskLog(request, **self._terms()))
+
+    async def tasks(self, request: job_pb2.ListTasksRequest) -> job_pb2.ListTasksReply:
+        return await self._ask(self._stub().ListTasks(request, **self._terms()))
+
+    async def task(self, job: str, task: str) -> job_pb2.TaskDescription:
+        request = make(job_pb2.TaskName, job=job, task=task)
+        return await self._ask(self._stub().GetTask(request, **self._terms()))
+
+    async def failures(self, name: str) -> job_pb2.ListFailuresReply:
+        return await self._ask(self._stub().ListFailures(make(job_pb2.JobName, name=name), **self._terms()))
 
     async def cancel(self, name: str) -> job_pb2.JobDescription:
         return await self._ask(self._stub().CancelJob(make(job_pb2.JobName, name=name), **self._terms()))

@@ -15,8 +15,9 @@ from cenote.runtime.remote.reconnection import without_waiting
 from cenote.runtime.remote.references import References, Terms
 from cenote.runtime.remote.session import ServedAt
 from cenote_proto.scalars import make
-from cenote_proto.v1 import platform_pb2
+from cenote_proto.v1 import platform_pb2, reference_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
 from cenote_security.errors import RuntimeLostError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import option_messages, policies
@@ -139,6 +140,17 @@ class PlatformClient:
         await self._ask(
             self._stub().DeleteRuntime(make(platform_pb2.RuntimeName, name=name), **self._terms())
         )
+
+    async def list_references(self, after: str, limit: int) -> reference_pb2.ListReferencesReply:
+        request = make(reference_pb2.ListReferencesRequest, page=after, limit=limit)
+        stub = ReferenceServiceStub(self.channels.to(self._destination.address))
+        return await self._ask(stub.ListReferences(request, **self._terms()))
+
+    async def list_audit(self, request: platform_pb2.ListAuditRequest) -> platform_pb2.ListAuditReply:
+        return await self._ask(self._stub().ListAudit(request, **self._terms()))
+
+    async def verify_audit(self) -> platform_pb2.AuditVerification:
+        return await self._ask(self._stub().VerifyAudit(platform_pb2.VerifyAuditRequest(), **self._terms()))
 
     async def about(self) -> platform_pb2.PlatformDescription:
         return await self._ask(self._stub().Describe(platform_pb2.DescribePlatform(), **self._terms()))

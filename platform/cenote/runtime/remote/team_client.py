@@ -102,6 +102,17 @@ class TeamClient:
                     raise told from None
             await _pause(patience)
 
+    async def past(self, team: str, after: int, limit: int) -> list[team_pb2.TeamNews]:
+        """Up to so many past events, with calls of models."""
+        request = make(team_pb2.FollowRequest, team=team, after=after, limit=limit, past=True, calls=True)
+        call = self._stub().FollowTeam(request, **self._terms())
+        try:
+            return [news async for news in call]
+        except grpc.aio.AioRpcError as error:
+            raise meaning(error, self._destination.address) from None
+        finally:
+            call.cancel()
+
     def id_of(self, reference: ObjectReference) -> str:
         """Raises UsageError for a value that is not on this platform."""
         holding = reference.holding
