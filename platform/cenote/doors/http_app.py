@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cenote.doors.callers import Callers, is_token
+from cenote.doors.callers import Callers
 from cenote.doors.console.app import PAGES, Console
 from cenote.doors.console.operations import SECTIONS, Operations
 from cenote.doors.e2b.control import E2bControl, E2bPorts
