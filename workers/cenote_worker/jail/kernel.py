@@ -100,7 +100,6 @@ class Kernel:
         )
         self._gives_traces = tracking
         self._reply: str | None = None
-        self._complaints = 0
         self._shown_warnings = ShownWarnings()
         self._unraisable = 0
         self._turn: Turn = ("", False)
@@ -318,16 +317,11 @@ class Kernel:
     # -- one cell --
 
     def _bound_only(self) -> frozenset[str] | None:
-        """Common names bound by the last cell, if it did nothing else. None after a warning: a module that has shown
-        one does not show it again.
-        """
-        if self._tracking is None or self._turn[1] or self._output.complaints != self._complaints:
-            return None
-        return self._tracking.bound_only
+        """Common names bound by the last cell, if it did nothing else."""
+        return None if self._tracking is None or self._turn[1] else self._tracking.bound_only
 
     def _uses(self) -> CellUses | None:
-        """Likewise, but also after a warning: one that is shown once is shown once by cells that are run again,
-        too."""
+        """What the last cell has used, if that is known."""
         return None if self._tracking is None or self._turn[1] else self._tracking.uses
 
     def _begin(self) -> None:
@@ -341,7 +335,6 @@ class Kernel:
         self._shown_warnings.forget()  # those of threads since the last cell
         while self._notes:
             self._note(self._notes.pop())
-        self._complaints = self._output.complaints
 
     def _run(
         self, code: str, step: int, after_interrupt: bool, foresee: Callable[[Cell], None] | None

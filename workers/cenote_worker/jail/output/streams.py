@@ -173,15 +173,12 @@ class OutputBuffer:
         self._clears = False
         self._lines = 0
         self._pacer: Pacer | None = None
-        self.complaints = 0
-        """Texts that were written to standard error."""
         _guard_forks(self)
 
     def write(self, stream: StreamName, text: str) -> None:
         with self._lock:
             if self._clears:
                 self._drop()
-            self.complaints += stream == "stderr"
             self._parts.append(
                 (stream, text)
             )  # at once: a destructor that prints may run at any point of this
