@@ -231,9 +231,11 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def threads() -> int:
-    """Threads except those of host functions: each call may start one, up to a set number."""
-    return sum(not each.name.startswith("cenote-host_") for each in threading.enumerate())
+def threads() -> Counter[str]:
+    """Threads by the beginnings of their names, except those of host functions: each call may start one, up to a set
+    number."""
+    names = (each.name.rstrip("0123456789") for each in threading.enumerate())
+    return Counter(name for name in names if name != "cenote-host_")
 
 
 CANCELLED = f"{Timer.__module__}.{Timer.__qualname__}"
@@ -251,7 +253,15 @@ class Levels:
 
     def check(self, *, memory: bool = True) -> None:
         """Fails unless they are no higher now, or soon. memory: a recorded runtime's grows with its steps."""
-        until(lambda: len(opened()) <= self.descriptors.total() and threads() <= self.threads)
+        try:
+            until(
+                lambda: (
+                    len(opened()) <= self.descriptors.total() and threads().total() <= self.threads.total()
+                )
+            )
+        except AssertionError:
+            descriptors = Counter(map(kind_of, opened())) - self.descriptors
+            raise AssertionError(f"more than there were: {descriptors}, {threads() - self.threads}") from None
         if memory:
             try:
                 until(lambda: self.more().total() <= SPARE)
