@@ -17,6 +17,7 @@ import httpx
 import pytest
 from tests.doors.browser import Browser
 from tests.history.records import traced
+from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime
 from cenote.doors.console.recorded import OneTimeCaller, Records
@@ -59,7 +60,7 @@ class Viewed:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
         with self.process.stdout:
-            return self.process.wait(30)
+            return self.process.wait(PATIENCE)
 
 
 @pytest.fixture
