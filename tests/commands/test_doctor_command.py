@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from cenote.cli.local.doctor import describe
-from cenote.runtime.machine_report import MachineReport, try_jail
 from cenote.runtime import PythonRuntime
+from cenote.runtime.machine_report import MachineReport, try_jail
 from cenote.terminal.screen import Screen
 from cenote_security.walls.facilities import Facility
 

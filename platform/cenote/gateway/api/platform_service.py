@@ -18,8 +18,8 @@ from cenote.gateway.api.fair_turns import SlowWork
 from cenote.gateway.api.health import Health
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest, subject_of
 from cenote.gateway.audit.entries import AuditEntry
-from cenote.gateway.audit.pages import AuditCheck, AuditQuery, read_page
 from cenote.gateway.audit.events import access_decided
+from cenote.gateway.audit.pages import AuditCheck, AuditQuery, read_page
 from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import Parent, RuntimeRecord
 from cenote.gateway.store.stores import Stores
