@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.harness.lines import Line
 
-from cenote.harness import LiveVariable
+from cenote.harness import ExecutionState, LiveVariable
 from cenote_security.errors import UnknownEntryError, UnknownNameError
 from cenote_worker.execution.results import ErrorInfo, Span, VariableInfo
 from cenote_worker.execution.trace import StepTrace, ValueKind, Version, name

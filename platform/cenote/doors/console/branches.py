@@ -61,7 +61,7 @@ class StepRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class RuntimeBranch:
     """A runtime that was forked from the state after a step of this one."""
 
     name: str
@@ -125,7 +125,7 @@ def drawn_tree(
     line: frozenset[int],
     head: int,
     snapshots: Sequence[SnapshotInfo],
-    branches: Sequence[Branch],
+    branches: Sequence[RuntimeBranch],
 ) -> tuple[Drawing[tuple[str, int]], list[ShownBox]]:
     """line: the steps that lead to the head. Pure."""
     run_of = {step: run.last for run in found for step in run.steps}
@@ -173,8 +173,8 @@ async def _branches(visit: Visit) -> Response:
     seen = await visit.door.get(visit.name)
     state = await seen.state()
     snapshots: Sequence[SnapshotInfo] = ()
-    origin: Branch | None = None
-    forked: Sequence[Branch] = ()
+    origin: RuntimeBranch | None = None
+    forked: Sequence[RuntimeBranch] = ()
     if isinstance(seen, OpenRuntime) and isinstance(visit.door, Door):
         origin, forked = await _relatives(visit.door, visit.name, seen)
         if (await seen.owner.status()).step is None:
@@ -198,13 +198,15 @@ async def _branches(visit: Visit) -> Response:
     )
 
 
-async def _relatives(door: Door, name: str, runtime: OpenRuntime) -> tuple[Branch | None, list[Branch]]:
+async def _relatives(
+    door: Door, name: str, runtime: OpenRuntime
+) -> tuple[RuntimeBranch | None, list[RuntimeBranch]]:
     """Where it was forked from, and what was forked from it. A platform says so; else what this process has."""
     listed = {one.name: one.info for one in await door.listed()}
     own = listed.get(name)
-    origin = Branch(own.parent, own.parent_step) if own is not None and own.parent else None
+    origin = RuntimeBranch(own.parent, own.parent_step) if own is not None and own.parent else None
     found = [
-        Branch(other, info.parent_step)
+        RuntimeBranch(other, info.parent_step)
         for other, info in listed.items()
         if info is not None and info.parent == name
     ]
@@ -215,9 +217,9 @@ async def _relatives(door: Door, name: str, runtime: OpenRuntime) -> tuple[Branc
             there = await door.get(other)
             point = there.owner.core.origin
             if point is not None and point.history == here:
-                found.append(Branch(other, point.step))
+                found.append(RuntimeBranch(other, point.step))
             if mine is not None and mine.history == await _history_of(there):
-                origin = Branch(other, mine.step)
+                origin = RuntimeBranch(other, mine.step)
     return origin, sorted(found, key=lambda branch: (branch.step, branch.name))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import html
 import secrets
 import time
 from collections import OrderedDict
@@ -19,7 +20,6 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -321,7 +321,7 @@ _ROOM: Final[ContextVar[_Room]] = ContextVar("room")
 
 
 def _cost(text: str) -> int:
-    return len(escape(text).encode())
+    return len(html.escape(text).encode())
 
 
 def _text(text: str) -> str:
