@@ -49,7 +49,7 @@ CELLS: Final = (
 )
 
 ANSWERS: Final = (
-    "I read the masses first.\n```python\nmasses = [3750, 5050, 3700, 5700, 3800]\nprint(len(masses), 'penguins')\n```",
+    "I read the masses.\n```python\nmasses = [3750, 5050, 3700, 5700, 3800]\nprint(len(masses), 'penguins')\n```",
     "The mean is next.\n```python\nmean = sum(masses) / len(masses)\nprint(round(mean), 'g')\n```",
     "The five penguins have a mean mass of 4400 g.",
 )

@@ -90,8 +90,8 @@ class PlatformInfo:
 class ReferenceInfo:
     """A shared value on a platform. type, shape, description: of the value. size: bytes.
 
-    held_by: some of its `holders`, by the names that they have chosen. runtime: the id of the one that shared it, after
-    its `step`. Times are seconds since the epoch; `expires` is 0 for a value that is kept until it is released.
+    held_by: some of its `holders`, by the names that they have chosen. runtime: the id of the one that shared it,
+    after its `step`. Times are seconds since the epoch; `expires` is 0 for a value that is kept until it is released.
     """
 
     id: str

@@ -302,7 +302,7 @@ def beacon() -> Iterator[tuple[str, list[str]]]:
 
     def serve() -> None:
         while True:
-            with listening.accept()[0] as caller:
+            with listening.accept()[0]:
                 if stopping.is_set():
                     return
                 heard.append("a connection")
