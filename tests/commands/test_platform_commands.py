@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.commands.conftest import carried_out
+from tests.deploy.test_monitoring import QUERIES
 from tests.processes import runs
 from tests.waiting import until
 
@@ -580,3 +584,25 @@ def test_a_backup_of_a_running_platform_is_restored_elsewhere(
     finally:
         other("down")
         home(tmp_path)
+
+
+@pytest.mark.slow
+def test_alerts_and_dashboard_ask_for_what_a_platform_prints(at_home: Cenote, state: StateFolder) -> None:
+    """Each metric of theirs is in the text that Prometheus gets, in a form that its own tool accepts."""
+    started = json.loads(at_home("up", "--without-ray", "--port", "0", "--metrics-tenants", "--json").stdout)
+    at_home("runtime", "create", "seen", "--memory", "256MiB")
+    at_home("runtime", "exec", "seen", "-c", "1")
+    token = at_home("token", "create", "default", "--scope", "machines").stdout.strip()
+    headers = {"Authorization": f"Bearer {token}"}
+
+    def printed() -> str:
+        text = httpx.get(f"{started['http']}/metrics", headers=headers).raise_for_status().text
+        return text if "cenote_tenant_cells_total{" in text else ""
+
+    text = until(printed)
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    asked = {name for query in QUERIES for name in re.findall(r"\bcenote_\w+", query)}
+    assert set() == asked - names
+    if shutil.which("promtool") is not None:
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+        assert (0, "") == (checked.returncode, checked.stderr)

@@ -213,7 +213,7 @@ def test_rules_and_dashboard_are_the_files_beside() -> None:
 @pytest.mark.parametrize(
     ("values", "named_in_error"),
     [
-        ({"gatway": {}}, "gatway"),
+        ({"gateways": {}}, "gateways"),
         ({"store": {"kind": "s3"}}, "kind"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"ray": {"workers": {"replicas": "2"}}}, "replicas"),

@@ -20,10 +20,9 @@ from tests.gateway.world import World
 from tests.waiting import until
 
 from cenote import PythonRuntime, SandboxPolicy, connect
-from cenote.gateway.audit.copies import copy_log
 from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.reader import verify
+from cenote.gateway.audit.reader import copy_log, verify
 from cenote.gateway.backup.archive import FORMAT, BackupHeader, BackupReader, BackupWriter, BadBackupError
 from cenote.gateway.backup.backup import back_up
 from cenote.gateway.backup.restore import restore

@@ -147,7 +147,7 @@ def _selection(arguments: argparse.Namespace) -> EntrySelection:
 
 def id_names() -> IdNames:
     """Of tenants. Without the database, ids are all that there is to show."""
-    from cenote.cli.platform.operator_records import records
+    from cenote.cli.platform.connection import records
     from cenote.gateway.audit.reader import IdNames
     from cenote.gateway.store.tenants import Tenants
 
@@ -169,7 +169,7 @@ def _last_number(folder: Path) -> int:
 
 
 def tenant_id(name: str) -> str:
-    from cenote.cli.platform.operator_records import records
+    from cenote.cli.platform.connection import records
     from cenote.gateway.store.tenants import Tenants
 
     if not name or name.startswith("tn_"):

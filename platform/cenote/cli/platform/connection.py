@@ -1,4 +1,6 @@
-"""A command's connection to a platform: which one is meant, plain calls to its gateway, a runtime to work in."""
+"""A command's connection to a platform: which one is meant, plain calls to its gateway, a runtime to work in; for
+commands of the operator, the records of the platform of this user, whether it runs or not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from cenote.cli.arguments import positive_seconds
@@ -19,7 +22,9 @@ from cenote_security.policy import SandboxPolicy
 if TYPE_CHECKING:
     import grpc
 
+    from cenote.gateway.audit.entries import AuditEvent
     from cenote.gateway.process.daemon_lock import Running
+    from cenote.gateway.store.database import Database
     from cenote.runtime.faces.sync import PythonRuntime
     from cenote.runtime.remote.reconnection import Returning
     from cenote_proto.v1 import platform_pb2
@@ -292,3 +297,23 @@ def attached_runtime(name: str, where: Destination) -> Iterator[PythonRuntime]:
     core = RuntimeCore((), (), (), None, policies.to_policy(found.policy), None, there)
     with PythonRuntime.over(core) as runtime:
         yield runtime
+
+
+@contextmanager
+def records() -> Iterator[Database]:
+    """The database, closed at the end of the block. Raises UnavailableError where no platform has run yet."""
+    from cenote.gateway.store.database import Database, database_place
+    from cenote.gateway.store.state_folder import state_folder
+
+    place = database_place(state_folder())
+    if isinstance(place, Path) and not place.exists():
+        raise UnavailableError(f"there are no records at {place}; `cenote up` makes them")
+    with Database(place) as database:
+        yield database
+
+
+def note(database: Database, event: AuditEvent) -> None:
+    """Leaves what was done for the gateway to put on record."""
+    from cenote.gateway.audit.recorder import Notices
+
+    Notices(database).leave(event)

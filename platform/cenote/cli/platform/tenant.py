@@ -8,7 +8,7 @@ from typing import Any
 
 from cenote.cli.arguments import COMMAND, value_of
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform.operator_records import note, records
+from cenote.cli.platform.connection import note, records
 from cenote.gateway.values.quota import TenantLimits
 from cenote.terminal.screen import Screen
 from cenote_security.options import definition, definitions

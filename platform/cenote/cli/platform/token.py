@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cenote.cli.arguments import COMMAND, positive_seconds
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform.operator_records import note, records
+from cenote.cli.platform.connection import note, records
 from cenote.runtime.remote.address import token_file
 from cenote.terminal.screen import Screen
 from cenote_security.auth.secret_files import read_secret_file, replace_file

@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Final
 
-from cenote.gateway.audit.copies import copy_log
 from cenote.gateway.audit.entries import START, AuditEvent, Facts
+from cenote.gateway.audit.reader import copy_log
 from cenote.gateway.audit.recorder import Notices
 from cenote.gateway.backup.archive import BackupHeader, BackupWriter
 from cenote.gateway.backup.records import dump
