@@ -81,7 +81,7 @@ class StreamingTextParser:
     def _renew(self) -> None:
         self._parser = BlockParser(self.language_identifier)
         self._given = 0  # characters of the answer that segments of text have
-        self._line = ""
+        self._line: str = ""
 
     def _is_closed(self) -> bool:
         """Whether the block is closed now, if nothing else comes on this line."""
