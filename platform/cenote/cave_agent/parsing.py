@@ -41,6 +41,7 @@ class StreamingTextParser:
         if not isinstance(language_identifier, str) or not language_identifier.strip():
             raise UsageError(f"language_identifier is the word after ```, not {language_identifier!r:.100}")
         self.language_identifier = language_identifier
+        self._line = ""  # what has been read of the current one
         self._begin()
 
     def process_chunk(self, chunk: str) -> list[Segment]:
@@ -81,7 +82,7 @@ class StreamingTextParser:
     def _renew(self) -> None:
         self._parser = BlockParser(self.language_identifier)
         self._given = 0  # characters of the answer that segments of text have
-        self._line: str = ""
+        self._line = ""
 
     def _is_closed(self) -> bool:
         """Whether the block is closed now, if nothing else comes on this line."""
