@@ -199,7 +199,14 @@ def test_an_open_block_is_given_at_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("error", "again"),
-    [(ConnectionError("lost"), True), (TimeoutError(), True), (TypeError("timeout"), False)],
+    [
+        (ConnectionError("lost"), True),
+        (TimeoutError(), True),
+        (Exception("connection reset by peer"), True),
+        (Exception("request timed out"), True),
+        (Exception("something else"), False),
+        (TypeError("timeout"), False),
+    ],
 )
 def test_errors_after_which_asking_again_may_help(error: Exception, again: bool) -> None:
     assert again == is_retryable(error)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
@@ -94,12 +95,25 @@ def run_tests(folder: Path, report: Path, more: list[str]) -> None:
         "--tb=line",
     ]
     command += ["--timeout", str(TIMEOUT), f"--junitxml={report}", *(more or ["tests"])]
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(HERE),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TIKTOKEN_CACHE_DIR": str(tokenizers()),
+    }
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode not in (0, 1):
         sys.exit(f"the tests were not run:\n{done.stdout[-4000:]}")
+
+
+def tokenizers() -> Path:
+    """Those that LiteLLM ships: some tests compare with one, and would fetch it from the network."""
+    library = importlib.util.find_spec("litellm")
+    if library is None or not library.submodule_search_locations:
+        sys.exit("the tests need LiteLLM; `make test-peers` installs it")
+    return Path(library.submodule_search_locations[0]) / "litellm_core_utils" / "tokenizers"
 
 
 def read(report: Path, folder: Path) -> tuple[int, list[Failure]]:

@@ -41,6 +41,7 @@ class StreamingTextParser:
         if not isinstance(language_identifier, str) or not language_identifier.strip():
             raise UsageError(f"language_identifier is the word after ```, not {language_identifier!r:.100}")
         self.language_identifier = language_identifier
+        self._line = ""  # what has been read of the current one
         self._begin()
 
     def process_chunk(self, chunk: str) -> list[Segment]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -25,6 +26,7 @@ from cenote.models.errors import (
 from cenote.models.retry import RetryPolicy, retry_after
 
 RETRYABLE_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+_NETWORK: Final = re.compile(r"timed? ?out|\bconnection\b", re.IGNORECASE)
 
 
 class PromptTooLongError(ContextLengthError):
@@ -89,6 +91,7 @@ def unavailable(error: Exception) -> ModelUnavailableError | None:
             isinstance(error, ConnectionError | TimeoutError | ModelUnavailableError)
             or "timeout" in name
             or "connection" in name
+            or _speaks_of_the_network(error)
         )
     if not temporary:
         return None
@@ -97,6 +100,12 @@ def unavailable(error: Exception) -> ModelUnavailableError | None:
     headers = getattr(error, "headers", None) or getattr(response, "headers", None) or {}
     failure.retry_after = retry_after({str(k).lower(): v for k, v in dict(headers).items()}, time.time())
     return failure
+
+
+def _speaks_of_the_network(error: Exception) -> bool:
+    """In words, as errors without a type of their own do. A TypeError that mentions a timeout is a fault of code."""
+    is_plain = type(error) is Exception or type(error).__module__ != "builtins"
+    return is_plain and _NETWORK.search(str(error)) is not None
 
 
 def is_retryable(error: Exception) -> bool:

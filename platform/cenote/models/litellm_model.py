@@ -61,7 +61,7 @@ class LiteLLMModel(RemoteModel):
         address = one_address(**{name: parameters.get(name) for name in ("api_base", "base_url")})
         secret = {name: value for name, value in parameters.items() if _is_secret(name, value)}
         super().__init__(model_id, Credentials(api_key, secret), retry, waits, idle_timeout)
-        self.address = shown_address(address or "")
+        self._address = shown_address(address or "")
         self._provider = custom_llm_provider
         self._parameters = {name: value for name, value in parameters.items() if name not in secret}
         self._connect_timeout = connect_timeout

@@ -116,7 +116,7 @@ class OpenAIServerModel(RemoteModel):
         }
         super().__init__(model_id, Credentials(api_key, sent), retry, waits, timeout or idle_timeout)
         self._base_url = _clean_url(address or _usual_address())
-        self.address = shown_address(self._base_url)
+        self._address = shown_address(self._base_url)
         self._parameters = parameters
         self._connect_timeout = connect_timeout
         self._trust_env = trust_env
@@ -128,7 +128,7 @@ class OpenAIServerModel(RemoteModel):
     @property
     def base_url(self) -> str:
         """Where requests go, without a user name and password that the URL may hold."""
-        return self.address
+        return self._address
 
     def __repr__(self) -> str:
         return f"OpenAIServerModel(model_id={self.model_id!r}, base_url={self.base_url!r})"

@@ -165,12 +165,9 @@ def shown_address(url: str) -> str:
 
 
 class RemoteModel(ReasoningModel):
-    """A model that is asked over a network. Subclasses send one request and read one answer.
+    """A model that is asked over a network. Subclasses send one request and read one answer."""
 
-    address: where requests go, for errors; empty where only a provider's own library knows.
-    """
-
-    address = ""
+    _address = ""  # where requests go, for errors; empty where only a provider's own library knows
 
     def __init__(
         self,
@@ -222,8 +219,8 @@ class RemoteModel(ReasoningModel):
                 return
             except ModelError as error:
                 if not (self._asks_for_usage and _refuses_stream_options(error)):
-                    if self.address not in error.message:
-                        error.message = f"{self.address}: {error.message}"
+                    if self._address not in error.message:
+                        error.message = f"{self._address}: {error.message}"
                     raise
                 self._asks_for_usage = False
 
