@@ -77,7 +77,7 @@ def test_what_is_refused(session: CenoteEnvironment) -> None:
     with pytest.raises(UsageError, match="reset"):
         session.step(block("1"))
     session.reset()
-    with pytest.raises(UsageError, match="cell_timeout"):
+    with pytest.raises(UsageError, match="SandboxPolicy"):
         session.step(block("1"), timeout_s=5)
 
 

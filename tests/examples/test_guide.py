@@ -104,4 +104,6 @@ def test_what_is_not_run_says_what_it_needs() -> None:
         else:
             assert kind in ("python", "console", "text", "", "json", "yaml", "toml"), f"{place}: {kind}"
     assert NOT_RUN == counted
-    assert sum(NOT_RUN.values()) < len(blocks("python")) + len(blocks("console"))
+    # Programs of adapters need their frameworks; `make test-peers` runs an example of each.
+    here = sum(count for page, count in NOT_RUN.items() if page != "docs/adapters.md")
+    assert here < len(blocks("python")) + len(blocks("console"))

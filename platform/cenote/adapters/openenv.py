@@ -67,9 +67,7 @@ class CenoteEnvironment(OpenEnvironment):
     def step(self, action: TextAction, timeout_s: float | None = None, **more: Any) -> TextObservation:
         """Runs one answer of a model. Its limits are those of the runtime; `timeout_s` is refused."""
         if timeout_s is not None:
-            raise UsageError(
-                "a step has the limits of its runtime: give them with SandboxPolicy(cell_timeout=...)"
-            )
+            raise UsageError("a step has the limits of its runtime: give them with its SandboxPolicy")
         transition = self.environment.step(action.text)
         self._state.step_count += 1
         return TextObservation(

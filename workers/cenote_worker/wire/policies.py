@@ -28,6 +28,21 @@ def without_secrets(message: runtime_pb2.Policy) -> runtime_pb2.Policy:
     return shown
 
 
+def take_secrets(message: runtime_pb2.Policy) -> bytes:
+    """Removes its credentials, and returns them for `give_secrets`; nothing where there are none."""
+    apart = runtime_pb2.Network()
+    for host, credential in message.network.credentials.items():
+        apart.credentials[host].CopyFrom(credential)
+    if apart.credentials:
+        message.network.ClearField("credentials")
+    return apart.SerializeToString(deterministic=True)
+
+
+def give_secrets(message: runtime_pb2.Policy, secrets: bytes) -> None:
+    """Adds what was taken."""
+    message.network.MergeFrom(runtime_pb2.Network.FromString(secrets))
+
+
 def to_policy(message: runtime_pb2.Policy) -> SandboxPolicy:
     """Raises UsageError for an invalid policy: the message is not trusted."""
     return option_messages.read_options(SandboxPolicy, message)

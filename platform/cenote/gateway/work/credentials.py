@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping
 
 from cenote_proto.v1 import job_pb2, runtime_pb2, team_pb2
+from cenote_worker.wire import policies
 
 Works = job_pb2.JobDefinition | team_pb2.TeamDefinition
 
@@ -14,12 +15,8 @@ def taken_out(definition: Works) -> dict[str, str]:
     """Removes them from the definition. Returns them by whose policy they are in, for `put_back`."""
     taken: dict[str, str] = {}
     for whose, policy in _policies(definition):
-        if policy.network.credentials:
-            apart = runtime_pb2.Network()
-            for host, credential in policy.network.credentials.items():
-                apart.credentials[host].CopyFrom(credential)
-            taken[whose] = base64.b64encode(apart.SerializeToString(deterministic=True)).decode()
-            policy.network.ClearField("credentials")
+        if secrets := policies.take_secrets(policy):
+            taken[whose] = base64.b64encode(secrets).decode()
     return taken
 
 
@@ -27,7 +24,7 @@ def put_back(definition: Works, taken: Mapping[str, str]) -> None:
     """Adds what was taken out."""
     for whose, policy in _policies(definition):
         if whose in taken:
-            policy.network.MergeFrom(runtime_pb2.Network.FromString(base64.b64decode(taken[whose])))
+            policies.give_secrets(policy, base64.b64decode(taken[whose]))
 
 
 def _policies(definition: Works) -> Iterator[tuple[str, runtime_pb2.Policy]]:
