@@ -68,6 +68,7 @@ test-peers:
 	@$(PEERS)/bin/python -m tests.peers.adapters
 	@$(PEERS)/bin/python -m tests.peers.consumers
 	@$(PEERS)/bin/python -m tests.peers.npm
+	@$(PEERS)/bin/python -m tests.peers.notebooks
 
 check: lint format types imports dead spelling dependencies generated
 

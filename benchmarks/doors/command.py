@@ -1,4 +1,7 @@
-"""Runs one small cell through each interface to the same runtime, in turns, and measures the HTTP server at rest."""
+"""Runs one small cell through each interface to the same runtime, in turns, and measures the HTTP server at rest.
+
+HTTP and MCP are served by `cenote up`, and by a `cenote serve` in front of it.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ CELL = "x = 1"
 NAME = "measured"
 GRPC_PORT = 8475
 HTTP_PORT = 8485
+UP_PORT = 8486
 REST = 10.0
 """Seconds for which the server is left idle."""
 
@@ -54,7 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 async def _measured(token: str, rounds: int, cells: int) -> None:
-    base, headers = f"http://127.0.0.1:{HTTP_PORT}", {"Authorization": f"Bearer {token}"}
+    base, up = f"http://127.0.0.1:{HTTP_PORT}", f"http://127.0.0.1:{UP_PORT}"
+    headers = {"Authorization": f"Bearer {token}"}
     platform = cenote.connect(f"localhost:{GRPC_PORT}", token)
     with cenote.PythonRuntime() as embedded:
         took = [await _timed(lambda: asyncio.to_thread(embedded.execute, CELL)) for _ in range(2 * cells)]
@@ -62,13 +67,17 @@ async def _measured(token: str, rounds: int, cells: int) -> None:
     async with (
         await platform.async_runtime(NAME) as runtime,
         httpx.AsyncClient(base_url=base, headers=headers, timeout=60) as http,
+        httpx.AsyncClient(base_url=up, headers=headers, timeout=60) as http_of_up,
         create_mcp_http_client(headers=headers) as line,
         Client(streamable_http_client(f"{base}/mcp", http_client=line)) as mcp,
+        Client(streamable_http_client(f"{up}/mcp", http_client=line)) as mcp_of_up,
     ):
         ways: dict[str, Way] = {
             "gRPC": lambda: _by_grpc(runtime),
-            "HTTP": lambda: _by_http(http),
-            "MCP": lambda: mcp.call_tool("run", {"code": CELL, "runtime": NAME}),
+            "HTTP of up": lambda: _by_http(http_of_up),
+            "MCP of up": lambda: mcp_of_up.call_tool("run", {"code": CELL, "runtime": NAME}),
+            "HTTP of serve": lambda: _by_http(http),
+            "MCP of serve": lambda: mcp.call_tool("run", {"code": CELL, "runtime": NAME}),
         }
         found: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds + 1):
@@ -77,10 +86,10 @@ async def _measured(token: str, rounds: int, cells: int) -> None:
                 took = [await _timed(ways[name]) for _ in range(cells)]
                 if number:  # the first round warms up
                     found[name].append(statistics.median(took))
-    print(f"{'way':8} {'median ms':>10} {'/ gRPC':>8}")
+    print(f"{'way':14} {'median ms':>10} {'/ gRPC':>8}")
     for name, medians in found.items():
         ratio = statistics.median(one / grpc for one, grpc in zip(medians, found["gRPC"], strict=True))
-        print(f"{name:8} {1000 * statistics.median(medians):10.2f} {ratio:8.2f}")
+        print(f"{name:14} {1000 * statistics.median(medians):10.2f} {ratio:8.2f}")
 
 
 async def _timed(way: Way) -> float:
@@ -117,7 +126,7 @@ def _cpu(process: int) -> float:
 
 @contextmanager
 def _platform(environment: dict[str, str]) -> Iterator[None]:
-    _cenote(environment, "up", "--without-ray", "--port", str(GRPC_PORT))
+    _cenote(environment, "up", "--without-ray", "--port", str(GRPC_PORT), "--http", f"127.0.0.1:{UP_PORT}")
     try:
         yield
     finally:
