@@ -1,4 +1,5 @@
-"""Modules by the names that they had in earlier versions: pickles and settings that users have stored name them.
+"""Modules by the names that they had in earlier versions: pickles, settings and scripts that users have stored name
+them.
 
 Every later version reads a checkpoint, a journal and a pickled option. Nothing else imports a former name.
 """
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Final
 
 MOVED: Final[Mapping[str, str]] = {
+    "cenote.cli.data_files": "cenote.cli.local.data_files",
     "cenote.gateway.options": "cenote.gateway.process.options",
     "cenote.gateway.quota": "cenote.gateway.values.quota",
     "cenote.gateway.state_folder": "cenote.gateway.store.state_folder",
@@ -52,7 +54,7 @@ MOVED: Final[Mapping[str, str]] = {
     "cenote_worker.retention": "cenote_worker.checkpoints.retention",
     "cenote_worker.tensors_unsafe": "cenote_worker.pickling.tensors_unsafe",
 }
-"""Former name -> name, of modules with functions or classes that a pickle names, and of their packages."""
+"""Former name -> name, of modules of which pickles or scripts name functions or classes, and of their packages."""
 
 
 class FormerNames:

@@ -121,7 +121,7 @@ class Secret(Options):
 
     def __reduce__(self) -> str:
         raise UsageError(
-            "a Secret is not pickled: pickles are stored and sent where nobody expects a credential"
+            "a Secret is not pickled: pickles are stored and sent where no credential is expected"
         )
 
 

@@ -287,7 +287,7 @@ def _checked_size(fd: int, max_size: int) -> int:
     # The kernel makes a page of a hole when a mapping of it is read. The reader is charged for it, for as long as the
     # sender keeps the file. The seals keep pages from being given back.
     if _without_excess(fd, found) < size:
-        raise MalformedValueError("the memory has holes; whoever reads it would have to fill them")
+        raise MalformedValueError("the memory has holes, which its readers would have to fill")
     _check_mappable(fd, size)
     return size
 

@@ -72,7 +72,7 @@ REFUSED = {
     "it has several names": ("open('p', 'w').close(); os.link('p', 'q')", "os.unlink('q')"),
     "it is neither file, folder nor link": ("os.mkfifo('p')", "os.unlink('p')"),
     "it has more than 4194304 bytes": ("open('p', 'wb').write(b'x' * (2**22 + 1))", "open('p', 'w').close()"),
-    "somebody has it open": ("open('p', 'w').close()", "h = open('p', 'a')"),
+    "a process has it open": ("open('p', 'w').close()", "h = open('p', 'a')"),
 }  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_is_mapped_is_refused(runtime: PythonRuntime) -> None:
     step = kept(runtime, "open('p', 'w').write('p')")
     opened = "with open('p', 'r+b') as opened: seen = mmap.mmap(opened.fileno(), 1, access=mmap.ACCESS_READ)"
     ran(runtime, f"{opened}\nos.rename('p', 'q')")
-    assert "somebody has it open" == carry(runtime, step, file("p"))
+    assert "a process has it open" == carry(runtime, step, file("p"))
     ran(runtime, "seen.close()")
     assert "" == carry(runtime, step, file("p"))
 

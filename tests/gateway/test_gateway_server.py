@@ -111,7 +111,7 @@ class SilentNodes(SlowNodes):
 
     def delete(self, runtime: RuntimeId) -> None:
         if self.silent:
-            raise self._failure or UnavailableError("nobody answers")
+            raise self._failure or UnavailableError("no answer")
         self.asked.append(runtime)
         super().delete(runtime)
 

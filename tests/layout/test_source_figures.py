@@ -54,7 +54,7 @@ FRAGMENTS = 5
 LEVELS = 19
 LIBRARIES = 81
 TWICE = 26
-VAGUE = 58
+VAGUE = 20
 
 
 @pytest.fixture(scope="module")

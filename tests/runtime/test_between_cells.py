@@ -271,3 +271,44 @@ kept = 7
     assert "7" == result.value
     assert "Exception that reached no cell:\nValueError" in result.stderr
     is_kept(runtime)
+
+
+MEAN_OF_NOTHING = "import numpy; mean = numpy.mean([])"
+
+
+def test_a_cell_shows_a_warning_that_an_earlier_one_has_shown(runtime: PythonRuntime) -> None:
+    first, second = (good(runtime, MEAN_OF_NOTHING).stderr for _ in range(2))
+    assert "Mean of empty slice" in first
+    assert first == second
+
+
+def test_a_cell_shows_a_warning_of_a_loop_once(runtime: PythonRuntime) -> None:
+    looped = good(runtime, f"for _ in range(9): {MEAN_OF_NOTHING}")
+    assert looped.stderr.count("Mean of empty slice") == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "warnings.simplefilter('once')",
+        "warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)",
+        "logging.captureWarnings(True); logging.basicConfig()",
+        "sys.modules['odd'] = 5",
+    ],
+)
+def test_that_holds_for_every_way_of_showing(runtime: PythonRuntime, how: str) -> None:
+    good(runtime, f"import logging, sys, warnings; {how}")
+    assert all("Mean of empty" in good(runtime, MEAN_OF_NOTHING).stderr for _ in range(2))
+
+
+def test_a_warning_of_a_thread_hides_none_of_a_later_cell(runtime: PythonRuntime) -> None:
+    good(
+        runtime,
+        "import numpy, os, threading\n"
+        "def wait_and_warn():\n"
+        "    while not os.path.exists('go'): pass\n"
+        "    numpy.mean([]); open('sent', 'w').close()\n"
+        "thread = threading.Thread(target=wait_and_warn, daemon=True); thread.start()",
+    )
+    send(runtime)
+    assert "Mean of empty" in good(runtime, f"thread.join(); {MEAN_OF_NOTHING}").stderr

@@ -203,7 +203,7 @@ def test_an_unserved_relay(jail: Jail) -> None:
     """Before it is bound and after it is closed, calls fail at once."""
     jail.relay.close()
     jail.call(1)
-    assert "nobody serves" in jail.answered().error.message
+    assert "no client serves" in jail.answered().error.message
     jail.relay.bind(jail.place)
     jail.call(2)
     assert "host_call" == jail.place.clients["one"].frames[-1].WhichOneof("body")

@@ -92,7 +92,9 @@ def test_what_is_too_much_is_refused(world: World, body: dict[str, object]) -> N
     assert failure_pb2.Failure.USAGE == failure(line, line.send(**body))
     most = runtime_pb2.Unit(name="x" * 1_000, depends_on=["y"] * 200)
     call = line.send(declare=runtime_pb2.Declare(units=[most] * 200))
-    assert "nobody here" in line.answer(call).failure.message  # which is queried once nothing is too large
+    assert (
+        "not applied here" in line.answer(call).failure.message
+    )  # which is queried once nothing is too large
 
 
 def test_a_step_is_named_once() -> None:

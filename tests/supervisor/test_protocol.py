@@ -54,7 +54,7 @@ def test_ready_only_once() -> None:
 
 def test_forged_answers() -> None:
     """Unrequested, of another kind, or repeated."""
-    with pytest.raises(ProtocolViolation, match="nobody"):
+    with pytest.raises(ProtocolViolation, match="without a request"):
         ready().hear(ReplyEvent(1, EXECUTED))
     conversation = ready()
     number = conversation.ask(RequestKind.EXECUTE)
@@ -64,5 +64,5 @@ def test_forged_answers() -> None:
         with pytest.raises(ProtocolViolation, match="in answer to execute"):
             conversation.hear(ReplyEvent(number, wrong))
     conversation.hear(ReplyEvent(number, EXECUTED))
-    with pytest.raises(ProtocolViolation, match="nobody"):
+    with pytest.raises(ProtocolViolation, match="without a request"):
         conversation.hear(ReplyEvent(number, EXECUTED))

@@ -140,7 +140,7 @@ class CenoteKernel(Kernel):
         def input(prompt: str = "") -> str:
             """Ask the user for a line."""
             if not self._allow_stdin:
-                raise EOFError("this notebook asks nobody: it runs without a user")
+                raise EOFError("this notebook cannot ask: it runs without a user")
             answer: str = self._input_request(str(prompt), *self._asking, password=False)
             return answer
 

@@ -129,7 +129,7 @@ class Team:
         if isinstance(name, str) and name in self._members:
             raise UsageError(f"the team {self.name!r} has an agent {name!r} already")
         if lead and (self._lead is not None or under is not None):
-            raise UsageError("a team has one lead, which is nobody's sub-agent")
+            raise UsageError("a team has one lead, which is no sub-agent")
         profile = Profile(
             name=name,
             model=model,

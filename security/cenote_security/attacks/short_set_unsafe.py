@@ -162,7 +162,7 @@ def take_the_control_socket(world: World) -> object:
     return first_success(*(lambda n=n: os.open(f"/proc/{os.getppid()}/fd/{n}", os.O_RDWR) for n in range(8)))
 
 
-@SHORT.attempt("SO_PEERPIDFD: a handle on whoever made the socket", "EACCES", "ENOPROTOOPT", "ESRCH", "EPERM")
+@SHORT.attempt("SO_PEERPIDFD: a handle on its maker", "EACCES", "ENOPROTOOPT", "ESRCH", "EPERM")
 def get_a_handle_on_the_client(world: World) -> object:
     frames = socket.socket(fileno=os.dup(3))
     peer = frames.getsockopt(socket.SOL_SOCKET, 77)

@@ -32,7 +32,7 @@ from cenote_worker.jail.output.streams import CellStream, OutputBuffer, OutputSi
 from cenote_worker.jail.process import authors
 from cenote_worker.jail.process.authors import AuthorNamespaces, Rebindings, names_in
 from cenote_worker.jail.process.cell_boundary import BetweenCells, InterruptHandler, not_collecting
-from cenote_worker.jail.process.process_context import ProcessState, forget_levels
+from cenote_worker.jail.process.process_context import ProcessState, ShownWarnings, forget_levels
 from cenote_worker.jail.rendering.bounded_text import bounded_repr, bounded_str
 from cenote_worker.jail.rendering.show import show
 from cenote_worker.jail.rendering.variables import describe_variable, describe_variables
@@ -101,6 +101,7 @@ class Kernel:
         self._gives_traces = tracking
         self._reply: str | None = None
         self._complaints = 0
+        self._shown_warnings = ShownWarnings()
         self._unraisable = 0
         self._turn = "", False
         self._seats = AuthorNamespaces(self.module, self._runner.context)
@@ -167,6 +168,7 @@ class Kernel:
         news = rebindings.news(self._turn[0]) if rebindings is not None else ()
         value, error = self._run(code, step, after_interrupt, foresee)
         forget_levels()
+        self._shown_warnings.forget()
         if rebindings is not None:
             self._settle(step)
         trace = self._runner.context.run(self._tracking.end, error) if self._tracking is not None else None
@@ -302,8 +304,8 @@ class Kernel:
         # A cell may have cleared its globals. Without an entry, the code would get this module's builtins.
         self.namespace["__builtins__"] = builtins
         self.namespace.setdefault("__name__", "__main__")
-        # Python shows a warning once per line number, and each cell has a line 1.
-        self.namespace.pop("__warningregistry__", None)
+        self.namespace.pop("__warningregistry__", None)  # of an author's namespace, which is no module
+        self._shown_warnings.forget()  # those of threads since the last cell
         while self._notes:
             self._note(self._notes.pop())
         self._complaints = self._output.complaints

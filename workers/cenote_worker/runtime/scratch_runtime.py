@@ -275,7 +275,7 @@ class Rehearsal:
         try:
             self._fresh.start()
             if self._over:
-                raise UnavailableError("nobody waits for what the program gives any more")
+                raise UnavailableError("no client waits for what the program gives any more")
             write_all(self._fresh, self._files)
             self._run(admission)
             if self._hosts.refused is not None:

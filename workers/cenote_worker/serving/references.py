@@ -139,7 +139,7 @@ def check_count(kept: int) -> None:
     """Checks that a tenant with so many values here may have one more. Raises UnavailableError."""
     if kept >= MAX_VALUES:
         raise UnavailableError(
-            f"{kept} shared values are kept for this tenant already; release references that nobody needs"
+            f"{kept} shared values are kept for this tenant already; release references that are not needed"
         )
 
 
@@ -220,7 +220,7 @@ class LocalReferences:
         if self._spill is None or (leaving is None and content.memory is None):
             raise UnavailableError(
                 f"there is no room for {content.size} more bytes of shared values: {used} of {self._room} "
-                f"are taken; release references that nobody needs"
+                f"are taken; release references that are not needed"
             )
         if leaving is None and content.memory is not None:
             copy = replace(content, memory=self._spill(content.memory))

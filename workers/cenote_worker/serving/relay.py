@@ -247,7 +247,7 @@ class HostRelay:
     def call(self, line: HostCallChannel, call: HostCall) -> None:
         if self._place is None or not self._open:
             call.close()
-            line.answer(call.id, HostFailure("RuntimeError", "nobody serves this runtime"))
+            line.answer(call.id, HostFailure("RuntimeError", "no client serves this runtime"))
         elif not self._admits(call):
             call.close()
             line.answer(call.id, _TOO_MUCH)
@@ -463,7 +463,7 @@ _TOO_MUCH = HostFailure(
 
 def _gone(target: str) -> HostFailure:
     return HostFailure(
-        "RuntimeError", f"the client that offered {target} has gone; nobody carries the call out"
+        "RuntimeError", f"the client that offered {target} has gone; the call is not carried out"
     )
 
 

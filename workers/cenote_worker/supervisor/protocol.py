@@ -188,7 +188,7 @@ class JailConversation:
         if self._probe and event.id == self._probe:
             return self._probed(event.body)
         if self.phase is not Phase.BUSY or self._ask is None:
-            raise ProtocolViolation("an answer that nobody waits for")
+            raise ProtocolViolation("an answer without a request")
         if event.id != self._number:
             raise ProtocolViolation("an answer to another request")
         if not isinstance(event.body, _ANSWERS[self._ask]):

@@ -473,7 +473,7 @@ class WorkerFailover:
     def rolled_back(self, step: int | None, pid: int) -> None:
         running = self._work.running
         if running is None or running.request.ask is not RequestKind.ROLLBACK:
-            raise ProtocolViolation("a rollback of which nobody knows")
+            raise ProtocolViolation("a rollback without a request")
         if step is None:
             self._conversation.unsent()
             self._chronicle.unsent()

@@ -23,7 +23,7 @@ UNITS: Final[Mapping[SharedQuota, str]] = MappingProxyType({SharedQuota.STORED: 
 REMEDIES: Final[Mapping[SharedQuota, str]] = MappingProxyType(
     {
         SharedQuota.CELLS: "wait for running cells to end",
-        SharedQuota.STORED: "release shared values that nobody needs, remove durable runtimes, or send fewer large "
+        SharedQuota.STORED: "release shared values that are not needed, remove durable runtimes, or send fewer large "
         "values at once",
     }
 )

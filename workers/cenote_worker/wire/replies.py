@@ -85,7 +85,7 @@ def to_reply(message: jail_pb2.Reply, content: Content | None) -> Reply:
     """The reply of a message. content: as announced by `payload_of`; the reply owns it. Raises ProtocolViolation."""
 
     def attached(_payload: jail_pb2.Payload) -> Content:
-        assert content is not None, "whoever reads a reply looks for its content first"
+        assert content is not None, "a reader of a reply looks for its content first"
         return content
 
     reply = frame_parser.read_reply(message, attached)

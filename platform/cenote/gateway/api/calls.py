@@ -97,7 +97,7 @@ class ConnectionLimit:
         """Counts one call while inside. Raises QuotaExceededError."""
         if self._here[tenant] >= self._most:
             raise QuotaExceededError(
-                "streams", self._here[tenant], 1, self._most, "", "close runtimes that nobody uses"
+                "streams", self._here[tenant], 1, self._most, "", "close runtimes that are not used"
             )
         self._here[tenant] += 1
         try:

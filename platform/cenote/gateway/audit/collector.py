@@ -26,7 +26,7 @@ _TAIL: Final = 2
 """Files of the log in which a former gateway's last events are looked up: many times what could be unacknowledged."""
 
 _SOURCE: Final = b'"source":"'
-_NO_ROOM: Final = "more happened there than it has room for, and nobody has fetched it in time"
+_NO_ROOM: Final = "more happened there than it has room for, and it was not fetched in time"
 _ENDED: Final = "the process has ended; what it had not handed over is lost, if there was anything"
 
 

@@ -103,7 +103,7 @@ COUNT_EVERY: Final = 15.0
 ASK_EVERY: Final = 1.0
 """Seconds between two calls to a gateway that does not answer."""
 
-NO_ANSWER: Final = "the platform, which does not answer whoever works on the job"
+NO_ANSWER: Final = "the platform, which does not answer the job's process"
 
 NO_ROOM: Final = "the tenant's quotas: too little of them is free"
 

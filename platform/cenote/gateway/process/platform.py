@@ -102,7 +102,7 @@ def _addresses(host: str, port: int) -> Iterator[tuple[int, tuple[object, ...]]]
 
 
 DEFAULT_TENANT: Final = "default"
-_NOTE: Final = "of whoever started the platform"
+_NOTE: Final = "of whoever started the platform"  # stored with tokens, and looked for there
 
 
 def leave_token(stores: Stores, path: Path) -> None:

@@ -124,7 +124,7 @@ _ESCAPE: Final = "\x1a"
 
 _REMEDIES: Final = (
     (errors.DiskFull, "make room for the server, and try again"),
-    (errors.QueryCanceled, "the server is slow, or somebody holds a lock there; try again"),
+    (errors.QueryCanceled, "the server is slow, or another client holds a lock there; try again"),
     (errors.LockNotAvailable, "another process of the platform writes; try again"),
     (errors.ReadOnlySqlTransaction, "name the primary server with `cenote up --database`"),
     (errors.InsufficientPrivilege, "let its user make tables in its schema"),

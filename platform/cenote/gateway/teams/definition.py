@@ -151,7 +151,7 @@ def _check_place(
             f"{member.name!r} is under {member.under[:100]!r}, who comes before it or not at all"
         )
     if member.lead:
-        raise UsageError("a team's lead is nobody's sub-agent")
+        raise UsageError("a team's lead is no sub-agent")
     if (found := weakness(policy, known[member.under])) is not None:
         raise WeakerSandboxError(member.name, found.field, found.wanted, found.allowed)
 

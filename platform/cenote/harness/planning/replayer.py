@@ -454,7 +454,7 @@ class Replayer:
 
     def _why_lost(self, group: frozenset[Location]) -> str:
         if any(self._want.company(location) is None for location in group):
-            return "nobody knows what shares objects with it"
+            return "it is not known what shares objects with it"
         return self._why_unportable(self._want, group) or "no kept state has it as it was then"
 
     def _why_unportable(self, contents: Contents, group: frozenset[Location]) -> str:

@@ -31,7 +31,7 @@ def why_unwatched(record: StepRecord) -> str:
     """Why too little is known of the step to compare anything. Empty when enough is."""
     trace = effects(record)
     if trace is None:
-        return "nobody watched what it reads and writes"
+        return "what it reads and writes was not recorded"
     if reads_anything(trace) or writes_anything(trace):
         return (
             f"it may read or write anything ({shown(trace.opaque[0]) if trace.opaque else 'not known what'})"
@@ -163,7 +163,9 @@ def _why_entangled(trace: StepTrace, was: Contents, now: Contents) -> str:
             if live is None:
                 changed = len(group) > 1 or location in trace.mutated
                 if changed and not (was.company(location) is None and was.tells_alike(now)):
-                    return f"it writes {spoken(location)}, and nobody knows what shares objects with that now"
+                    return (
+                        f"it writes {spoken(location)}, and it is not known what shares objects with that now"
+                    )
             elif live != was.group(location) and not live <= group:
                 others = listed([spoken(one) for one in sorted(live - group)])
                 return f"it writes {spoken(location)}, which {others} shares objects with now"

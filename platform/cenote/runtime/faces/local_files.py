@@ -128,7 +128,7 @@ class _Walk:
         if self._links > _MOST_LINKS:
             raise OSError(errno.ELOOP, "too many symbolic links")
         if self._below_shared or status.st_uid not in (0, os.geteuid()):
-            raise OSError(errno.ELOOP, "the way to it is a symbolic link that somebody else may have made")
+            raise OSError(errno.ELOOP, "the way to it is a symbolic link that another user may have made")
         return os.readlink("", dir_fd=place)
 
 

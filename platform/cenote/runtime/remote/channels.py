@@ -181,7 +181,7 @@ def meaning(
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return UnavailableError(
                 f"no answer from {address} in time: a platform there has too much to do, or waits for a process of "
-                f"its own that is at a standstill and is replaced within half a minute; or nobody is there. Try "
+                f"its own that is at a standstill and is replaced within half a minute; or there is no platform. Try "
                 f"again then, or check the address"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:

@@ -112,7 +112,7 @@ def _run(
     _check_start(source, records, ground)
     for record in records:
         if cancelled():
-            raise UnavailableError("nobody waits for it any more")
+            raise UnavailableError("no client waits for it any more")
         fresh.history.keep_file(source.history.files.get(record.content))
         if record.kind == "injection" and (again := source.noted.find(record.content)) is not None:
             fresh.noted.remember(again)

@@ -12,7 +12,7 @@ from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-NOBODY = "nobody can type here; assign the value to a variable, or ask for it in your reply"
+NO_TERMINAL = "there is no terminal here; assign the value to a variable, or ask for it in your reply"
 
 _HELP_CHARS = 6_000
 _NO_SUBJECT = object()
@@ -35,7 +35,8 @@ class Input:
         if _sys.stdin is not self._stdin or _file_of(0) != self._file:
             return _input(prompt)
         asked = bounded_str(prompt, 200).strip()
-        raise EOFError(f"input({asked!r}) cannot be answered: {NOBODY}" if asked else f"no input(): {NOBODY}")
+        what = f"input({asked!r}) cannot be answered" if asked else "no input()"
+        raise EOFError(f"{what}: {NO_TERMINAL}")
 
 
 def _file_of(descriptor: int) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from cenote_worker.jail.cells.packages import has_way_out, network_hint
 from cenote_worker.jail.cells.source import COMPILER, CellCompiler
-from cenote_worker.jail.cells.terminal import NOBODY
+from cenote_worker.jail.cells.terminal import NO_TERMINAL
 from cenote_worker.jail.errors.key_hints import FailedExpression, key_hint
 from cenote_worker.jail.errors.nearest import nearest
 from cenote_worker.jail.errors.traceback_frames import ErrorFrame, raised_in, steps_of
@@ -369,7 +369,7 @@ class Hints:
     def _end_of_input(self, error: BaseException, _steps: list[ErrorFrame]) -> str:
         text = bounded_str(error, 500)
         # A library's error about a file that ends too soon has nothing to do with a terminal.
-        return f"there is no terminal: {NOBODY}" if not text or "reading a line" in text else ""
+        return NO_TERMINAL if not text or "reading a line" in text else ""
 
     def _system(self, error: BaseException, steps: list[ErrorFrame]) -> str:
         if _errno_of(error) in _NETWORK_ERRORS:

@@ -1,5 +1,5 @@
-"""State that a process has once: directory, environment, import path, streams, hooks, and the level caches of
-loggers.
+"""State that a process has once: directory, environment, import path, streams, hooks, the level caches of loggers,
+and the warnings that have been shown.
 
 Each author finds the directory, environment and import path as they left them. The streams and hooks that the kernel
 needs are restored if a cell has changed them.
@@ -7,6 +7,10 @@ needs are restored if a cell has changed them.
 A logger caches which levels are enabled. The cache stays when a cell sets `level` as an attribute instead of calling
 `setLevel`. A cell would then depend on whether any earlier cell has logged, which no name shows, and a logger would
 differ for each level that it was first used with. So each cell begins with empty caches.
+
+Likewise Python shows a warning once for each line that gives it, by default. Whether a cell's warning appears would
+depend on whether an earlier cell had one from the same line of a library. So each cell begins as if none had been
+shown.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import sys
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from cenote_worker.jail.output.streams import CellStream
@@ -138,6 +143,7 @@ class ProcessState:
 _root = logging.getLogger()
 _others: dict[str, Any] = logging.Logger.manager.loggerDict
 _dict_of = object.__getattribute__
+_shown_once: dict[object, object] = warnings.onceregistry  # type: ignore[attr-defined]
 
 
 def forget_levels() -> None:
@@ -147,3 +153,32 @@ def forget_levels() -> None:
             remembered = _dict_of(logger, "__dict__").get("_cache")
             if type(remembered) is dict and remembered:
                 remembered.clear()
+
+
+class ShownWarnings:
+    """Forgets, after each cell, which warnings have been shown.
+
+    Python records them in each module that has given one (`__warningregistry__`), and in `warnings.onceregistry`. A
+    search through all modules would cost more than many a cell, so the function that shows a warning is wrapped: only
+    after it was called there is something to forget.
+    """
+
+    def __init__(self) -> None:
+        self._some = False
+        show = warnings._showwarnmsg  # type: ignore[attr-defined]
+
+        def showing(message: object) -> None:
+            self._some = True
+            show(message)
+
+        warnings._showwarnmsg = showing  # type: ignore[attr-defined]
+
+    def forget(self) -> None:
+        """Never raises."""
+        if not self._some:
+            return
+        self._some = False
+        _shown_once.clear()
+        for module in list(dict.values(_sys.modules)):
+            if isinstance(module, ModuleType):  # without its own `__getattribute__`, which may import
+                dict.pop(ModuleType.__getattribute__(module, "__dict__"), "__warningregistry__", None)

@@ -59,7 +59,7 @@ class WorkdirSnapshots:
             return "the working directory was not kept with that state"
         mapped = MemoryMap().files()
         if mapped is None:
-            return "nobody can tell here which files are in use"
+            return "it is not known here which files are in use"
         used = InUse(opened=proc_info.open_files(), mapped=mapped[0], paths=mapped[1])
         try:
             self._versions.bring(number, paths, used)

@@ -79,7 +79,7 @@ def present(
     for path in asked:
         entries = [entry for entry in (tree.get(path), target.get(path)) if entry is not None]
         if any(used.has(f"{top}/{path}", entry.signature) for entry in entries):
-            raise NotBrought("somebody has it open")
+            raise NotBrought("a process has it open")
     found = {path: entry for path, entry in tree.items() if path in asked}
     return {path: _as_seen(entry, target.get(path), path in links) for path, entry in found.items()}
 

@@ -81,7 +81,7 @@ class StoredHandoverLog:
         """For a new runtime. start: makes its jails. Raises UnavailableError when there is no descriptor store."""
         if policy.isolation == "gvisor":
             raise UnavailableError(
-                "a jail in gVisor sends its memory in pieces, which nobody can go on receiving in the middle: "
+                "a jail in gVisor sends its memory in pieces, which cannot be received further from the middle: "
                 "it cannot outlive the process that supervises it; use another isolation for this runtime"
             )
         file = JournalFile.create()

@@ -199,7 +199,7 @@ class HistoryRequests:
     def _patcher(self) -> Patcher:
         self._own()
         if self.served.patcher is None:
-            raise UnavailableError("nobody here applies patches")
+            raise UnavailableError("patches are not applied here")
         return self.served.patcher
 
     def _own(self) -> None:

@@ -168,9 +168,7 @@ MAX_NOTES = 20
 
 Source = TypeVar("Source")
 
-LEFT = (
-    "whoever carried out this host call was replaced before it answered; it may have been carried out, or not"
-)
+LEFT = "the process that served this host call was replaced before it answered; it may have been carried out, or not"
 
 
 @dataclass(frozen=True, slots=True)

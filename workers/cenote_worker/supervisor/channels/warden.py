@@ -282,7 +282,7 @@ class WardenChannel:
             return
         waiting = self._questions.pop(number, None) if number is not None else None
         if waiting is None or memory is None or processes is None:
-            raise ProtocolViolation("a status that nobody asked for")
+            raise ProtocolViolation("a status without a request")
         waiting[0](memory, processes)
 
     def _list(self, number: int | None, kept: object) -> None:
@@ -290,14 +290,14 @@ class WardenChannel:
             return
         waiting = self._listings.pop(number, None) if number is not None else None
         if waiting is None:
-            raise ProtocolViolation("a list of snapshots that nobody asked for")
+            raise ProtocolViolation("a list of snapshots without a request")
         waiting[0](_snapshots(kept))
 
     def _rolled_back(self, number: int | None, step: int | None, pid: int) -> None:
         if number is not None and 0 < number <= self._before:
             return
         if not number or number != self._rollback:
-            raise ProtocolViolation("a rollback that nobody asked for")
+            raise ProtocolViolation("a rollback without a request")
         self._rollback = 0
         self._observer.rolled_back(step, pid)
 
@@ -306,7 +306,7 @@ class WardenChannel:
         if number is not None and 0 < number <= self._before:
             return False
         if not number or number != self._parking:
-            raise ProtocolViolation("a parked worker of which nobody knows")
+            raise ProtocolViolation("a parked worker that is not known")
         self._parking = 0
         return True
 
