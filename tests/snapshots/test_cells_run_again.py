@@ -133,6 +133,9 @@ def test_a_worker_whose_cells_would_run_again_does_not_rest(
         "import subprocess; nodes[0].i = subprocess.run(['true']).returncode",
         "nodes[0].i = called(7)",
         "nodes[0].i = 1 / 0",
+        "from sklearn.model_selection import GridSearchCV as Search\nfrom sklearn.linear_model import Ridge\n"
+        "search = Search(Ridge(), {'alpha': [1, 2]}, cv=2).fit([[1], [2], [3], [5]], [1, 2, 4, 5])\n"
+        "nodes[0].i = search.refit_time_",
         "import uuid; nodes[0].i = uuid.uuid4()",
         "import tempfile; nodes[0].i = tempfile.mkdtemp()",
         "import socket; nodes[0].i = socket.gethostname()",

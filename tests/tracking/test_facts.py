@@ -95,7 +95,9 @@ def test_star_imports_are_seen() -> None:
     assert not facts("from math import pi").star
 
 
-@pytest.mark.parametrize("module", [argparse, dataclasses, enum, inspect, typing], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "module", [argparse, dataclasses, enum, inspect, typing], ids=lambda each: each.__name__
+)
 def test_the_names_alone_are_the_same_names(module: ModuleType) -> None:
     """Of each function and class of a large module, with what is defined in them."""
     waiting = [compile(inspect.getsource(module), "<string>", "exec", dont_inherit=True)]

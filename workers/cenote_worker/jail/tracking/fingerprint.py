@@ -161,8 +161,8 @@ def is_unique(version: Version) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """See `ObjectGraph`. identity: id of the value itself. owned, shown: in order, without overlaps. stays: why it cannot be carried over, as far as known
-    here. constant: nothing in it can ever change."""
+    """See `ObjectGraph`. identity: id of the value itself. owned, shown: in order, without overlaps. stays: why it
+    cannot be carried over, as far as known here. constant: nothing in it can ever change."""
 
     identity: int
     version: Version

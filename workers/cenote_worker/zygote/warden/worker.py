@@ -169,7 +169,12 @@ def _may_leave(store: SnapshotStore, worker: int, step: int) -> bool:
     Also, no other process may run in the jail: the worker's children would go on without it, or end with it.
     """
     base = store.base
-    if base is None or base.step != step or not isinstance(base.copy, InitialState) or are_cells(base.bindings):
+    if (
+        base is None
+        or base.step != step
+        or not isinstance(base.copy, InitialState)
+        or are_cells(base.bindings)
+    ):
         return False
     return store.pids.issuperset(pid for pid in processes.descendants(os.getpid()) if pid != worker)
 

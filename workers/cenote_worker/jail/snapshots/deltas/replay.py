@@ -54,10 +54,16 @@ _LIBRARIES: Final = frozenset(
 )  # fmt: skip
 """With these libraries a cell may have state outside of the namespace, or depend on when it runs."""
 
-_WORDS: Final = frozenset(
+_TIMED: Final = frozenset(
+    ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "cross_validate",
+     "learning_curve")
+)  # fmt: skip
+"""Classes and functions of scikit-learn whose results have in them how long the work took."""
+
+_WORDS: Final = _TIMED | frozenset(
     ("id", "getrefcount", "getsizeof", "getppid", "getpgid", "getsid", "gettid", "input", "times")
 )
-"""Words that show data of this process only."""
+"""Words that show data of this process, or of this run only."""
 
 _Left = list[tuple[Location, bytes]]
 
@@ -94,6 +100,8 @@ def replayable(
     if trace is None or trace.opaque or trace.unrepeatable or trace.unseen or ANYTHING in trace.reads:
         return None
     if not (uses.libraries.isdisjoint(_LIBRARIES) and uses.words.isdisjoint(_WORDS)) or seconds > LONGEST:
+        return None
+    if any(kind.type.rpartition(".")[2] in _TIMED for kind in trace.kinds.values()):
         return None
     if any(kind_of(each) not in _STATES or is_unique(version) for each, version in trace.writes.items()):
         return None

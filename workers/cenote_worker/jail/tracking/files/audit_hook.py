@@ -1,7 +1,8 @@
 """What the interpreter reports to its audit hook while a step runs: files opened, processes started, frames taken.
 
-A hook cannot be removed, so there is one per process; its cost is not measurable unless there is a listener. Each call
-of `id` is an event as well, and some imports make tens of thousands: events that no listener uses are dropped first.
+A hook cannot be removed, so there is one per process; its cost is not measurable unless there is a listener. Each
+call of `id` is an event as well, and some imports make tens of thousands: events that no listener uses are dropped
+first.
 """
 
 from __future__ import annotations
