@@ -56,7 +56,7 @@ def test_a_kernel_that_refuses(code: int, asked: int, monkeypatch: pytest.Monkey
 
     module = sys.modules[HugePages.__module__]
     monkeypatch.setattr(libc, "madvise", refuse)
-    monkeypatch.setattr(module, "_resident", lambda: 2**30)
+    monkeypatch.setattr(module, "own_memory", lambda: 2**30)
     monkeypatch.setattr(module, "_candidates", lambda: iter([HUGE, 2 * HUGE]))
     pages = HugePages()
     for _ in range(2):
