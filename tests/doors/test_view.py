@@ -136,8 +136,8 @@ def test_nothing_is_written(path: Path) -> None:
 
 def test_a_folder_of_histories_and_checkpoints(tmp_path: Path) -> None:
     """Those of all runtimes; other files in it are left alone."""
-    for file, runtime in (("one.sqlite", ""), ("two.db", "same"), ("three.db", "same")):
-        with closing(open_history(tmp_path / file, runtime)) as history:
+    for file, name in (("one.sqlite", ""), ("two.db", "same"), ("three.db", "same")):
+        with closing(open_history(tmp_path / file, name)) as history:
             history.ended(StepRecord(number=1, code="x = 1", trace=traced(writes="x")))
     (tmp_path / "other.db").write_bytes(b"no database")
     (tmp_path / "link.db").symlink_to("/etc/passwd")
