@@ -109,7 +109,7 @@ class ReferenceInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord:
+class AuditLogRecord:
     """An entry of the audit log. at: seconds since the epoch. token, runtime: ids; empty where there is none."""
 
     number: int
@@ -125,7 +125,7 @@ class AuditRecord:
 class AuditRecords:
     """A page of the audit log, the newest first. following: for the next page; empty at the beginning of the log."""
 
-    records: tuple[AuditRecord, ...]
+    records: tuple[AuditLogRecord, ...]
     following: str
 
 
@@ -412,8 +412,8 @@ def _reference(message: reference_pb2.ReferenceDescription) -> ReferenceInfo:
     )
 
 
-def _audited(message: platform_pb2.AuditRecord) -> AuditRecord:
-    return AuditRecord(
+def _audited(message: platform_pb2.AuditRecord) -> AuditLogRecord:
+    return AuditLogRecord(
         number=message.number,
         at=message.at,
         kind=message.kind,

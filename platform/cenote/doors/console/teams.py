@@ -32,7 +32,7 @@ _RUNS: Final = _BEGINS | _ENDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class WorkSpan:
     """A model call or a cell. begin, end: seconds since the epoch. event: its number.
 
     tokens, cost (US dollars): of a model call; None of a cell, and of an unknown price.
@@ -53,24 +53,24 @@ class Span:
 class Waterfall:
     """begin: of the first span. seconds: to the end of the last. tokens, cost: of all."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[WorkSpan, ...]
     begin: float
     seconds: float
     tokens: int
     cost: float
 
-    def left(self, span: Span) -> float:
+    def left(self, span: WorkSpan) -> float:
         """In thousandths of the width."""
         return 1000 * (span.begin - self.begin) / self.seconds if self.seconds > 0 else 0.0
 
-    def width(self, span: Span) -> float:
+    def width(self, span: WorkSpan) -> float:
         """The same; never so small that it cannot be seen."""
         return max(1000 * (span.end - span.begin) / self.seconds, 3.0) if self.seconds > 0 else 1000.0
 
 
 def waterfall(news: Iterable[TeamNews]) -> Waterfall:
     """Cells last from their code to their first output; of one that is still under way, nothing is known."""
-    spans: list[Span] = []
+    spans: list[WorkSpan] = []
     begun: dict[str, TeamNews] = {}
     for one in news:
         if one.type == _MODEL_CALL:
@@ -80,7 +80,7 @@ def waterfall(news: Iterable[TeamNews]) -> Waterfall:
         elif one.type in _ENDS and (first := begun.pop(one.agent, None)) is not None:
             failed = one.type in ("execution_error", "security_error")
             spans.append(
-                Span(
+                WorkSpan(
                     event=first.number,
                     agent=one.agent,
                     kind="cell",
@@ -101,10 +101,10 @@ def waterfall(news: Iterable[TeamNews]) -> Waterfall:
     )
 
 
-def _call(news: TeamNews) -> Span:
+def _call(news: TeamNews) -> WorkSpan:
     taken = json.loads(news.content)
     nanodollars = int(taken["nanodollars"])
-    return Span(
+    return WorkSpan(
         event=news.number,
         agent=news.agent,
         kind="model",

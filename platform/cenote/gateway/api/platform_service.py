@@ -351,12 +351,15 @@ def _audited(entry: AuditEntry) -> platform_pb2.AuditRecord:
 def _verified(check: AuditCheck) -> platform_pb2.AuditVerification:
     """Without the names of the gateway's files."""
     found = check.found
-    told = make(
-        platform_pb2.AuditVerification, entries=found.last.number, hash=found.last.hash, verified=check.at
+    broken, reason = (0, "") if found.broken is None else (max(found.broken.number, 1), found.broken.reason)
+    return make(
+        platform_pb2.AuditVerification,
+        entries=found.last.number,
+        hash=found.last.hash,
+        broken=broken,
+        reason=reason,
+        verified=check.at,
     )
-    if found.broken is not None:
-        told.broken, told.reason = max(found.broken.number, 1), found.broken.reason
-    return told
 
 
 def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkRequest:

@@ -377,7 +377,7 @@ class TaskTable:
                     group.error.CopyFrom(_error(error, MAX_ERROR_LISTED))
             group.tasks += 1
             if len(group.examples) < EXAMPLES:
-                group.examples.append(row["name"])
+                group.examples.append(utf8_text(row["name"]))
         return sorted(groups.values(), key=lambda group: -group.tasks)
 
     def log(self, job: JobId, task: str) -> job_pb2.TaskLog:
