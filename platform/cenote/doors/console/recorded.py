@@ -21,8 +21,9 @@ from starlette.responses import Response
 
 from cenote.doors.console.app import RECORD_PAGES, Console
 from cenote.doors.console.session import PageRoute, Visit, page_number
+from cenote.doors.http_app import LOOPBACK
 from cenote.doors.open_runtimes import ListedRuntime, NotOpenError
-from cenote.doors.request_checks import LOOPBACK, ServerNames, SiteCheck
+from cenote.doors.request_checks import ServerNames, SiteCheck
 from cenote.harness.questions.execution_state import ExecutionState
 from cenote_security.errors import (
     HistoryUnavailableError,
