@@ -106,25 +106,25 @@ class Victim:
 
 
 class Node:
-    """keeper: a client of the descriptor store. Everything that a node makes ends with it."""
+    """descriptor_store: a client of the descriptor store. Everything that a node makes ends with it."""
 
     def __init__(self, folder: Path, until: ExitStack, supervising: Prepared) -> None:
         self.folder = folder
         self._supervising = supervising
         ensure_store(folder, linger=5.0)
-        self.keeper = DescriptorStoreClient(folder)
+        self.descriptor_store = DescriptorStoreClient(folder)
         assert (
-            [] == self.keeper.keys()
+            [] == self.descriptor_store.keys()
         )  # it has a client from now on: a jail may take longer to start than the store lingers
         self._until = until
         self._spares = 0
-        until.callback(self.keeper.shut_down)
+        until.callback(self.descriptor_store.shut_down)
 
     def spare(self, *, snapshots: bool = True) -> None:
         """Starts a jail for a later runtime."""
         ends = start_ends(POLICY if snapshots else replace(POLICY, snapshots="none"))
         self._spares += 1
-        self.keeper.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
+        self.descriptor_store.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
         ends.close()
 
     def victim(self, *, snapshots: bool = True, how: str = "fresh", dies: str = "") -> Victim:
@@ -144,7 +144,7 @@ class Node:
         entries: Entries | None = None,
     ) -> HostedRuntime:
         """keeping: where the former process has stored the runtime. entries: see `adopt`."""
-        kept = StoredHandoverLog.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
+        kept = StoredHandoverLog.found(NAME, POLICY, self.descriptor_store, SpareJails(self.descriptor_store))
         equip = partial(keeping.equip, room=boundless, lives=True)
         runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip, entries)
         self._until.callback(runtime.close)
@@ -152,7 +152,7 @@ class Node:
 
     def worker(self) -> int:
         """The pid of the runtime's worker, until a copy of it has replaced it."""
-        kept = self.keeper.get(JAIL)
+        kept = self.descriptor_store.get(JAIL)
         assert kept is not None
         process = WorkerProcess(pid_of(kept.descriptors[0]))
         process.close()
@@ -169,7 +169,7 @@ class Node:
 
     def begin(self, keeping: RuntimeStorage) -> HostedRuntime:
         """A runtime of which only the stored data exists."""
-        kept = StoredHandoverLog.fresh(NAME, POLICY, self.keeper, SpareJails(self.keeper))
+        kept = StoredHandoverLog.fresh(NAME, POLICY, self.descriptor_store, SpareJails(self.descriptor_store))
         runtime = HostedRuntime(POLICY, NoHosts(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         self._until.callback(runtime.close)
         keeping.equip(runtime, boundless)

@@ -59,14 +59,14 @@ IDLE = "TESTS_IDLE_SECONDS"
 class SpareJails:
     """Takes jails that another process has started and put into the descriptor store."""
 
-    def __init__(self, keeper: DescriptorStoreClient) -> None:
-        self._keeper = keeper
+    def __init__(self, descriptor_store: DescriptorStoreClient) -> None:
+        self._descriptor_store = descriptor_store
 
     def __call__(self, _policy: SandboxPolicy) -> JailEnds:
-        key = self._keeper.keys("spare/")[0]
-        kept = self._keeper.get(key)
+        key = self._descriptor_store.keys("spare/")[0]
+        kept = self._descriptor_store.get(key)
         assert kept is not None
-        self._keeper.drop(key)
+        self._descriptor_store.drop(key)
         return JailEnds.arrived(kept.record, kept.descriptors)
 
 
@@ -170,11 +170,11 @@ def stuck(_size: int) -> AbstractContextManager[None]:
     raise AssertionError("unreachable")
 
 
-def fresh(keeper: DescriptorStoreClient, dies: str) -> StoredHandoverLog:
+def fresh(descriptor_store: DescriptorStoreClient, dies: str) -> StoredHandoverLog:
     file = DyingFile.create()
     file.at = dies
-    keeper.put(f"runtime/{NAME}/journal", b"", [file.descriptor])
-    return StoredHandoverLog(NAME, POLICY, keeper, file, SpareJails(keeper))
+    descriptor_store.put(f"runtime/{NAME}/journal", b"", [file.descriptor])
+    return StoredHandoverLog(NAME, POLICY, descriptor_store, file, SpareJails(descriptor_store))
 
 
 def main(folder: str, how: str, dies: str) -> None:
@@ -183,14 +183,14 @@ def main(folder: str, how: str, dies: str) -> None:
     """
     if IDLE in os.environ:
         worker_failover.IDLE_SECONDS = float(os.environ[IDLE])
-    keeper = DescriptorStoreClient(Path(folder))
+    descriptor_store = DescriptorStoreClient(Path(folder))
     watch, store = DescriptorStoreWatch(Path(folder)), Path(folder) / "store"
     if how == "adopt":
-        kept = StoredHandoverLog.found(NAME, POLICY, keeper, SpareJails(keeper))
+        kept = StoredHandoverLog.found(NAME, POLICY, descriptor_store, SpareJails(descriptor_store))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
         keeping = {"fresh": NO_STORAGE, "recorded": recorded(store)}.get(how, stored(store))
-        kept = fresh(keeper, dies)
+        kept = fresh(descriptor_store, dies)
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         keeping.equip(runtime, stuck if how == "stuck" else boundless)
     watch.add(kept.refill)

@@ -41,7 +41,7 @@ def test_a_cell_whose_jail_went_too_before_its_state_was_stored_does_not_run_aga
     victim.execute(COUNTS, "1")
     victim.wait_for(lambda report: "storing" in report)
     victim.kill()
-    node.keeper.drop(JAIL)
+    node.descriptor_store.drop(JAIL)
     runtime = node.adopt(keeping=keeping)
     with pytest.raises(OutcomeUnknownError, match="it ran as step 1"):
         runtime.execute(COUNTS, None, Heard(), RequestKey(text="1"))

@@ -46,8 +46,10 @@ def test_builds_of_a_process_that_is_killed(node: Node) -> None:
     assert "([3], 30, 2)" == value(runtime, "log, total, rate()")
     assert {8: {"gift"}} == put_in(runtime)
     node.spare(snapshots=False)
-    kept = sorted(node.keeper.keys("runtime/"))
+    kept = sorted(node.descriptor_store.keys("runtime/"))
     rehearsal = Rehearsal(runtime, RehearsalRequest(source="x = 1", steps=(), name="x", seconds=PATIENCE))
     rehearsal.value().content.close()
-    assert kept == sorted(node.keeper.keys("runtime/")), "the jail of a rehearsal is nobody's legacy"
+    assert kept == sorted(node.descriptor_store.keys("runtime/")), (
+        "the jail of a rehearsal is nobody's legacy"
+    )
     rehearsal.close()

@@ -45,19 +45,23 @@ def test_a_branch_is_taken_over(node: Node) -> None:
         parent = node.begin(NO_STORAGE)
         for code in ("x = [1]", "x.append(2)"):
             value(parent, code)
-        kept = StoredHandoverLog.fresh(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        kept = StoredHandoverLog.fresh(
+            BRANCH, POLICY, node.descriptor_store, SpareJails(node.descriptor_store)
+        )
         with copied(parent, ForkOrder()) as copy:
             branch = copy.runtime(NoHosts(), name=BRANCH, start=kept.start_jail, legacy=kept)
             until.callback(branch.close)
             branch.start()
         assert branch.hand_over()
-        found = StoredHandoverLog.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        found = StoredHandoverLog.found(
+            BRANCH, POLICY, node.descriptor_store, SpareJails(node.descriptor_store)
+        )
         heir: HostedRuntime = adopt(BRANCH, POLICY, NoHosts(), found)
         until.callback(heir.close)
         assert (2, 2) == (heir.step, heir.head)
         assert ("[1, 2]", 3) == (value(heir, "x"), heir.step)
         heir.close()
         with pytest.raises(UnknownRuntimeError):
-            StoredHandoverLog.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+            StoredHandoverLog.found(BRANCH, POLICY, node.descriptor_store, SpareJails(node.descriptor_store))
         assert "[1, 2]" == value(parent, "x")
     assert NAME == parent.name

@@ -97,7 +97,7 @@ def test_killed_while_a_second_jail_runs_the_history_the_first_one_goes_on(node:
     runtime = node.adopt(keeping=recorded(node.folder / "store"))
     assert 3 == runtime.history.tree.head
     assert "(True, [1], 1, 1)" == value(runtime, "id(mine) == before, log, n, z")
-    assert [JAIL] == node.keeper.keys(JAIL.rstrip("1"))
+    assert [JAIL] == node.descriptor_store.keys(JAIL.rstrip("1"))
     node.spare(snapshots=False)
     assert "applied" == patched(runtime, 2, "log.append(3); n = 1").status
     assert "([3], 1, 1)" == value(runtime, "log, n, z")
@@ -120,7 +120,7 @@ def test_wherever_it_is_killed_the_state_is_that_before(node: Node, dies: str) -
     runtime = node.adopt(keeping=recorded(node.folder / "store"))
     assert 3 == runtime.history.tree.head
     assert "(True, [1], 1, 1)" == value(runtime, "id(mine) == before, log, n, z")
-    assert [JAIL] == node.keeper.keys(JAIL.rstrip("1"))
+    assert [JAIL] == node.descriptor_store.keys(JAIL.rstrip("1"))
 
 
 def test_killed_behind_its_outcome_it_stays(node: Node) -> None:
@@ -133,7 +133,7 @@ def test_killed_behind_its_outcome_it_stays(node: Node) -> None:
     runtime.outcome("p", heard)
     assert "Patched" == type(heard.outcome()).__name__
     assert "([2], 1, 1)" == value(runtime, "log, n, z")
-    assert [SECOND] == node.keeper.keys(JAIL.rstrip("1"))
+    assert [SECOND] == node.descriptor_store.keys(JAIL.rstrip("1"))
 
 
 class Called(NoHosts):

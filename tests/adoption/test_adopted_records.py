@@ -63,8 +63,8 @@ def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
     victim.kill()
     checkpoint = CheckpointStore(keeping.store).manifest(NAME)
     assert {"a": 1, "b": 2} == checkpoint.dealings.settled
-    node.keeper.drop(JAIL)
-    node.keeper.drop(f"runtime/{NAME}/journal")
+    node.descriptor_store.drop(JAIL)
+    node.descriptor_store.drop(f"runtime/{NAME}/journal")
     node.spare()
     runtime = node.begin(keeping)
     assert ("42", 3) == (value(runtime, "x"), runtime.step)

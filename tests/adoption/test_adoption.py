@@ -142,7 +142,7 @@ def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
     victim.execute(NUMB, "cell")
     victim.heard("cell", "begun")
     victim.kill()
-    node.keeper.drop(JAIL)
+    node.descriptor_store.drop(JAIL)
     runtime = node.adopt(entries=books(trail).cell)
     assert "lost" == join(runtime, "cell").result().state
     assert [("import os, signal", TOKEN, "RuntimeLost", "lost")] == told_deeds(trail)
@@ -150,7 +150,7 @@ def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
 
 def test_what_could_not_be_stored_is_told_by_the_successor(node: Node) -> None:
     """The result of a cell, and of a request without one: that it was done, and why it is not durable."""
-    kept = StoredHandoverLog.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
+    kept = StoredHandoverLog.fresh(NAME, POLICY, node.descriptor_store, SpareJails(node.descriptor_store))
     result = ExecutionResult(success=True, value="7", step=3)
     kept.settled("cell", NotDurableError(result, "No space left"))
     kept.settled("injection", NotDurableError(None, "No space left"))
@@ -310,7 +310,7 @@ def runtime_crash(runtime: HostedRuntime) -> ExecutionResult:
 
 def wait_for_end(node: Node) -> None:
     """Waits until the first process of the jail has ended."""
-    kept = node.keeper.get(JAIL)
+    kept = node.descriptor_store.get(JAIL)
     assert kept is not None
     poll = select.poll()
     poll.register(kept.descriptors[0], select.POLLIN)
@@ -345,7 +345,7 @@ def test_injections_are_there_for_later_jails(node: Node) -> None:
     victim.tell("inject", "small", name="small", value=3, size=1)
     victim.value("small")
     victim.kill()
-    assert 2 == len(node.keeper.keys("runtime/adopted/injection/"))
+    assert 2 == len(node.descriptor_store.keys("runtime/adopted/injection/"))
     node.spare()
     runtime = node.adopt()
     assert "(2, 3)" == value(runtime, "gift[0], small[0]")
@@ -430,14 +430,14 @@ class Answering(NoHosts):
 
 
 @pytest.mark.slow
-def test_a_keeper_that_was_killed_is_filled_again(node: Node) -> None:
+def test_a_store_that_was_killed_is_filled_again(node: Node) -> None:
     """Running jails continue; the next store holds everything that a successor needs."""
     victim = node.victim()
     victim.tell("inject", "gift", name="gift", value=5, size=100_000)
     victim.value("gift")
     victim.execute(COUNT, "count")
     victim.heard("count", "10\n")
-    os.kill(keeper_pid(node), signal.SIGKILL)
+    os.kill(store_pid(node), signal.SIGKILL)
     victim.heard("count", "40\n")
     until(lambda: "runtime/adopted/journal" in keys(node))
     victim.kill()
@@ -449,14 +449,14 @@ def test_a_keeper_that_was_killed_is_filled_again(node: Node) -> None:
     assert "5" == value(runtime, "gift[0]")
 
 
-def keeper_pid(node: Node) -> int:
+def store_pid(node: Node) -> int:
     with connect(node.folder) as line:
         return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def keys(node: Node) -> list[str]:
     with suppress(UnavailableError):
-        return node.keeper.keys()
+        return node.descriptor_store.keys()
     return []
 
 
@@ -467,21 +467,21 @@ def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
     victim.execute("import os\nos.getpid()", "pid")
     victim.value("pid")
     victim.kill()
-    node.keeper.drop_soon("nothing")  # one-way messages use a separate line, which stays
+    node.descriptor_store.drop_soon("nothing")  # one-way messages use a separate line, which stays
     before = len(opened())
     runtime = node.adopt()
     value(runtime, "1")
     groups = group_folders(runtime)
     assert all(folder.exists() for folder in groups)
     runtime.close()
-    until(lambda: [] == node.keeper.keys())
+    until(lambda: [] == node.descriptor_store.keys())
     until(lambda: len(opened()) <= before)
     until(lambda: not any(folder.exists() for folder in groups))
 
 
 def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -> None:
     """The end of its jail is reported after it was closed, when another runtime may have its name and its keys."""
-    former = StoredHandoverLog.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
+    former = StoredHandoverLog.fresh(NAME, POLICY, node.descriptor_store, SpareJails(node.descriptor_store))
     node.spare()
     jail = former.start_jail(POLICY, None, None)
     former.hold(injection := gift("gift", 5))
@@ -489,7 +489,7 @@ def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -
     later = node.victim()
     later.tell("inject", "other", name="other", value=1, size=10)
     assert "DoneReply" == later.value("other")
-    kept = node.keeper.keys()
+    kept = node.descriptor_store.keys()
     jail.end(JailExit(reason="closed"))
     until(lambda: jail.death)
     heard = threading.Event()
@@ -497,7 +497,7 @@ def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -
     assert heard.wait(PATIENCE)
     former.release(injection)
     former.refill()
-    assert kept == node.keeper.keys()
+    assert kept == node.descriptor_store.keys()
     later.kill()
     assert "2" == value(node.adopt(), "len(other)")
 
@@ -508,16 +508,16 @@ def group_folders(runtime: HostedRuntime) -> list[Path]:
     return [] if group is None else list(group.folders.values())
 
 
-def test_without_keeper_and_supervisor_the_jail_ends(node: Node) -> None:
+def test_without_store_and_supervisor_the_jail_ends(node: Node) -> None:
     """No process is left that could need it."""
     victim = node.victim()
     victim.execute("1", "one")
     victim.value("one")
-    kept = node.keeper.get(JAIL)
+    kept = node.descriptor_store.get(JAIL)
     assert kept is not None
     close_all(kept.descriptors[1:])
     victim.kill()
-    node.keeper.shut_down()
+    node.descriptor_store.shut_down()
     poll = select.poll()
     poll.register(kept.descriptors[0], select.POLLIN)
     assert poll.poll(PATIENCE * 1000)
@@ -544,8 +544,8 @@ def test_a_process_that_lives_keeps_its_runtime(node: Node) -> None:
 def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
     """It could not be taken over: the error comes before it starts, not when it is lost."""
     with pytest.raises(UnavailableError, match="gVisor"):
-        StoredHandoverLog.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
-    assert [] == node.keeper.keys()
+        StoredHandoverLog.fresh("other", SandboxPolicy(isolation="gvisor"), node.descriptor_store)
+    assert [] == node.descriptor_store.keys()
 
 
 def test_where_nothing_can_be_kept_nothing_is_left(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ from cenote_worker.transport.packets import send_packet
 
 def rewrite(node: Node, change: Callable[[list[JournalEntry]], Iterable[JournalEntry]]) -> None:
     """Rewrites the journal as if the process had been killed a moment earlier or later."""
-    kept = node.keeper.get("runtime/adopted/journal")
+    kept = node.descriptor_store.get("runtime/adopted/journal")
     assert kept is not None
     (descriptor,) = kept.descriptors
     written = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     os.close(descriptor)
     file = JournalFile.create(change(list(entries_of(written))))
-    node.keeper.put("runtime/adopted/journal", b"", [file.descriptor])
+    node.descriptor_store.put("runtime/adopted/journal", b"", [file.descriptor])
     file.close()
 
 
@@ -105,7 +105,7 @@ def test_a_jail_that_was_not_filled_yet_is_started_anew(node: Node) -> None:
     victim.value("pid")
     victim.kill()
     rewrite(node, lambda entries: (entry for entry in entries if not entry.HasField("filled")))
-    former = node.keeper.get(JAIL)
+    former = node.descriptor_store.get(JAIL)
     assert former is not None
     node.spare()
     runtime = node.adopt()
@@ -167,7 +167,7 @@ def test_two_supervisors_in_a_row_that_ask_are_told_apart(node: Node) -> None:
     victim.kill()
     late = JournalEntry(asked=journal_pb2.Asked(number=2, ask="EXECUTE", key="late", step=2))
     rewrite(node, lambda entries: [*entries, late])
-    ends = node.keeper.get(JAIL)
+    ends = node.descriptor_store.get(JAIL)
     assert ends is not None
     frames = socket.socket(fileno=JailEnds.arrived(ends.record, ends.descriptors).frames.detach())
     question = jail_pb2.Request(
@@ -200,7 +200,7 @@ def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:
     victim.execute("import time\nprint('begun')\ntime.sleep(60)", "slow")
     victim.heard("slow", "begun")
     victim.kill()
-    node.keeper.drop(JAIL)
+    node.descriptor_store.drop(JAIL)
     node.spare()
     runtime = node.adopt()
     lost = join(runtime, "slow").result()
@@ -214,7 +214,7 @@ def test_an_idle_jail_that_nobody_held_is_reported_once(node: Node) -> None:
     victim.execute("x = 1", "x")
     victim.value("x")
     victim.kill()
-    node.keeper.drop(JAIL)
+    node.descriptor_store.drop(JAIL)
     node.spare()
     runtime = node.adopt()
     assert "lost" == join(runtime, "next").result().state

@@ -55,16 +55,16 @@ def print_from(jail: socket.socket, text: str) -> None:
     jail.send(frame.SerializeToString())
 
 
-def ask(chronicle: JailJournal) -> None:
+def ask(jail_journal: JailJournal) -> None:
     request = JailRequest(RequestKind.EXECUTE, jail_pb2.Request(), Heard(), key="k", step=1)
-    chronicle.asked(1, request, 0.0, UsageBaseline())
+    jail_journal.asked(1, request, 0.0, UsageBaseline())
 
 
-def drain(chronicle: JailJournal, sock: socket.socket) -> None:
+def drain(jail_journal: JailJournal, sock: socket.socket) -> None:
     """Reads all available packets."""
     try:
         while True:
-            packet = chronicle.receive(sock)
+            packet = jail_journal.receive(sock)
             assert packet is not None
             packet.close()
     except BlockingIOError:
@@ -78,20 +78,20 @@ def test_each_packet_is_heard_once(texts: list[str], lives: list[int]) -> None:
     sock.setblocking(False)
     file = MortalFile.create()
     journal = journal_over(file)
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
-    chronicle.begin(sock)
-    ask(chronicle)
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    jail_journal.begin(sock)
+    ask(jail_journal)
     for text in texts:
         print_from(jail, text)
     for life in [*lives, 1 << 30]:
         file.life = life
         try:
-            drain(chronicle, sock)
+            drain(jail_journal, sock)
         except Killed:
             file = MortalFile(os.dup(file.descriptor))
             journal = journal_over(file)
-            chronicle = JailJournal(journal, 1, LIMIT, lambda: None)
-            chronicle.take_up(sock, journal.story().current)
+            jail_journal = JailJournal(journal, 1, LIMIT, lambda: None)
+            jail_journal.take_up(sock, journal.story().current)
     story = journal.story()
     assert story.current.request is not None
     assert (0, "".join(texts)) == (
@@ -121,16 +121,16 @@ def test_memory_that_is_not_sealed_is_not_read() -> None:
     """Whatever a jail sends instead: reading it could block for ever, or kill the reader."""
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     journal = journal_over(JournalFile.create())
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
-    chronicle.begin(sock)
-    ask(chronicle)
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    jail_journal.begin(sock)
+    ask(jail_journal)
     reading, writing = os.pipe()
     frame = jail_pb2.WorkerFrame(display=jail_pb2.Display()).SerializeToString()
     send_packet(jail, frame, [reading])
     with SealedMemory.create([b"sealed"]) as memory:
         send_packet(jail, frame, [memory.fileno()])
     for _ in range(2):
-        packet = chronicle.receive(sock)
+        packet = jail_journal.receive(sock)
         assert packet is not None
         assert 1 == len(packet.descriptors)
         packet.close()
@@ -152,14 +152,14 @@ def test_a_long_journal_is_written_anew() -> None:
         handed.append((file, os.fstat(file).st_size))
 
     journal = Journal(JournalFile.create(), LIMIT, hand, lambda: None)
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    chronicle.begin(sock)
-    ask(chronicle)
-    chronicle.sent()
+    jail_journal.begin(sock)
+    ask(jail_journal)
+    jail_journal.sent()
     for number in range(2_000):
         print_from(jail, f"{number:01000}")
-        packet = chronicle.receive(sock)
+        packet = jail_journal.receive(sock)
         assert packet is not None
     assert len(handed) > 3
     assert max(size for _, size in handed) < 2 * LIMIT
@@ -204,10 +204,10 @@ def test_what_comes_through_pipes_fills_no_memory_either() -> None:
     journal = Journal(
         file, LIMIT, lambda descriptor: sizes.append(os.fstat(descriptor).st_size), lambda: None
     )
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
-    ask(chronicle)
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    ask(jail_journal)
     for _ in range(200):
-        chronicle.printed("stdout", "y\n" * 8_192)
+        jail_journal.printed("stdout", "y\n" * 8_192)
     assert len(sizes) > 3
     assert max(sizes) < 2 * LIMIT
     journal.close()
@@ -217,8 +217,8 @@ def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
     """A jail may call and cancel for as long as it likes: neither the journal nor its replay grows."""
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     journal = journal_over(JournalFile.create())
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
-    line = HostCallChannel(sock, NoAnswers(), LIMIT, log=chronicle)
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    line = HostCallChannel(sock, NoAnswers(), LIMIT, log=jail_journal)
     for number in range(1, 101):
         called, cancelled = jail_pb2.HostRequest(), jail_pb2.HostRequest()
         called.call.id = cancelled.cancel.id = number
@@ -236,14 +236,14 @@ def test_a_journal_of_host_calls_alone_is_written_anew() -> None:
     """A cell that calls for hours may print nothing."""
     handed: list[int] = []
     journal = Journal(JournalFile.create(), LIMIT, handed.append, lambda: None)
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    chronicle.begin(sock)
+    jail_journal.begin(sock)
     request = jail_pb2.HostRequest()
     for request.call.id in range(1, 40_000):
         jail.send(request.SerializeToString())
-        assert chronicle.receive_call(sock) is not None
-        chronicle.answered(request.call.id)
+        assert jail_journal.receive_call(sock) is not None
+        jail_journal.answered(request.call.id)
     assert handed
     for end in (sock, jail):
         end.close()
@@ -264,9 +264,9 @@ def test_a_machine_without_memory_is_no_reason_to_go_wrong(limit: int) -> None:
     file = FullFile.create()
     file.room = limit
     journal = Journal(file, LIMIT, lambda _file: None, lambda: given_up.append(True))
-    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
-    ask(chronicle)
-    chronicle.sent()
+    jail_journal = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    ask(jail_journal)
+    jail_journal.sent()
     assert [True] == given_up
     journal.close()
 

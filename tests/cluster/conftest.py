@@ -35,7 +35,11 @@ def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def end(standing: StandingPlatform) -> None:
     """Ends the platform and checks that nothing of it is left."""
-    session, folder, keeper = standing.cluster["pid"], standing.cluster["folder"], standing.keeper
+    session, folder, descriptor_store = (
+        standing.cluster["pid"],
+        standing.cluster["folder"],
+        standing.descriptor_store,
+    )
     standing.command("down")
-    until(lambda: not living_in(session) and not Path(f"/proc/{keeper}").exists())
+    until(lambda: not living_in(session) and not Path(f"/proc/{descriptor_store}").exists())
     assert not Path(str(folder)).exists()

@@ -129,18 +129,18 @@ class StandingPlatform:
         return [folder.name for folder in (self._state / "teams").glob("*")]
 
     @property
-    def keeper_folder(self) -> Path:
+    def store_folder(self) -> Path:
         until(lambda: any(self._state.glob("node-*")))  # the agent starts after the gateway
         (folder,) = self._state.glob("node-*")
         return folder
 
     @property
-    def keeper(self) -> int:
-        return keeper_of(self.keeper_folder)
+    def descriptor_store(self) -> int:
+        return store_process_of(self.store_folder)
 
     def kept(self, prefix: str = "") -> list[str]:
         """Keys in its descriptor store; empty while that is not running."""
-        client = DescriptorStoreClient(self.keeper_folder)
+        client = DescriptorStoreClient(self.store_folder)
         try:
             return client.keys(prefix)
         except UnavailableError:
@@ -149,7 +149,7 @@ class StandingPlatform:
             client.close()
 
 
-def keeper_of(folder: Path) -> int:
+def store_process_of(folder: Path) -> int:
     """The process of a node's descriptor store."""
     with connect(folder) as line:
         return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])

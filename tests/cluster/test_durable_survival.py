@@ -24,7 +24,7 @@ def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
     with before.runtime("kept") as runtime:
         assert "[1, 2]" == runtime.execute("alias.append(2); x").value
     former = platform.cluster
-    kill(platform.watcher, platform.gateway, platform.keeper, *living_in(former["pid"]))
+    kill(platform.watcher, platform.gateway, platform.descriptor_store, *living_in(former["pid"]))
     platform.up()
     assert former["pid"] != platform.cluster["pid"]
     after = connect(platform.address, platform.token)

@@ -35,7 +35,7 @@ class Doomed:
         assert self.runtime.execute("before = 13").success
         self.session = self.platform.cluster["pid"]
         self.files = Path(str(self.platform.cluster["folder"]))
-        self.others = [self.platform.watcher, self.platform.gateway, self.platform.keeper]
+        self.others = [self.platform.watcher, self.platform.gateway, self.platform.descriptor_store]
 
     @property
     def left(self) -> list[int]:

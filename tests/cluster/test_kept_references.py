@@ -34,7 +34,7 @@ def nowhere(reference: str, _tenant: str) -> None:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
+def descriptor_store(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
     folder = tmp_path / "keeper"
     ensure_store(folder)
     client = DescriptorStoreClient(folder)
@@ -48,8 +48,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(keeper: DescriptorStoreClient, clock: Clock) -> NodeReferences:
-    return NodeReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=clock)
+def store(descriptor_store: DescriptorStoreClient, clock: Clock) -> NodeReferences:
+    return NodeReferences(descriptor_store, "n1", 1 << 20, nowhere, clock, wall=clock)
 
 
 def put(store: NodeReferences, data: bytes = b"value", holder: str = "h1", lease: float = 60) -> str:
@@ -58,13 +58,13 @@ def put(store: NodeReferences, data: bytes = b"value", holder: str = "h1", lease
 
 @pytest.mark.parametrize("size", [5, 200_000])
 def test_what_was_put_can_be_had_by_other_processes(
-    keeper: DescriptorStoreClient, store: NodeReferences, size: int
+    descriptor_store: DescriptorStoreClient, store: NodeReferences, size: int
 ) -> None:
     """A second reference store over the same descriptor store has the same bytes and describes them alike."""
     data = bytes(range(5)) * (size // 5)
     reference = put(store, data)
     other = NodeReferences(
-        DescriptorStoreClient(keeper.folder), "n1", 1 << 20, nowhere, Clock(), wall=Clock()
+        DescriptorStoreClient(descriptor_store.folder), "n1", 1 << 20, nowhere, Clock(), wall=Clock()
     )
     content = other.content(reference, "t1")
     assert [data] == [bytes(part) for part in content.unpack()]
@@ -74,7 +74,9 @@ def test_what_was_put_can_be_had_by_other_processes(
     assert (INFO, HOME, 1, "n1") == (found.info, found.origin, found.holders, found.node)
 
 
-def test_what_is_here_is_given_at_once(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
+def test_what_is_here_is_given_at_once(
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """To its tenant; a missing value, and one that would have to be fetched, is not returned."""
     reference = put(store)
     elsewhere = f"{reference.removesuffix('n1')}n2"
@@ -83,7 +85,7 @@ def test_what_is_here_is_given_at_once(keeper: DescriptorStoreClient, store: Nod
     assert [b"value"] == [bytes(part) for part in given.unpack()]
     given.close()
     assert (None, None) == (store.content_here(reference, "t2"), store.content_here(elsewhere, "t1"))
-    keeper.shut_down()
+    descriptor_store.shut_down()
     assert store.content_here(reference, "t1") is None
 
 
@@ -112,7 +114,9 @@ def test_another_tenant_sees_nothing(store: NodeReferences) -> None:
     assert [reference] == [one.id for one in store.list("t1", after="", limit=10)]
 
 
-def test_a_value_goes_with_its_last_holder(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
+def test_a_value_goes_with_its_last_holder(
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """Nothing of it stays in the descriptor store."""
     reference = put(store)
     assert 2 == store.hold(reference, "t1", holder="h2", lease=60).holders
@@ -121,11 +125,11 @@ def test_a_value_goes_with_its_last_holder(keeper: DescriptorStoreClient, store:
     store.release(reference, "t1", holder="h2")
     with pytest.raises(UnknownReferenceError):
         store.describe(reference, "t1")
-    assert [] == keeper.keys()
+    assert [] == descriptor_store.keys()
 
 
 def test_a_value_goes_when_its_leases_are_over(
-    keeper: DescriptorStoreClient, store: NodeReferences, clock: Clock
+    descriptor_store: DescriptorStoreClient, store: NodeReferences, clock: Clock
 ) -> None:
     """A lease is never shortened; the sweep removes what no lease holds."""
     reference = put(store, lease=60)
@@ -135,24 +139,26 @@ def test_a_value_goes_when_its_leases_are_over(
     assert 1060.0 == store.describe(reference, "t1").expires
     clock.now += 2
     store.sweep()
-    assert [] == keeper.keys()
+    assert [] == descriptor_store.keys()
 
 
 @pytest.mark.parametrize("years", [-1, 1])
-def test_leases_do_not_follow_the_machines_time(keeper: DescriptorStoreClient, years: int) -> None:
+def test_leases_do_not_follow_the_machines_time(descriptor_store: DescriptorStoreClient, years: int) -> None:
     """When the clock is set nothing goes, nothing stays longer, and the reported end follows the new time."""
     clock, wall = Clock(), Clock()
-    store = NodeReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=wall)
+    store = NodeReferences(descriptor_store, "n1", 1 << 20, nowhere, clock, wall=wall)
     reference = put(store, lease=60)
     wall.now += years * 365 * 86_400
     store.sweep()
     assert wall.now + 60 == store.describe(reference, "t1").expires
     clock.now += 61
     store.sweep()
-    assert [] == keeper.keys()
+    assert [] == descriptor_store.keys()
 
 
-def test_a_lease_on_what_is_gone_stays_nowhere(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
+def test_a_lease_on_what_is_gone_stays_nowhere(
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """A hold that comes too late leaves no lease; a killed process's lease goes with the second sweep, since a
     value is stored after its first lease.
     """
@@ -165,15 +171,15 @@ def test_a_lease_on_what_is_gone_stays_nowhere(keeper: DescriptorStoreClient, st
             return described
 
     with pytest.raises(UnknownReferenceError):
-        Late(keeper, "n1", 1 << 20, nowhere, Clock(), wall=Clock()).hold(
+        Late(descriptor_store, "n1", 1 << 20, nowhere, Clock(), wall=Clock()).hold(
             reference, "t1", holder="late", lease=60
         )
-    assert [] == keeper.keys()
-    keeper.put("lease/t1/ref_00_5_n1/a holder/with a slash", b"99999.0")
+    assert [] == descriptor_store.keys()
+    descriptor_store.put("lease/t1/ref_00_5_n1/a holder/with a slash", b"99999.0")
     store.sweep()
-    assert 1 == len(keeper.keys())
+    assert 1 == len(descriptor_store.keys())
     store.sweep()
-    assert [] == keeper.keys()
+    assert [] == descriptor_store.keys()
 
 
 def test_holders_may_have_any_name(store: NodeReferences) -> None:
@@ -199,8 +205,8 @@ class Elsewhere:
 
     def __init__(self, first: NodeReferences, folder: Path, clock: Clock) -> None:
         ensure_store(folder)
-        self.keeper = DescriptorStoreClient(folder)
-        self.store = NodeReferences(self.keeper, "n2", 1 << 20, self._bring, clock, wall=clock)
+        self.descriptor_store = DescriptorStoreClient(folder)
+        self.store = NodeReferences(self.descriptor_store, "n2", 1 << 20, self._bring, clock, wall=clock)
         self.fetched: list[str] = []
         self._first = first
 
@@ -219,7 +225,7 @@ class Elsewhere:
 def elsewhere(store: NodeReferences, tmp_path: Path, clock: Clock) -> Iterator[Elsewhere]:
     second = Elsewhere(store, tmp_path / "second", clock)
     yield second
-    second.keeper.shut_down()
+    second.descriptor_store.shut_down()
 
 
 def test_a_value_of_another_node_is_fetched_once(store: NodeReferences, elsewhere: Elsewhere) -> None:
@@ -246,7 +252,7 @@ def test_a_copy_stays_while_it_is_used(store: NodeReferences, elsewhere: Elsewhe
     assert [reference] == elsewhere.fetched
     clock.now += 2
     elsewhere.store.sweep()
-    assert [] == elsewhere.keeper.keys()
+    assert [] == elsewhere.descriptor_store.keys()
     elsewhere.store.content(reference, "t1").close()
     assert [reference, reference] == elsewhere.fetched
 

@@ -38,7 +38,7 @@ class FakeHost:
     asleep until it is `woken`.
     """
 
-    def __init__(self, name: str, keeper: DescriptorStoreClient, dying: str = "") -> None:
+    def __init__(self, name: str, descriptor_store: DescriptorStoreClient, dying: str = "") -> None:
         self.id = HostId(name)
         self.doors = at(name)
         self.dying = dying
@@ -49,14 +49,14 @@ class FakeHost:
         self.idle = 0.0
         self.attaching = self.restless = ""
         self.woken = threading.Event()
-        self._keeper = keeper
+        self._descriptor_store = descriptor_store
 
     def bind(self, assignment: Assignment, *, begins: bool) -> None:
         self._live("bind")
         self.begun += [assignment.runtime] * begins
         if assignment.runtime in self.bound:
             raise NameExistsError(assignment.runtime)
-        self._keeper.put(KEY.format(assignment.runtime), assignment.record())
+        self._descriptor_store.put(KEY.format(assignment.runtime), assignment.record())
         self.bound[assignment.runtime] = assignment
 
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
@@ -71,11 +71,11 @@ class FakeHost:
 
     def end(self, runtime: str) -> None:
         if self.dying == "end":
-            self._keeper.drop(KEY.format(runtime))  # it got this far
+            self._descriptor_store.drop(KEY.format(runtime))  # it got this far
         self._live("end")
         if self.bound.pop(runtime, None) is None:
             raise UnknownRuntimeError(runtime)
-        self._keeper.drop(KEY.format(runtime))
+        self._descriptor_store.drop(KEY.format(runtime))
         self.ended.append(runtime)
 
     def end_idle(self, runtime: str, seconds: float) -> bool:
@@ -142,11 +142,11 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         ensure_store(folder)
-        self.keeper = DescriptorStoreClient(folder)
+        self.descriptor_store = DescriptorStoreClient(folder)
         self.staff: list[FakeHost] = []
         self.coming = threading.Event()
         self.coming.set()
-        references = NodeReferences(self.keeper, "n", 1 << 20)
+        references = NodeReferences(self.descriptor_store, "n", 1 << 20)
         self.now = self.pace = 0.0
         self.busy = False
         self.node = ClusterNode(
@@ -160,7 +160,7 @@ class World:
         )
 
     def host(self, name: str, dying: str = "") -> FakeHost:
-        return FakeHost(name, self.keeper, dying)
+        return FakeHost(name, self.descriptor_store, dying)
 
     def _read_clock(self) -> float:
         self.now += self.pace
@@ -182,7 +182,7 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path / "keeper")
     yield world
-    world.keeper.shut_down()
+    world.descriptor_store.shut_down()
 
 
 def assignment(runtime: str = "r", lease: float = 0.0) -> Assignment:
@@ -282,17 +282,17 @@ def test_a_host_that_dies_while_it_ends_a_runtime(world: World) -> None:
     heir = world.host("b")
     world.node.joined(heir, expected=False)
     within(lambda: world.node.end("r"))
-    assert [] == world.keeper.keys()
+    assert [] == world.descriptor_store.keys()
     with pytest.raises(UnknownRuntimeError):
         world.node.locate("r")
 
 
-def test_a_runtime_that_a_fresh_keeper_does_not_know_yet_is_ended(world: World) -> None:
+def test_a_runtime_that_a_fresh_store_does_not_know_yet_is_ended(world: World) -> None:
     """Its host has it, and would otherwise put it into the descriptor store again and again."""
     host = world.host("a")
     world.staff = [host]
     world.node.create(assignment())
-    world.keeper.drop(KEY.format("r"))  # it was replaced, and is about to be filled again
+    world.descriptor_store.drop(KEY.format("r"))  # it was replaced, and is about to be filled again
     within(lambda: world.node.end("r"))
     assert ["r"] == host.ended
     with pytest.raises(UnknownRuntimeError):
@@ -334,7 +334,7 @@ def test_a_host_that_dies_in_a_fork_leaves_no_branch(world: World) -> None:
     with pytest.raises(UnavailableError, match="with it"):
         world.node.fork("r", [assignment("one"), assignment("two")], ForkOrder())
     assert at("b") == within(lambda: world.node.locate("r"))
-    assert [KEY.format("r")] == world.keeper.keys("runtime/")
+    assert [KEY.format("r")] == world.descriptor_store.keys("runtime/")
     assert 1 == world.node.facts().runtimes
 
 
@@ -369,7 +369,7 @@ def test_where_no_host_can_be_had_it_is_said_at_once(world: World) -> None:
 
 def test_all_who_ask_at_once_are_told_the_same(world: World) -> None:
     """An orphan is bound once."""
-    world.keeper.put(KEY.format("r"), assignment().record())
+    world.descriptor_store.put(KEY.format("r"), assignment().record())
     world.staff = [world.host("a"), world.host("b")]
     told: list[str] = []
     asking = [
@@ -387,7 +387,7 @@ def test_an_agent_that_starts_finds_what_there_is(world: World) -> None:
     """Runtimes with a host stay there; the others are bound."""
     former = world.host("a")
     former.bind(assignment("served"), begins=True)
-    world.keeper.put(KEY.format("orphan"), assignment("orphan").record())
+    world.descriptor_store.put(KEY.format("orphan"), assignment("orphan").record())
     world.node.joined(former, expected=False)
     world.node.find_orphans()
     assert {"served", "orphan"} == set(former.bound)

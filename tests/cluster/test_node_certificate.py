@@ -25,19 +25,19 @@ class World:
         self.folder = folder
         self.now = datetime.now(UTC)
         ensure_store(folder)
-        self.keeper = DescriptorStoreClient(folder)
+        self.descriptor_store = DescriptorStoreClient(folder)
 
-    def end_keeper(self) -> None:
-        self.keeper.shut_down()
+    def end_store(self) -> None:
+        self.descriptor_store.shut_down()
         with suppress(OSError):
             while True:
                 connect(self.folder).close()
 
     def agent(self) -> NodeCertificate:
-        return NodeCertificate(self.keeper, lambda: self.now)
+        return NodeCertificate(self.descriptor_store, lambda: self.now)
 
     def host(self) -> HostCertificate:
-        return HostCertificate(self.keeper, lambda: self.now)
+        return HostCertificate(self.descriptor_store, lambda: self.now)
 
     def sign(self, agent: NodeCertificate, authority: Certificate = AUTHORITY) -> None:
         """Signs as the gateway does."""
@@ -49,7 +49,7 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path / "keeper")
     yield world
-    world.keeper.shut_down()
+    world.descriptor_store.shut_down()
 
 
 def test_hosts_have_what_was_signed(world: World) -> None:
@@ -123,12 +123,12 @@ def test_another_authority_has_it_renewed(world: World) -> None:
     assert other.certificate == host().authority
 
 
-def test_a_new_keeper_gets_it_back(world: World) -> None:
+def test_a_new_store_gets_it_back(world: World) -> None:
     """At the next sweep of the gateway, without a new signature; running hosts still have it."""
     agent, host = world.agent(), world.host()
     world.sign(agent)
     had = host()
-    world.end_keeper()
+    world.end_store()
     world.now += LOOK_EVERY
     assert had == host()
     ensure_store(world.folder)

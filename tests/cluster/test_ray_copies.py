@@ -23,8 +23,8 @@ class Node:
 
     def __init__(self, folder: Path, data: bytes) -> None:
         ensure_store(folder)
-        self.keeper = DescriptorStoreClient(folder)
-        self.store = NodeReferences(self.keeper, "n1", 1 << 30)
+        self.descriptor_store = DescriptorStoreClient(folder)
+        self.store = NodeReferences(self.descriptor_store, "n1", 1 << 30)
         self.copies = ValueCopies("first", self.store)
         origin = ReferenceOrigin(tenant="t1", runtime="rt_1", step=1)
         self.value = self.store.put(Content.of_bytes(data), INFO, origin, holder="h1", lease=60).id
@@ -34,7 +34,7 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path / "keeper", bytes(PIECE) + b"end")
     yield node
-    node.keeper.shut_down()
+    node.descriptor_store.shut_down()
 
 
 def test_a_value_is_given_to_its_own_tenant(node: Node) -> None:
@@ -59,5 +59,5 @@ def test_a_value_stays_while_another_node_fetches_it(node: Node) -> None:
     node.store.release(node.value, "t1", holder="h1")
     assert b"end" == node.copies.piece(node.value, "t1", PIECE, "second").view
     node.copies.fetched(node.value, "t1", "second")
-    assert [] == node.keeper.keys()
+    assert [] == node.descriptor_store.keys()
     node.copies.fetched(node.value, "t1", "second")

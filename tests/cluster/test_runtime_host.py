@@ -20,15 +20,15 @@ from cenote_worker.wire import policies
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
+def descriptor_store(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
     ensure_store(tmp_path / "keeper")
-    keeper = DescriptorStoreClient(tmp_path / "keeper")
-    yield keeper
-    keeper.shut_down()
+    descriptor_store = DescriptorStoreClient(tmp_path / "keeper")
+    yield descriptor_store
+    descriptor_store.shut_down()
 
 
 @pytest.fixture
-def host(tmp_path: Path, keeper: DescriptorStoreClient) -> Iterator[RuntimeHost]:
+def host(tmp_path: Path, descriptor_store: DescriptorStoreClient) -> Iterator[RuntimeHost]:
     host = RuntimeHost(
         node="n",
         folder=tmp_path / "keeper",
@@ -48,23 +48,27 @@ def assignment(keeping: RuntimeStorage) -> Assignment:
     return Assignment(runtime="r", tenant="t", policy=policy, keeping=keeping)
 
 
-def test_one_that_had_a_state_is_not_begun_anew(host: RuntimeHost, keeper: DescriptorStoreClient) -> None:
+def test_one_that_had_a_state_is_not_begun_anew(
+    host: RuntimeHost, descriptor_store: DescriptorStoreClient
+) -> None:
     """Its descriptor store died after its supervisor, when its node already knew it: no process has its jail any
     more. An empty one in its place would run the next cell as if nothing were missing.
     """
     lost = assignment(RuntimeStorage())
-    keeper.put("runtime/r/jail/1", b"", [])  # as where the process that ended it was killed meanwhile
+    descriptor_store.put(
+        "runtime/r/jail/1", b"", []
+    )  # as where the process that ended it was killed meanwhile
     with pytest.raises(UnknownRuntimeError):
         host.bind(lost, begins=False)
-    assert ([], []) == (keeper.keys("runtime/"), host.facts())
+    assert ([], []) == (descriptor_store.keys("runtime/"), host.facts())
     host.bind(lost, begins=True)  # another of that name
-    assert KEY.format("r") in keeper.keys("runtime/")
+    assert KEY.format("r") in descriptor_store.keys("runtime/")
     host.end("r")
-    assert [] == keeper.keys("runtime/")
+    assert [] == descriptor_store.keys("runtime/")
 
 
 def test_one_that_is_stored_is_there(
-    host: RuntimeHost, keeper: DescriptorStoreClient, tmp_path: Path
+    host: RuntimeHost, descriptor_store: DescriptorStoreClient, tmp_path: Path
 ) -> None:
     """A durable one needs no descriptor store."""
     host.bind(assignment(RuntimeStorage(store=str(tmp_path / "store"), durable=True)), begins=False)

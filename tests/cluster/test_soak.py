@@ -171,12 +171,12 @@ class Shots:
     def _orchestrator(self) -> None:
         self._some(self._platform.processes("ray::OrchestratorActor"))
 
-    def _keeper(self) -> None:
+    def _descriptor_store(self) -> None:
         try:
-            keeper = self._platform.keeper
+            descriptor_store = self._platform.descriptor_store
         except OSError:  # it is being replaced
             return
-        kill(keeper)
+        kill(descriptor_store)
 
     def _jail(self) -> None:
         """The jail's first process, or the process of its cells."""

@@ -51,13 +51,13 @@ set(done) - {"fchmod"}
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     ensure_store(tmp_path / "keeper")
-    keeper = DescriptorStoreClient(tmp_path / "keeper")
+    descriptor_store = DescriptorStoreClient(tmp_path / "keeper")
     world = World(
-        ServerTimeouts(), NodeReferences(keeper, "n1", 0)
+        ServerTimeouts(), NodeReferences(descriptor_store, "n1", 0)
     )  # no space in memory: all of it goes to disk
     yield world
     world.close()
-    keeper.shut_down()
+    descriptor_store.shut_down()
 
 
 def shared(line: Line, name: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cluster.standing import keeper_of
+from tests.cluster.standing import store_process_of
 from tests.waiting import until
 
 from cenote_security.errors import QuotaExceededError, UnavailableError
@@ -44,14 +44,14 @@ def keeping(folder: Path) -> Iterator[DescriptorStoreClient]:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
+def descriptor_store(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
     with keeping(tmp_path / "keeper") as client:
         yield client
 
 
 @pytest.fixture
-def store(keeper: DescriptorStoreClient) -> NodeReferences:
-    return NodeReferences(keeper, "n1", ROOM)
+def store(descriptor_store: DescriptorStoreClient) -> NodeReferences:
+    return NodeReferences(descriptor_store, "n1", ROOM)
 
 
 def put(store: NodeReferences, letter: str, size: int = BIG) -> str:
@@ -70,14 +70,14 @@ def read(store: NodeReferences, reference: str) -> set[bytes]:
         content.close()
 
 
-def on_disk(keeper: DescriptorStoreClient) -> set[str]:
-    return {key.rpartition("/")[2] for key in keeper.keys("spilled/")}
+def on_disk(descriptor_store: DescriptorStoreClient) -> set[str]:
+    return {key.rpartition("/")[2] for key in descriptor_store.keys("spilled/")}
 
 
-def inject(keeper: DescriptorStoreClient, store: NodeReferences, reference: str) -> None:
+def inject(descriptor_store: DescriptorStoreClient, store: NodeReferences, reference: str) -> None:
     """Holds it as a runtime's host does for an injected value."""
     record, descriptors, content = to_record(injection_of(store, reference))
-    keeper.put("runtime/rt_1/injection/1", record, descriptors)
+    descriptor_store.put("runtime/rt_1/injection/1", record, descriptors)
     content.close()
 
 
@@ -86,14 +86,14 @@ def injection_of(store: NodeReferences, reference: str) -> Injection:
 
 
 def test_what_was_not_used_for_longest_goes_to_disk(
-    keeper: DescriptorStoreClient, store: NodeReferences
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
 ) -> None:
     """The value is unchanged there: neither its content nor its description shows the difference."""
     first, second, third = put(store, "a"), put(store, "b"), put(store, "c")
     told = store.describe(second, "t1")
     read(store, first)
     fourth = put(store, "d")
-    assert {second} == on_disk(keeper)
+    assert {second} == on_disk(descriptor_store)
     assert told == store.describe(second, "t1")
     assert [{b"a"}, {b"b"}, {b"c"}, {b"d"}] == [read(store, each) for each in (first, second, third, fourth)]
     assert [first, second, third, fourth] == sorted(
@@ -102,15 +102,17 @@ def test_what_was_not_used_for_longest_goes_to_disk(
     assert (4, told.size * 4) == store.used()
 
 
-def test_what_a_runtime_has_stays_in_memory(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
+def test_what_a_runtime_has_stays_in_memory(
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """Where all are in use the new value goes to disk."""
     first, second, third = (put(store, letter) for letter in "abc")
-    inject(keeper, store, first)
+    inject(descriptor_store, store, first)
     fourth = put(store, "d")
-    assert {second} == on_disk(keeper)
+    assert {second} == on_disk(descriptor_store)
     assert {b"d"} == read(store, fourth)
     larger = store.put(Content.pack([bytes(ROOM)]), INFO, HOME, holder="h", lease=60).id
-    assert {second, larger} == on_disk(keeper)
+    assert {second, larger} == on_disk(descriptor_store)
     assert {b"c"} == read(store, third)
 
 
@@ -142,27 +144,29 @@ def test_nobody_can_write_what_is_on_disk(store: NodeReferences) -> None:
     assert {b"a"} == read(store, reference)
 
 
-def test_nothing_is_left_of_what_was_on_disk(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
+def test_nothing_is_left_of_what_was_on_disk(
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """No descriptor in the descriptor store, and so no block on the disk, and no name in its folder."""
-    names = set(os.listdir(keeper.folder))
-    assert [] == keeper.keys()  # over the connection that all of this uses
-    before = open_files(keeper)
+    names = set(os.listdir(descriptor_store.folder))
+    assert [] == descriptor_store.keys()  # over the connection that all of this uses
+    before = open_files(descriptor_store)
     for _ in range(5):
         references = [put(store, letter) for letter in "abcdefg"]
-        assert len(on_disk(keeper)) == 4
+        assert len(on_disk(descriptor_store)) == 4
         for reference in references:
             store.release(reference, "t1", holder="h")
-    assert [] == keeper.keys()
-    until(lambda: open_files(keeper) <= before)
-    assert names == set(os.listdir(keeper.folder))
+    assert [] == descriptor_store.keys()
+    until(lambda: open_files(descriptor_store) <= before)
+    assert names == set(os.listdir(descriptor_store.folder))
 
 
-def open_files(keeper: DescriptorStoreClient) -> int:
-    return len(os.listdir(f"/proc/{keeper_of(keeper.folder)}/fd"))
+def open_files(descriptor_store: DescriptorStoreClient) -> int:
+    return len(os.listdir(f"/proc/{store_process_of(descriptor_store.folder)}/fd"))
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(
-    keeper: DescriptorStoreClient, store: NodeReferences
+    descriptor_store: DescriptorStoreClient, store: NodeReferences
 ) -> None:
     """The value to be moved is still in memory, and the value that could not be stored has no lease."""
     references = [put(store, letter) for letter in "abc"]
@@ -172,9 +176,9 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         pytest.raises(UnavailableError, match=r"no room for 300\d+ bytes of them"),
     ):
         store.put(content, INFO, HOME, holder="h", lease=60)
-    assert set() == on_disk(keeper)
+    assert set() == on_disk(descriptor_store)
     assert [{b"a"}, {b"b"}, {b"c"}] == [read(store, reference) for reference in references]
-    assert (3, 3) == (len(keeper.keys("value/")), len(keeper.keys("lease/")))
+    assert (3, 3) == (len(descriptor_store.keys("value/")), len(descriptor_store.keys("lease/")))
     assert {b"d"} == read(store, put(store, "d"))
 
 
@@ -191,18 +195,21 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def test_a_disk_that_is_memory_is_none() -> None:
     """It would gain nothing: then the limit on memory is the limit."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, keeping(Path(folder) / "keeper") as keeper:
-        store = NodeReferences(keeper, "n1", ROOM)
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        keeping(Path(folder) / "keeper") as descriptor_store,
+    ):
+        store = NodeReferences(descriptor_store, "n1", ROOM)
         for letter in "abc":
             put(store, letter)
         with pytest.raises(UnavailableError, match="tmpfs, which is memory too"):
             put(store, "d")
 
 
-def test_quotas_count_what_is_on_disk(keeper: DescriptorStoreClient, tmp_path: Path) -> None:
+def test_quotas_count_what_is_on_disk(descriptor_store: DescriptorStoreClient, tmp_path: Path) -> None:
     """A tenant's values count, wherever they are."""
     quotas = MachineQuotas(tmp_path / "quotas")
-    store = NodeReferences(keeper, "n1", ROOM, quotas=quotas)
+    store = NodeReferences(descriptor_store, "n1", ROOM, quotas=quotas)
     quotas.limit({"t1": {SharedQuota.STORED: 5 * BIG}})
     for letter in "abcd":
         put(store, letter)
@@ -212,17 +219,17 @@ def test_quotas_count_what_is_on_disk(keeper: DescriptorStoreClient, tmp_path: P
     quotas.close()
 
 
-def test_many_share_at_once(keeper: DescriptorStoreClient) -> None:
+def test_many_share_at_once(descriptor_store: DescriptorStoreClient) -> None:
     """Memory never exceeds its limit, and each client reads the value that it put."""
     wrong: list[object] = []
 
     def work(letter: str) -> None:
-        store = NodeReferences(DescriptorStoreClient(keeper.folder), "n1", ROOM)
+        store = NodeReferences(DescriptorStoreClient(descriptor_store.folder), "n1", ROOM)
         for _ in range(5):
             reference = put(store, letter)
             wrong.extend(read(store, reference) - {letter.encode()})
             # None comes back: what is in both lists was there at one moment, which one list alone does not show.
-            together = {*keeper.keys("value/")} & {*keeper.keys("value/")}
+            together = {*descriptor_store.keys("value/")} & {*descriptor_store.keys("value/")}
             if sum(int(key.split("_")[-2], 16) for key in together) > ROOM:
                 wrong.append("too much in memory")
 
@@ -232,4 +239,4 @@ def test_many_share_at_once(keeper: DescriptorStoreClient) -> None:
     for thread in threads:
         thread.join(60)
     assert [] == wrong
-    assert 20 == len(keeper.keys("lease/"))
+    assert 20 == len(descriptor_store.keys("lease/"))

@@ -115,10 +115,10 @@ def test_a_cell_goes_on_when_agent_and_supervisors_are_killed(
 
 
 @pytest.mark.slow
-def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+def test_a_cell_goes_on_when_the_store_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
     """Supervisors start another one and fill it, so a supervisor may die after that."""
     running = Running(runtime)
-    kill(platform.keeper)
+    kill(platform.descriptor_store)
     until(lambda: any(key.endswith("/assignment") for key in platform.kept("runtime/")))
     kill(*platform.processes("ray::RuntimeActor"))
     check_whole(running)
@@ -164,7 +164,7 @@ def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None
     here = cenote.connect(platform.address, platform.token)
     with here.runtime("unlucky") as runtime:
         assert runtime.execute("before = 13").success
-        kill(platform.keeper, *platform.processes("ray::RuntimeActor"))
+        kill(platform.descriptor_store, *platform.processes("ray::RuntimeActor"))
         began = time.monotonic()
         with pytest.raises(RuntimeLostError, match=r"this runtime is lost .*were killed together"):
             runtime.execute("before")

@@ -262,7 +262,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     """
     lossy = Lossy(machines)
     doomed = machines.here.find(machines.runtime(machines.second, "doomed").name)
-    keeper = DescriptorStoreClient(machines.folder(machines.second))
+    descriptor_store = DescriptorStoreClient(machines.folder(machines.second))
     name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
     node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=60)
     began = time.monotonic()
@@ -273,11 +273,11 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     assert time.monotonic() - began < LOSS_SECONDS
     check_loss(machines, lossy, name)
     machines.here.delete(doomed.id)
-    assert keeper.keys(f"runtime/{doomed.id}/")
+    assert descriptor_store.keys(f"runtime/{doomed.id}/")
     machines.again()
     until(lambda: node in machines.nodes())
-    until(lambda: not keeper.keys(f"runtime/{doomed.id}/"))
-    keeper.close()
+    until(lambda: not descriptor_store.keys(f"runtime/{doomed.id}/"))
+    descriptor_store.close()
     with machines.here.runtime(name) as back:
         assert "13" == back.execute("before").value
         back.inject(Variable("again", lossy.only_there))

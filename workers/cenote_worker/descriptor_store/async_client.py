@@ -15,7 +15,7 @@ from typing import Final
 
 from cenote_worker.descriptor_store.message import MAX_AWAITED, StoreMessage, StoreStatus, close_all
 
-_log = logging.getLogger("cenote.keeper")
+_log = logging.getLogger("cenote.descriptor_store")
 
 _FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS)
 """The socket is full, or the user has too many descriptors in flight: it takes no more for now."""
@@ -109,7 +109,7 @@ class AsyncStoreClient:
                 raise ConnectionResetError("it has ended")
             key = self._awaited.popleft()
             if answer.kind == StoreStatus.REFUSED:
-                _log.warning("%s is not kept: the keeper refused: %s", key, answer.record.decode())
+                _log.warning("%s is not kept: the descriptor store refused: %s", key, answer.record.decode())
 
     def _hear_or_hang_up(self) -> None:
         try:
@@ -144,7 +144,7 @@ class AsyncStoreClient:
     def _carry_on(self) -> None:
         """Starts the thread if need be. Raises OSError where the machine has no thread left."""
         try:
-            threading.Thread(target=self._carry, name="cenote-keeper-told", daemon=True).start()
+            threading.Thread(target=self._carry, name="cenote-store-calls", daemon=True).start()
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, str(error)) from error
         self._carrying = True
@@ -168,7 +168,7 @@ class AsyncStoreClient:
                 self._drop_left(next(iter(self._left)))
         except (OSError, ValueError) as error:
             # The watch fills the next store.
-            _log.warning("what was to be kept is not told, for want of a keeper: %s", error)
+            _log.warning("what was to be kept is not told, since there is no descriptor store: %s", error)
             self._hang_up()
             self._forget()
         return self._line if self._awaited else None

@@ -35,7 +35,7 @@ from cenote_worker.process.patient_wait import is_ready
 ANSWER_SECONDS: Final = 5.0
 """Time for an answer. No operation of the store takes a millisecond."""
 
-SILENT: Final = "the keeper of this node does not answer; what runs goes on, try again when it does"
+SILENT: Final = "the descriptor store of this node does not answer; what runs goes on, try again when it does"
 
 START_SECONDS: Final = 20.0
 
@@ -147,7 +147,7 @@ class DescriptorStoreClient:
             self._lock.release()
         if answer.kind == StoreStatus.REFUSED:
             close_all(answer.descriptors)
-            raise UnavailableError(f"the keeper of this node refused: {answer.record.decode()}")
+            raise UnavailableError(f"the descriptor store of this node refused: {answer.record.decode()}")
         return answer
 
     def _answered(self, message: StoreMessage) -> StoreMessage:
@@ -214,7 +214,7 @@ def _received(sock: socket.socket) -> StoreMessage:
 
 
 def _unavailable(error: Exception) -> UnavailableError:
-    return UnavailableError(f"the keeper of this node cannot be asked: {error}")
+    return UnavailableError(f"the descriptor store of this node cannot be asked: {error}")
 
 
 def connect(folder: Path, patience: float = ANSWER_SECONDS) -> socket.socket:
@@ -242,7 +242,7 @@ def ensure_store(folder: Path, linger: float = LINGER_SECONDS, abandoned: float 
     deadline = time.monotonic() + START_SECONDS
     while not _answers(folder):
         if time.monotonic() > deadline:
-            raise UnavailableError(f"no keeper could be started in {folder}")
+            raise UnavailableError(f"no descriptor store could be started in {folder}")
         interpreter = running(())
         starter = FreshPython(
             interpreter,
@@ -275,7 +275,7 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 """Longest pause before a retry; pauses double each time. The machine may have memory again by then."""
 
-_log = logging.getLogger("cenote.keeper")
+_log = logging.getLogger("cenote.descriptor_store")
 
 
 class DescriptorStoreWatch:
@@ -288,7 +288,7 @@ class DescriptorStoreWatch:
         self._refills: set[Callable[[], None]] = set()
         self._closed = threading.Event()
         self._socket = self._connected()
-        threading.Thread(target=self._run, name="cenote-keeper-watch", daemon=True).start()
+        threading.Thread(target=self._run, name="cenote-store-watch", daemon=True).start()
 
     def add(self, refill: Callable[[], None]) -> None:
         """refill: puts every entry of one runtime. Runs on the watch's thread; must not call `add` or `remove`."""
@@ -317,7 +317,7 @@ class DescriptorStoreWatch:
             try:
                 self._socket = self._connected()
             except (CenoteError, OSError):
-                _log.exception("there is no keeper any more, and none can be started just now")
+                _log.exception("there is no descriptor store any more, and none can be started just now")
                 self._closed.wait(FIRST_PAUSE)
                 continue
             if self._closed.is_set():  # meanwhile: `close` has shut down the connection to the former store
@@ -353,6 +353,6 @@ class DescriptorStoreWatch:
                 try:
                     refill()
                 except Exception as error:  # noqa: BLE001  (of one, and the others are to be put)
-                    _log.error("a runtime could not be handed to the new keeper yet: %s", error)
+                    _log.error("a runtime could not be handed to the new descriptor store yet: %s", error)
                     left.add(refill)
         return left

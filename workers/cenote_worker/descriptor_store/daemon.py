@@ -230,10 +230,10 @@ def run(folder: str, linger: str, abandoned: str) -> None:
         listener.bind(place)
         listener.listen(_BACKLOG)
         _say_ready()
-        keeper = DescriptorStore(
+        descriptor_store = DescriptorStore(
             listener=listener, linger=float(linger), abandoned=float(abandoned), table=hard
         )
-        keeper.serve()
+        descriptor_store.serve()
         Path(place).unlink(missing_ok=True)
     os._exit(0)
 

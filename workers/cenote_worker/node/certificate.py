@@ -29,13 +29,13 @@ def _now() -> datetime:
 class NodeCertificate:
     """Used by the node's agent. Thread-safe."""
 
-    def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
-        self._keeper = keeper
+    def __init__(self, descriptor_store: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
+        self._descriptor_store = descriptor_store
         self._clock = clock
         self._lock = threading.Lock()
         self._there = threading.Event()
         self._asked: CertificateRequest | None = None
-        self._material = _kept(keeper)
+        self._material = _kept(descriptor_store)
         if self._material is not None:  # this agent has been started again
             self._there.set()
 
@@ -47,8 +47,8 @@ class NodeCertificate:
         """
         with self._lock:
             if self._material is not None and self._material.authority == authority:
-                if _kept(self._keeper) != self._material:
-                    self._keeper.put(KEY, self._material.record())
+                if _kept(self._descriptor_store) != self._material:
+                    self._descriptor_store.put(KEY, self._material.record())
                 if not is_due(self._material.own.certificate, self._clock()):
                     return b""
             self._asked = self._asked or make_request()
@@ -60,7 +60,7 @@ class NodeCertificate:
             if self._asked is None:
                 return  # another caller was faster
             self._material = TlsMaterial(own=self._asked.answered(certificate), authority=authority)
-            self._keeper.put(KEY, self._material.record())
+            self._descriptor_store.put(KEY, self._material.record())
             self._asked = None
         self._there.set()
 
@@ -79,8 +79,8 @@ class HostCertificate:
     It is needed for each connection, before the client is authenticated, and is looked up once in some seconds.
     """
 
-    def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
-        self._keeper = keeper
+    def __init__(self, descriptor_store: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
+        self._descriptor_store = descriptor_store
         self._clock = clock
         self._material: TlsMaterial | None = None
         self._looked: datetime | None = None
@@ -98,11 +98,11 @@ class HostCertificate:
 
     def _look(self) -> None:
         try:
-            self._material = _kept(self._keeper) or self._material
+            self._material = _kept(self._descriptor_store) or self._material
         except UnavailableError:
             return  # a store that has ended is replaced, and filled again, within seconds
 
 
-def _kept(keeper: DescriptorStoreClient) -> TlsMaterial | None:
-    kept = keeper.get(KEY)
+def _kept(descriptor_store: DescriptorStoreClient) -> TlsMaterial | None:
+    kept = descriptor_store.get(KEY)
     return TlsMaterial.of_record(kept.record) if kept is not None else None

@@ -102,7 +102,7 @@ class RuntimeHost:
         secured: Secured | None = None,
         patcher: Patcher | None = None,
     ) -> None:
-        self._keeper = DescriptorStoreClient(folder, RETURN_SECONDS)
+        self._descriptor_store = DescriptorStoreClient(folder, RETURN_SECONDS)
         self._refilled = DescriptorStoreClient(folder)
         """For entries that are put again after the store was replaced."""
         self._start_ends = start_ends
@@ -115,7 +115,7 @@ class RuntimeHost:
         self._quotas.states = self._states_of
         self._stores: dict[str, str] = {}
         """The store of states, by tenant."""
-        self.references = NodeReferences(self._keeper, node, room, elsewhere, quotas=self._quotas)
+        self.references = NodeReferences(self._descriptor_store, node, room, elsewhere, quotas=self._quotas)
         rights = CapabilityRights(self._keys)
         self._server = RuntimeServer(rights, self.references, listen, secured, patcher=patcher)
         self._watch = DescriptorStoreWatch(folder)
@@ -131,7 +131,7 @@ class RuntimeHost:
         with self._reserved(name):
             self._stores[assignment.tenant] = assignment.keeping.store
             # First: whatever becomes of it, it can be found, and ended.
-            self._keeper.put(KEY.format(name), assignment.record())
+            self._descriptor_store.put(KEY.format(name), assignment.record())
             hosted, kept = self._taken_up(assignment, relay, begins=begins)
             self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
 
@@ -169,8 +169,8 @@ class RuntimeHost:
     def _branch(self, copy: StateCopy, assignment: Assignment, undone: ExitStack) -> None:
         """undone: gets the callbacks that undo it."""
         name, relay, keeping = assignment.runtime, HostRelay(), assignment.keeping
-        self._keeper.put(KEY.format(name), assignment.record())
-        undone.callback(self._keeper.drop, KEY.format(name))
+        self._descriptor_store.put(KEY.format(name), assignment.record())
+        undone.callback(self._descriptor_store.drop, KEY.format(name))
         self._stores[assignment.tenant] = keeping.store
         kept = StoredHandoverLog.fresh(name, assignment.sandbox(), self._refilled, self._start_ends)
         with ExitStack() as opened:
@@ -245,8 +245,8 @@ class RuntimeHost:
 
     def _clear(self, name: str) -> None:
         """Drops the entries of a runtime that no host can continue: its jail ends with that."""
-        for key in self._keeper.keys(f"runtime/{name}/"):
-            self._keeper.drop(key)
+        for key in self._descriptor_store.keys(f"runtime/{name}/"):
+            self._descriptor_store.drop(key)
 
     def _take_up(self, name: str, relay: HostRelay) -> None:
         """Takes up the references of its former process, which was killed and released none."""
@@ -258,7 +258,7 @@ class RuntimeHost:
         """A runtime without a jail: a fresh one, or one that exists in the store only."""
         name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
         with ExitStack() as opened:
-            opened.callback(self._keeper.drop, KEY.format(name))
+            opened.callback(self._descriptor_store.drop, KEY.format(name))
             kept = StoredHandoverLog.fresh(name, policy, self._refilled, self._start_ends)
             opened.callback(kept.close)
             history = _in_time(lambda: keeping.record_of(name))
@@ -280,7 +280,7 @@ class RuntimeHost:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         self._leave(runtime).hosted.close()
         with suppress(UnavailableError):  # then nothing is stored
-            self._keeper.drop(KEY.format(runtime))
+            self._descriptor_store.drop(KEY.format(runtime))
 
     def end_idle(self, runtime: str, seconds: float) -> bool:
         """Ends it if it has had no client for that long. Returns whether it did. Raises UnknownRuntimeError."""

@@ -146,7 +146,7 @@ class ClusterNode:
         idle: Callable[[], float] = idle_seconds,
     ) -> None:
         self.id = node
-        self._keeper = DescriptorStoreClient(folder, RETURN_SECONDS)
+        self._descriptor_store = DescriptorStoreClient(folder, RETURN_SECONDS)
         self._hire = hire
         self._references = references
         self._quotas = MachineQuotas(folder / QUOTAS)
@@ -230,7 +230,11 @@ class ClusterNode:
 
     def kept(self) -> set[str]:
         """All runtimes of this node, with a host or without."""
-        return {key.split("/")[1] for key in self._keeper.keys("runtime/") if key.endswith("/assignment")}
+        return {
+            key.split("/")[1]
+            for key in self._descriptor_store.keys("runtime/")
+            if key.endswith("/assignment")
+        }
 
     def _adopt(self, orphans: Iterable[str]) -> None:
         for runtime in orphans:
@@ -283,7 +287,9 @@ class ClusterNode:
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         with self._turn(runtime):
-            kept = self._keeper.get(KEY.format(runtime))  # now: a host that is killed has dropped some of it
+            kept = self._descriptor_store.get(
+                KEY.format(runtime)
+            )  # now: a host that is killed has dropped some of it
             while True:
                 # The serving host comes first: a store that has just replaced another does not have it yet.
                 host = self._serving(runtime) or self._bind(_read(kept, runtime), begins=True)
@@ -352,7 +358,7 @@ class ClusterNode:
             return self._hosts[host] if host is not None else None
 
     def _assignment(self, runtime: str) -> Assignment:
-        return _read(self._keeper.get(KEY.format(runtime)), runtime)
+        return _read(self._descriptor_store.get(KEY.format(runtime)), runtime)
 
     def runtime(self, runtime: str) -> ServedRuntimeStatus:
         """Its status. Raises UnknownRuntimeError; UnavailableError while it has no host."""
@@ -400,7 +406,7 @@ class ClusterNode:
                     due.setdefault(one.tenant, []).append(rest)
         self._resting.begin(due)
         self._references.sweep()
-        sweep_spares(self._keeper, time.monotonic() - SPARE_SECONDS)
+        sweep_spares(self._descriptor_store, time.monotonic() - SPARE_SECONDS)
 
     def facts(self) -> NodeStatus:
         count, size = self._references.used()

@@ -57,7 +57,7 @@ class NodeReferences:
 
     def __init__(
         self,
-        keeper: DescriptorStoreClient,
+        descriptor_store: DescriptorStoreClient,
         node: str,
         room: int | None,
         elsewhere: ValueFetcher | None = None,
@@ -68,9 +68,9 @@ class NodeReferences:
         """clock: of leases, one for all processes of the machine; a change of the machine's time neither ends nor
         prolongs them. wall: that time, for people.
         """
-        self._values = ValueStore(keeper, room)
-        self._at_once = ValueStore(DescriptorStoreClient(keeper.folder, answer=AT_ONCE), room)
-        self._leases = ReferenceLeases(keeper, clock)
+        self._values = ValueStore(descriptor_store, room)
+        self._at_once = ValueStore(DescriptorStoreClient(descriptor_store.folder, answer=AT_ONCE), room)
+        self._leases = ReferenceLeases(descriptor_store, clock)
         self._node = node
         self._elsewhere = elsewhere
         self._clock = clock

@@ -13,27 +13,27 @@ from cenote_worker.supervisor.jail_handle import JailEnds
 _PLACE: Final = "spare/"
 
 
-def put_spare(keeper: DescriptorStoreClient, ends: JailEnds) -> str:
+def put_spare(descriptor_store: DescriptorStoreClient, ends: JailEnds) -> str:
     """Puts a jail into the descriptor store, and returns the key by which it is fetched."""
     key = f"{_PLACE}{time.monotonic():.0f}/{secrets.token_hex(8)}"
     try:
-        keeper.put(key, ends.record(), ends.descriptors())
+        descriptor_store.put(key, ends.record(), ends.descriptors())
     finally:
         ends.close()
     return key
 
 
-def take_spare(keeper: DescriptorStoreClient, key: str) -> JailEnds:
+def take_spare(descriptor_store: DescriptorStoreClient, key: str) -> JailEnds:
     """Raises UnavailableError when it was given up meanwhile."""
-    kept = keeper.get(key)
+    kept = descriptor_store.get(key)
     if kept is None:
         raise UnavailableError("the jail that was started for this runtime is gone; try again")
-    keeper.drop(key)
+    descriptor_store.drop(key)
     return JailEnds.arrived(kept.record, kept.descriptors)
 
 
-def sweep_spares(keeper: DescriptorStoreClient, before: float) -> None:
+def sweep_spares(descriptor_store: DescriptorStoreClient, before: float) -> None:
     """Gives up those that were put before a time, on the monotonic clock, and were never fetched."""
-    for key in keeper.keys(_PLACE):
+    for key in descriptor_store.keys(_PLACE):
         if float(key.split("/")[1]) < before:
-            keeper.drop(key)
+            descriptor_store.drop(key)

@@ -32,34 +32,34 @@ LEASES: Final = "lease/"
 class ReferenceLeases:
     """name: of a value, `TENANT/REFERENCE`. A lease ends at a time of `clock`."""
 
-    def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], float]) -> None:
-        self._keeper = keeper
+    def __init__(self, descriptor_store: DescriptorStoreClient, clock: Callable[[], float]) -> None:
+        self._descriptor_store = descriptor_store
         self._clock = clock
         self._loose: frozenset[str] = frozenset()
 
     def extend(self, name: str, holder: str, seconds: float) -> None:
         """A lease never becomes shorter."""
         key = _key(name, holder)
-        known = self._keeper.get(key)
+        known = self._descriptor_store.get(key)
         until = max(self._clock() + seconds, float(known.record) if known is not None else 0.0)
-        self._keeper.put(key, repr(until).encode())
+        self._descriptor_store.put(key, repr(until).encode())
 
     def has(self, name: str, holder: str) -> bool:
-        return self._keeper.get(_key(name, holder)) is not None
+        return self._descriptor_store.get(_key(name, holder)) is not None
 
     def drop(self, name: str, holder: str) -> None:
-        self._keeper.drop(_key(name, holder))
+        self._descriptor_store.drop(_key(name, holder))
 
     def ends(self, name: str) -> Iterator[tuple[str, float]]:
         """The holders of leases that still count, and when these end."""
-        for key in self._keeper.keys(_key(name, "")):
-            kept = self._keeper.get(key)
+        for key in self._descriptor_store.keys(_key(name, "")):
+            kept = self._descriptor_store.get(key)
             if kept is not None and float(kept.record) > self._clock():
                 yield _parts(key)[1], float(kept.record)
 
     def of(self, holders: str) -> list[tuple[str, str]]:
         """The leases of holders whose names begin with this: the value's name, and the holder."""
-        held = map(_parts, self._keeper.keys(LEASES))
+        held = map(_parts, self._descriptor_store.keys(LEASES))
         return [(name, holder) for name, holder in held if holder.startswith(holders)]
 
     def sweep(self, values: set[str]) -> set[str]:
@@ -68,11 +68,11 @@ class ReferenceLeases:
         A value is put after its first lease, so a lease on nothing goes only when it was that at the last sweep too.
         """
         now, held, loose = self._clock(), set[str](), set[str]()
-        for key in self._keeper.keys(LEASES):
+        for key in self._descriptor_store.keys(LEASES):
             name = _parts(key)[0]
-            kept = self._keeper.get(key)
+            kept = self._descriptor_store.get(key)
             if kept is None or float(kept.record) <= now or (name not in values and key in self._loose):
-                self._keeper.drop(key)
+                self._descriptor_store.drop(key)
                 continue
             held.add(name)
             if name not in values:
@@ -182,24 +182,24 @@ INJECTION: Final = "/injection/"
 class ValueStore:
     """name: of a value, `TENANT/REFERENCE`. room: bytes of memory for all, None for half of what the machine has."""
 
-    def __init__(self, keeper: DescriptorStoreClient, room: int | None) -> None:
-        self._keeper = keeper
+    def __init__(self, descriptor_store: DescriptorStoreClient, room: int | None) -> None:
+        self._descriptor_store = descriptor_store
         self._room = _half_of_memory() if room is None else room
-        self._disk = ValueDisk(keeper.folder)
+        self._disk = ValueDisk(descriptor_store.folder)
 
     def put(self, name: str, record: bytes, memory: SealedMemory) -> None:
         """The caller still owns its memory. Raises UnavailableError where neither memory nor disk has room for it."""
         _note_use(memory.fileno())
-        with _turn(self._keeper.folder):
+        with _turn(self._descriptor_store.folder):
             if self._make_room(memory.size):
-                self._keeper.put(VALUES + name, record, [memory.fileno()])
+                self._descriptor_store.put(VALUES + name, record, [memory.fileno()])
             else:  # what is in memory is in use; on disk, this value disturbs none of it
                 self._put_on_disk(name, record, memory)
 
     def get(self, name: str) -> StoredEntry | None:
         """The caller owns the descriptor."""
         # In this order: one that moves to disk meanwhile is there before it is gone here.
-        return self._keeper.get(VALUES + name) or self._keeper.get(SPILLED + name)
+        return self._descriptor_store.get(VALUES + name) or self._descriptor_store.get(SPILLED + name)
 
     def use(self, name: str) -> StoredEntry | None:
         """The same, and a note that it was used."""
@@ -210,14 +210,16 @@ class ValueStore:
 
     def drop(self, name: str) -> None:
         """In the order in which it moves, so that a value that moves to disk meanwhile does not stay there."""
-        self._keeper.drop(VALUES + name)
-        self._keeper.drop(SPILLED + name)
+        self._descriptor_store.drop(VALUES + name)
+        self._descriptor_store.drop(SPILLED + name)
 
     def names(self, tenant: str = "") -> list[str]:
         """Of one tenant's values, or of all; in order."""
         prefix = f"{tenant}/" if tenant else ""
         kinds = (VALUES, SPILLED)
-        found = {key.removeprefix(kind) for kind in kinds for key in self._keeper.keys(kind + prefix)}
+        found = {
+            key.removeprefix(kind) for kind in kinds for key in self._descriptor_store.keys(kind + prefix)
+        }
         return sorted(found)
 
     # -- room --
@@ -235,24 +237,24 @@ class ValueStore:
         return leaving is not None
 
     def _spill(self, name: str) -> None:
-        kept = self._keeper.get(VALUES + name)
+        kept = self._descriptor_store.get(VALUES + name)
         if kept is None:  # it was dropped meanwhile
             return
         with SealedMemory(kept.descriptors[0], value_size(name)) as memory:
             self._put_on_disk(name, kept.record, memory)
-        self._keeper.drop(VALUES + name)
+        self._descriptor_store.drop(VALUES + name)
 
     def _put_on_disk(self, name: str, record: bytes, memory: SealedMemory) -> None:
         with self._disk.write(memory) as written:
-            self._keeper.put(SPILLED + name, record, [written.fileno()])
+            self._descriptor_store.put(SPILLED + name, record, [written.fileno()])
 
     def _used(self) -> int:
-        return sum(map(value_size, self._keeper.keys(VALUES)))
+        return sum(map(value_size, self._descriptor_store.keys(VALUES)))
 
     def _in_memory(self) -> Iterator[InMemory]:
         held = self._held_by_runtimes()
-        for key in self._keeper.keys(VALUES):
-            kept = self._keeper.get(key)
+        for key in self._descriptor_store.keys(VALUES):
+            kept = self._descriptor_store.get(key)
             if kept is None:
                 continue
             status = os.fstat(kept.descriptors[0])
@@ -268,8 +270,8 @@ class ValueStore:
     def _held_by_runtimes(self) -> set[tuple[int, int]]:
         """The memory of the injections of this node's runtimes: stored for later jails, and mapped now."""
         held = set()
-        for key in self._keeper.keys(RUNTIMES):
-            kept = self._keeper.get(key) if INJECTION in key else None
+        for key in self._descriptor_store.keys(RUNTIMES):
+            kept = self._descriptor_store.get(key) if INJECTION in key else None
             for descriptor in kept.descriptors if kept is not None else ():
                 status = os.fstat(descriptor)
                 held.add((status.st_dev, status.st_ino))

@@ -41,7 +41,7 @@ class RequestInterrupts:
         reactor: Reactor,
         lock: threading.RLock,
         control: WardenChannel,
-        chronicle: JournalPort,
+        journal: JournalPort,
         parking: IdleSuspend,
         strike: Callable[[JailExit], None],
     ) -> None:
@@ -49,7 +49,7 @@ class RequestInterrupts:
         self._reactor = reactor
         self._lock = lock
         self._control = control
-        self._chronicle = chronicle
+        self._journal = journal
         self._parking = parking
         self._strike = strike
         self._sent = False  # whether one was sent since the last cell
@@ -71,7 +71,7 @@ class RequestInterrupts:
         if seat not in (None, running.request.seat):
             return False
         running.clock.interrupt(now := time.monotonic())
-        self._chronicle.interrupted(now, expired=False)
+        self._journal.interrupted(now, expired=False)
         self._send()
         self.arm()
         return True
@@ -96,7 +96,7 @@ class RequestInterrupts:
             clock = running.clock
             match clock.due(time.monotonic()):
                 case "interrupt":
-                    self._chronicle.interrupted(time.monotonic(), expired=True)
+                    self._journal.interrupted(time.monotonic(), expired=True)
                     self._send()
                 case "kill":
                     now = time.monotonic()
@@ -129,7 +129,7 @@ class Dispatch:
         lock: threading.RLock,
         ends: JailEnds,
         account: JailAccount,
-        chronicle: JournalPort,
+        journal: JournalPort,
         conversation: JailConversation,
         successors: WorkerFailover,
         interrupts: RequestInterrupts,
@@ -142,7 +142,7 @@ class Dispatch:
         self._lock = lock
         self._frames = ends.frames
         self._account = account
-        self._chronicle = chronicle
+        self._journal = journal
         self._conversation = conversation
         self._successors = successors
         self._recovery, self._control = successors.recovery, successors.control
@@ -184,13 +184,13 @@ class Dispatch:
         if request.ask is RequestKind.EXECUTE:
             begun = self._account.begin()
             request.message.execute.after_interrupt = self._interrupts.were_sent()
-        self._chronicle.asked(number, request, now, begun)
+        self._journal.asked(number, request, now, begun)
 
     def send(self, request: JailRequest) -> None:
         """Sends the request, which is the running one, now."""
         try:
             send_packet(self._frames, request.message.SerializeToString(), request.descriptors)
-            self._chronicle.sent()
+            self._journal.sent()
         except BlockingIOError:
             self._jail.end(JailExit(reason="protocol", detail="an idle runtime does not read its requests"))
         except OSError as error:
@@ -211,7 +211,7 @@ class Dispatch:
     def _unsent(self, request: JailRequest, error: OSError) -> None:
         """The system would not carry the request: too many descriptors are on their way, or no memory is left."""
         self._conversation.unsent()
-        self._chronicle.unsent()
+        self._journal.unsent()
         self._work.running = None
         request.dispose()
         text = f"the request could not be sent to the runtime ({error.strerror}); nothing ran, try again"

@@ -122,7 +122,7 @@ class JailStarter:
         policy: SandboxPolicy,
         ledger: EgressLedger | None,
         ends_at: float | None,
-        chronicle: JournalPort,
+        journal: JournalPort,
         succession: SupervisorState | None = None,
     ) -> Supervisor:
         """Supervises a jail that any process started before. Its ends are taken over unless this raises.
@@ -133,7 +133,7 @@ class JailStarter:
         ceiling = self._own_ceiling()
         ceiling.take()
         try:
-            return self._supervise(ends, policy, ledger, ends_at, ceiling.give, chronicle, succession)
+            return self._supervise(ends, policy, ledger, ends_at, ceiling.give, journal, succession)
         except BaseException:
             ceiling.give()
             raise
@@ -145,7 +145,7 @@ class JailStarter:
         ledger: EgressLedger | None,
         ends_at: float | None,
         buried: Callable[[], None],
-        chronicle: JournalPort = NO_JOURNAL,
+        journal: JournalPort = NO_JOURNAL,
         succession: SupervisorState | None = None,
     ) -> Supervisor:
         reactor, accounting = self._own_threads()
@@ -157,7 +157,7 @@ class JailStarter:
                 listener, ledger or EgressLedger(policy.network), ends.authority
             )
         account = accounting.account(policy, ends)
-        return Supervisor(reactor, ends, policy, account, buried, egress, ends_at, chronicle, succession)
+        return Supervisor(reactor, ends, policy, account, buried, egress, ends_at, journal, succession)
 
     def _egress_service(self) -> EgressService:
         with self._lock:
@@ -289,11 +289,11 @@ def supervise(
     policy: SandboxPolicy,
     ledger: EgressLedger | None,
     ends_at: float | None,
-    chronicle: JournalPort,
+    journal: JournalPort,
     succession: SupervisorState | None = None,
 ) -> Supervisor:
     """Continues with a jail that was started before. See JailStarter.supervise."""
-    return _nursery.supervise(ends, policy, ledger, ends_at, chronicle, succession)
+    return _nursery.supervise(ends, policy, ledger, ends_at, journal, succession)
 
 
 def _socket_pair(ours: ExitStack, theirs: ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -126,7 +126,7 @@ class Supervisor:
         buried: Callable[[], None],
         egress: OpenProxySession | None = None,
         ends_at: float | None = None,
-        chronicle: JournalPort = NO_JOURNAL,
+        journal: JournalPort = NO_JOURNAL,
         succession: SupervisorState | None = None,
     ) -> None:
         """buried: called once, when the jail has ended. egress: its network access, if any.
@@ -142,13 +142,13 @@ class Supervisor:
         self.zygote = ends.zygote
         self._account = account
         self.sparing = account.sparing
-        self._chronicle = chronicle
+        self._journal = journal
         self._value_limit = 2 * policy.memory_bytes
         self._intake = JailReader(
             reactor,
             self._lock,
             ends,
-            chronicle,
+            journal,
             self.new_assembly(),
             partial(frame_parser.parse, display_limit=policy.output_bytes, value_limit=self._value_limit),
             self,
@@ -163,7 +163,7 @@ class Supervisor:
             lock=self._lock,
             ends=ends,
             account=account,
-            chronicle=chronicle,
+            journal=journal,
             conversation=self._conversation,
             intake=self._intake,
             hosts=self.hosts,
@@ -177,7 +177,7 @@ class Supervisor:
             reactor=reactor,
             lock=self._lock,
             control=self._control,
-            chronicle=chronicle,
+            journal=journal,
             parking=self._parking,
             strike=self._successors.strike,
         )
@@ -188,25 +188,25 @@ class Supervisor:
             lock=self._lock,
             ends=ends,
             account=account,
-            chronicle=chronicle,
+            journal=journal,
             conversation=self._conversation,
             successors=self._successors,
             interrupts=self._interrupts,
             kept=policy.output_bytes,
         )
-        grip = JailHandle(reactor, self._lock, ends, egress, buried)
+        handle = JailHandle(reactor, self._lock, ends, egress, buried)
         self._ending = Termination(
             self._work,
             reactor=reactor,
             lock=self._lock,
             account=account,
-            chronicle=chronicle,
+            journal=journal,
             conversation=self._conversation,
             successors=self._successors,
             intake=self._intake,
             hosts=self.hosts,
             ends=ends,
-            grip=grip,
+            handle=handle,
         )
         self.is_stored: Callable[[], bool] = (
             _nothing_is_stored if succession is None else succession.is_stored
@@ -218,7 +218,7 @@ class Supervisor:
         self.hold, self.snapshots = self._successors.hold, self._successors.snapshots
         self.send, self.send_next = self._dispatch.send, self._dispatch.send_next
         self.refuse_waiting = self._dispatch.refuse_waiting
-        grip.call_at(ends_at, self._expire)
+        handle.call_at(ends_at, self._expire)
         account.watch(self.strike)
         if succession is not None:
             self._take_up(succession)
@@ -360,7 +360,7 @@ class Supervisor:
 
     def mourned(self) -> None:
         """The runtime's owner was informed of this jail's end, or requested it: no successor reports it again."""
-        self._chronicle.mourned()
+        self._journal.mourned()
 
     def end(self, death: JailExit) -> None:
         """Kills the jail. Its callers get the reason as soon as it is gone."""
@@ -434,7 +434,7 @@ class Supervisor:
                 self.end(_broken(ProtocolViolation("it has closed the socket of its answers and lives on")))
 
     def piped(self, stream: StreamName, text: str) -> None:
-        self._chronicle.printed(stream, text)
+        self._journal.printed(stream, text)
         self._print(stream, text)
 
     def _print(self, stream: StreamName, text: str) -> None:
@@ -469,7 +469,7 @@ class Supervisor:
             self.send_next()
             if self._work.running is None:
                 self._parking.rest()
-                self._chronicle.rest()
+                self._journal.rest()
 
 
 def _nothing_is_stored() -> bool:

@@ -61,19 +61,19 @@ class Termination:
         reactor: Reactor,
         lock: threading.RLock,
         account: JailAccount,
-        chronicle: JournalPort,
+        journal: JournalPort,
         conversation: JailConversation,
         successors: WorkerFailover,
         intake: JailReader,
         hosts: HostCallReader,
         ends: JailEnds,
-        grip: JailHandle,
+        handle: JailHandle,
     ) -> None:
         self._work = work
         self._reactor = reactor
         self._lock = lock
         self._account = account
-        self._chronicle = chronicle
+        self._journal = journal
         self._conversation = conversation
         self._recovery, self._control = successors.recovery, successors.control
         self._parking = successors.parking
@@ -81,7 +81,7 @@ class Termination:
         self._intake = intake
         self._hosts = hosts
         self._ends = ends
-        self._grip = grip
+        self._handle = handle
         self._sentence: JailExit | None = None
         self.death: JailExit | None = None
         self.is_left = False
@@ -97,7 +97,7 @@ class Termination:
             if self.death is None and self._sentence is None:
                 self._sentence = death
                 self._intake.deafen()
-                self._grip.kill()
+                self._handle.kill()
 
     def bury(self, found: JailExit) -> None:
         """The jail has ended: `found` is what is known of it unless this supervisor ended it."""
@@ -113,13 +113,13 @@ class Termination:
         spent = self._account.spent()
         self._account.close()
         self._control.close()
-        self._grip.make_sure()
+        self._handle.make_sure()
         self._release()
         if running is not None:
             self._report_lost(running, self.death, spent)
         for request in waiting:
             decline(request, self.death)
-        self._chronicle.ended(self.death)
+        self._journal.ended(self.death)
 
     def leave(self) -> None:
         """Releases a jail that is not read any more. Not on the reactor's thread or under the lock: waits for it."""
@@ -155,4 +155,4 @@ class Termination:
         self._intake.close()
         self._reactor.unwatch(self._ends.control.fileno())
         self._hosts.close()
-        self._grip.release()
+        self._handle.release()

@@ -261,7 +261,7 @@ class WorkerFailover:
         lock: threading.RLock,
         ends: JailEnds,
         account: JailAccount,
-        chronicle: JournalPort,
+        journal: JournalPort,
         conversation: JailConversation,
         intake: JailReader,
         hosts: HostCallReader,
@@ -274,7 +274,7 @@ class WorkerFailover:
         self._lock = lock
         self._frames = ends.frames
         self._account = account
-        self._chronicle = chronicle
+        self._journal = journal
         self._conversation = conversation
         self._intake = intake
         self._hosts = hosts
@@ -352,7 +352,7 @@ class WorkerFailover:
             running.news = found.amiss
             self._fell(running, setback, found.severed)
             return
-        self._chronicle.unsent()
+        self._journal.unsent()
         text = "the runtime was taken over before the request was sent; nothing ran, try again"
         running.request.listener.done(UnavailableError(text))
         self._jail.send_next()
@@ -391,7 +391,7 @@ class WorkerFailover:
         # The warden may have got the request, and have done it. Nothing has run since: twice is as good as once. The
         # worker's answer to the survey after the former try, if any, would come before the warden's answer to this.
         request.message.id = number = self._conversation.again()
-        self._chronicle.asked(number, request, time.monotonic(), UsageBaseline())
+        self._journal.asked(number, request, time.monotonic(), UsageBaseline())
         self.control.rollback(request.step, request.label)
 
     def _probe(self) -> None:
@@ -442,7 +442,7 @@ class WorkerFailover:
         if self.recovery.is_hopeless or (changed and self._jail.is_stored()):
             self._jail.end(found)
             return
-        self._chronicle.moved(step, self.recovery.setback)
+        self._journal.moved(step, self.recovery.setback)
         if self._work.running is not None and self._conversation.phase is Phase.BUSY:
             self._probe()
         elif not changed:
@@ -476,13 +476,13 @@ class WorkerFailover:
             raise ProtocolViolation("a rollback without a request")
         if step is None:
             self._conversation.unsent()
-            self._chronicle.unsent()
+            self._journal.unsent()
             self._work.take_running()
             running.request.listener.done(NotKeptError(running.request.label or running.request.step))
             return
         self._succeeded(pid)
         self.recovery.ran(step)
-        self._chronicle.moved(step, None)
+        self._journal.moved(step, None)
         running.request.step = step
         running.request.message.survey.SetInParent()
         self._jail.send(running.request)

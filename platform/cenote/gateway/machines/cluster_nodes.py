@@ -108,7 +108,7 @@ def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.
 
 def _outlive(cluster: OwnCluster, ending: threading.Event) -> None:
     """Ends this process when its cluster dies. The next makes another, whose agent finds all runtimes in the
-    keeper.
+    descriptor store.
     """
     cluster.outlive()
     if not ending.is_set():

@@ -1,7 +1,7 @@
 """A Ray cluster that a platform has joined, and the cleanup after a platform.
 
 When the platform ends, its processes on a joined cluster end, and the cluster continues. The cleanup ends what is
-left of a platform whose processes were killed, or are stuck: its clusters, keepers, and their jails.
+left of a platform whose processes were killed, or are stuck: its clusters, descriptor stores, and their jails.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ def clean_up(state: StateFolder) -> bool:
 
     Raises UnavailableError when there is something on a cluster that cannot be reached.
     """
-    joined, cluster, keepers = JoinedCluster.kept(state), kept_cluster(state), state.nodes
+    joined, cluster, descriptor_stores = JoinedCluster.kept(state), kept_cluster(state), state.nodes
     if joined is not None:
         joined.end(state)
     if cluster is not None:
         cluster.end()
         forget(state)
-    for folder in keepers:  # after the cluster, which would restart a keeper
+    for folder in descriptor_stores:  # after the cluster, which would restart one
         DescriptorStoreClient(folder).shut_down()
         rmtree(folder, ignore_errors=True)
-    return joined is not None or cluster is not None or bool(keepers)
+    return joined is not None or cluster is not None or bool(descriptor_stores)

@@ -52,7 +52,7 @@ class StateFolder:
 
     @property
     def nodes(self) -> list[Path]:
-        """Folders of this machine's keepers, named for their nodes."""
+        """Folders of this machine's descriptor stores, named for their nodes."""
         return sorted(self.path.glob("node-*"))
 
     @property

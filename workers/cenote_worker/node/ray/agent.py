@@ -66,9 +66,9 @@ class NodeAgent:
         folder = Path(settings.folder)
         ensure_store(folder)
         self._nursery = ensure_nursery(settings.folder)
-        self._keeper = DescriptorStoreClient(folder, RETURN_SECONDS)
-        self._references = NodeReferences(self._keeper, settings.node, settings.room)
-        self._certificate = NodeCertificate(self._keeper) if settings.secured else None
+        self._descriptor_store = DescriptorStoreClient(folder, RETURN_SECONDS)
+        self._references = NodeReferences(self._descriptor_store, settings.node, settings.room)
+        self._certificate = NodeCertificate(self._descriptor_store) if settings.secured else None
         self._copies = ValueCopies(raylet(), self._references)
         self._processes: dict[HostId, int] = {}
         """The processes of running hosts."""
@@ -175,7 +175,7 @@ class NodeAgent:
         with awaited_end([*self._processes.values()], END_SECONDS):
             for handle in (*hosts, self._nursery):
                 ray.kill(handle)
-        self._keeper.shut_down()
+        self._descriptor_store.shut_down()
         folder = Path(self._settings.folder)
         if self._among_others:
             clear(folder.parent)

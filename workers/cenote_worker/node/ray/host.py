@@ -62,7 +62,7 @@ class NurseryActor:
     """Starts jails for the hosts of a node. folder: of its descriptor store."""
 
     def __init__(self, folder: str) -> None:
-        self._keeper = DescriptorStoreClient(Path(folder), RETURN_SECONDS)
+        self._descriptor_store = DescriptorStoreClient(Path(folder), RETURN_SECONDS)
         self._nursery = JailStarter(lingers=True)
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
         threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
@@ -73,7 +73,7 @@ class NurseryActor:
 
     def start_spare(self, policy: SandboxPolicy) -> str:
         """See put_spare."""
-        return put_spare(self._keeper, start_ends(policy, self._nursery))
+        return put_spare(self._descriptor_store, start_ends(policy, self._nursery))
 
     def _warm(self) -> None:
         """The first jail of a process waits until numpy and pandas are imported; the next ones do not."""
@@ -141,8 +141,8 @@ class RuntimeActor:
         self._settings = settings
         self._name = name
         self._ended = threading.Event()
-        self._keeper = DescriptorStoreClient(Path(settings.folder), RETURN_SECONDS)
-        certificate = HostCertificate(self._keeper)
+        self._descriptor_store = DescriptorStoreClient(Path(settings.folder), RETURN_SECONDS)
+        certificate = HostCertificate(self._descriptor_store)
         self._host = RuntimeHost(
             node=settings.node,
             folder=Path(settings.folder),
@@ -199,7 +199,7 @@ class RuntimeActor:
     def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
         """Calls the process that has the zygote."""
         key: str = ask(lambda: ray.get_actor(nursery_name()), "start_spare", policy)
-        return take_spare(self._keeper, key)
+        return take_spare(self._descriptor_store, key)
 
 
 class DistantHost:

@@ -25,7 +25,7 @@ from cenote_worker.supervisor.requests import Outcome
 from cenote_worker.supervisor.start import start_ends, supervise
 from cenote_worker.supervisor.supervisor import Supervisor
 
-_log = logging.getLogger("cenote.keeper")
+_log = logging.getLogger("cenote.descriptor_store")
 
 StartEnds = Callable[[SandboxPolicy], JailEnds]
 """Starts a jail, in this process or elsewhere."""
@@ -50,13 +50,13 @@ class StoredHandoverLog:
         self,
         name: str,
         policy: SandboxPolicy,
-        keeper: DescriptorStoreClient,
+        descriptor_store: DescriptorStoreClient,
         file: JournalFile,
         start: StartEnds,
     ) -> None:
         self._place = f"runtime/{name}/"
         self._policy = policy
-        self._keeper = keeper
+        self._descriptor_store = descriptor_store
         self._start_ends = start
         self._lock = threading.Lock()
         self._last_injection = 0
@@ -76,7 +76,11 @@ class StoredHandoverLog:
 
     @classmethod
     def fresh(
-        cls, name: str, policy: SandboxPolicy, keeper: DescriptorStoreClient, start: StartEnds = start_ends
+        cls,
+        name: str,
+        policy: SandboxPolicy,
+        descriptor_store: DescriptorStoreClient,
+        start: StartEnds = start_ends,
     ) -> StoredHandoverLog:
         """For a new runtime. start: makes its jails. Raises UnavailableError when there is no descriptor store."""
         if policy.isolation == "gvisor":
@@ -86,21 +90,25 @@ class StoredHandoverLog:
             )
         file = JournalFile.create()
         try:
-            keeper.put(f"runtime/{name}/journal", b"", [file.descriptor])
+            descriptor_store.put(f"runtime/{name}/journal", b"", [file.descriptor])
         except BaseException:
             file.close()
             raise
-        return cls(name, policy, keeper, file, start)
+        return cls(name, policy, descriptor_store, file, start)
 
     @classmethod
     def found(
-        cls, name: str, policy: SandboxPolicy, keeper: DescriptorStoreClient, start: StartEnds = start_ends
+        cls,
+        name: str,
+        policy: SandboxPolicy,
+        descriptor_store: DescriptorStoreClient,
+        start: StartEnds = start_ends,
     ) -> StoredHandoverLog:
         """For a runtime whose process has ended.
 
         Raises UnknownRuntimeError when nothing is stored for it, UnavailableError when its process still lives.
         """
-        kept = keeper.get(f"runtime/{name}/journal")
+        kept = descriptor_store.get(f"runtime/{name}/journal")
         if kept is None:
             raise UnknownRuntimeError(name)
         try:
@@ -108,7 +116,7 @@ class StoredHandoverLog:
         except OSError as error:
             close_all(kept.descriptors)
             raise UnavailableError(f"the process that hosts runtime {name!r} has not ended yet") from error
-        return cls(name, policy, keeper, file, start)
+        return cls(name, policy, descriptor_store, file, start)
 
     # -- StartJail --
 
@@ -151,14 +159,14 @@ class StoredHandoverLog:
         if self.story().aside is not None:
             self._journal.taken_back()
         for what in ("jail", "hosts"):
-            for key in self._keeper.keys(f"{self._place}{what}/"):
+            for key in self._descriptor_store.keys(f"{self._place}{what}/"):
                 if key != f"{self._place}{what}/{self._journal.jail}":
-                    self._keeper.drop(key)
+                    self._descriptor_store.drop(key)
         return self.story()
 
     def find_ends(self, jail: int) -> JailEnds | None:
         """The ends of that jail, if they are stored."""
-        kept = self._keeper.get(f"{self._place}jail/{jail}")
+        kept = self._descriptor_store.get(f"{self._place}jail/{jail}")
         if kept is None:
             return None
         ends = JailEnds.arrived(kept.record, kept.descriptors)
@@ -168,8 +176,8 @@ class StoredHandoverLog:
     def find_injections(self) -> dict[int, Injection]:
         """The stored injections, by number: accepted or under way."""
         place = self._place + "injection/"
-        for key in self._keeper.keys(place):
-            kept = self._keeper.get(key)
+        for key in self._descriptor_store.keys(place):
+            kept = self._descriptor_store.get(key)
             number = int(key.removeprefix(place))
             if kept is not None:
                 self._injections[number] = from_record(kept.record, kept.descriptors, number)
@@ -178,7 +186,7 @@ class StoredHandoverLog:
 
     def find_host_channel(self, jail: int) -> tuple[socket.socket, socket.socket, HostLog] | None:
         """Our end, the jail's end, and the log."""
-        kept = self._keeper.get(f"{self._place}hosts/{jail}")
+        kept = self._descriptor_store.get(f"{self._place}hosts/{jail}")
         if kept is None:
             return None
         ours, theirs = (socket.socket(fileno=descriptor) for descriptor in kept.descriptors)
@@ -267,8 +275,8 @@ class StoredHandoverLog:
     def close(self) -> None:
         self._leave_places()
         with suppress(UnavailableError):  # then nothing is stored
-            for key in self._keeper.keys(self._place):
-                self._keeper.drop(key)
+            for key in self._descriptor_store.keys(self._place):
+                self._descriptor_store.drop(key)
         self.leave()
 
     def leave(self) -> None:
@@ -290,7 +298,7 @@ class StoredHandoverLog:
             jails, injections = dict(self._jails), list(self._injections.values())
         for injection in injections:
             self._put_injection(injection)
-            self._keeper.settle()
+            self._descriptor_store.settle()
         for number, jail in jails.items():
             self._put_jail(number, jail)
             if jail.channel is not None:
@@ -322,7 +330,7 @@ class StoredHandoverLog:
         try:
             with self._telling:
                 if not self._left:
-                    self._keeper.put_soon(self._place + what, record, descriptors)
+                    self._descriptor_store.put_soon(self._place + what, record, descriptors)
         except UnavailableError as error:
             _log.warning("%s%s is not kept for a successor: %s", self._place, what, error)
 
@@ -330,6 +338,6 @@ class StoredHandoverLog:
         try:
             with self._telling:
                 if not self._left:
-                    self._keeper.drop_soon(self._place + what)
+                    self._descriptor_store.drop_soon(self._place + what)
         except UnavailableError as error:
             _log.warning("%s%s could not be dropped: %s", self._place, what, error)

@@ -88,7 +88,7 @@ class JailReader:
         reactor: Reactor,
         lock: threading.RLock,
         ends: JailEnds,
-        chronicle: JournalPort,
+        journal: JournalPort,
         assembly: PacketAssembly | None,
         parse: Callable[[Packet], JailEvent],
         hearer: JailReaderOwner,
@@ -97,7 +97,7 @@ class JailReader:
         self._reactor = reactor
         self._lock = lock
         self._frames = ends.frames
-        self._chronicle = chronicle
+        self._journal = journal
         self._assembly = assembly
         self._parse = parse
         self._hearer = hearer
@@ -180,7 +180,7 @@ class JailReader:
             if self._paused or self._deaf:
                 return False
             try:
-                packet = self._chronicle.receive(self._frames)
+                packet = self._journal.receive(self._frames)
                 if packet is None:
                     return self._at_end()
                 whole = packet if self._assembly is None else self._assembly.take(packet)

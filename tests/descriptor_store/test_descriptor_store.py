@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def keeper(folder: Path) -> Iterator[DescriptorStoreClient]:
+def descriptor_store(folder: Path) -> Iterator[DescriptorStoreClient]:
     client = DescriptorStoreClient(folder)
     yield client
     client.close()
@@ -86,7 +86,7 @@ def watched(folder: Path) -> tuple[DescriptorStoreWatch, threading.Thread]:
     before = set(threading.enumerate())
     watching = DescriptorStoreWatch(folder)
     begun = set(threading.enumerate()) - before
-    (thread,) = (one for one in begun if one.name == "cenote-keeper-watch")
+    (thread,) = (one for one in begun if one.name == "cenote-store-watch")
     return watching, thread
 
 
@@ -96,13 +96,13 @@ def wait_readable(descriptor: int) -> None:
     assert poll.poll(PATIENCE * 1000)
 
 
-def test_what_was_put_is_got(keeper: DescriptorStoreClient) -> None:
+def test_what_was_put_is_got(descriptor_store: DescriptorStoreClient) -> None:
     """A record and copies of the descriptors, any number of times; the putter may close its own."""
     mine = memory(b"kept")
-    keeper.put("a", b"record", [mine])
+    descriptor_store.put("a", b"record", [mine])
     os.close(mine)
     for _ in range(2):
-        kept = keeper.get("a")
+        kept = descriptor_store.get("a")
         assert kept is not None
         (descriptor,) = kept.descriptors
         assert (b"record", b"kept") == (kept.record, os.pread(descriptor, 10, 0))
@@ -121,25 +121,25 @@ def test_an_empty_message_is_no_end(folder: Path) -> None:
     assert (StoreStatus.REFUSED, StoreStatus.UNKNOWN) == (refused.kind, answer.kind)
 
 
-def test_what_was_dropped_is_let_go(keeper: DescriptorStoreClient) -> None:
+def test_what_was_dropped_is_let_go(descriptor_store: DescriptorStoreClient) -> None:
     """Dropping and replacing close the stored descriptors: the other end of a pipe is closed."""
-    for let_go in (lambda: keeper.drop("a"), lambda: keeper.put("a", b"")):
+    for let_go in (lambda: descriptor_store.drop("a"), lambda: descriptor_store.put("a", b"")):
         reading, writing = os.pipe()
-        keeper.put("a", b"", [writing])
+        descriptor_store.put("a", b"", [writing])
         os.close(writing)
         let_go()
         wait_readable(reading)
         assert b"" == os.read(reading, 1)
         os.close(reading)
-    keeper.drop("a")
-    keeper.drop("a")
-    assert keeper.get("a") is None
+    descriptor_store.drop("a")
+    descriptor_store.drop("a")
+    assert descriptor_store.get("a") is None
 
 
 def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
     """Before anything that its successor asks, though the store hung until both had sent."""
-    keeper = pid_of(folder)
-    os.kill(keeper, signal.SIGSTOP)
+    descriptor_store = pid_of(folder)
+    os.kill(descriptor_store, signal.SIGSTOP)
     child = os.fork()
     if not child:
         DescriptorStoreClient(folder).put_soon("a", b"told", [memory(b"kept")])
@@ -147,7 +147,7 @@ def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
     assert signal.SIGKILL == os.WTERMSIG(os.waitpid(child, 0)[1])
     with connect(folder) as line:
         StoreMessage(kind=StoreOperation.GET, key="a").send(line)
-        os.kill(keeper, signal.SIGCONT)
+        os.kill(descriptor_store, signal.SIGCONT)
         answer = StoreMessage.receive(line)
     assert answer is not None
     assert b"told" == answer.record
@@ -155,29 +155,29 @@ def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
     os.close(answer.descriptors[0])
 
 
-def test_who_tells_does_not_wait(folder: Path, keeper: DescriptorStoreClient) -> None:
+def test_who_tells_does_not_wait(folder: Path, descriptor_store: DescriptorStoreClient) -> None:
     """Not even for one answer; the next call reads it, and gets its own."""
-    keeper.put("a", b"former")
+    descriptor_store.put("a", b"former")
     end = pid_of(folder)
     os.kill(end, signal.SIGSTOP)
-    keeper.drop_soon("a")
+    descriptor_store.drop_soon("a")
     os.kill(end, signal.SIGCONT)
-    keeper.put_soon("b", b"1")
-    keeper.put_soon("b", b"2")
-    kept = keeper.get("b")
-    assert (b"2", None) == (kept and kept.record, keeper.get("a"))
+    descriptor_store.put_soon("b", b"1")
+    descriptor_store.put_soon("b", b"2")
+    kept = descriptor_store.get("b")
+    assert (b"2", None) == (kept and kept.record, descriptor_store.get("a"))
 
 
 def test_a_refusal_of_what_was_told_is_logged(
-    keeper: DescriptorStoreClient, caplog: pytest.LogCaptureFixture
+    descriptor_store: DescriptorStoreClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And is not taken for the answer to the next question."""
-    keeper.put_soon("k" * (MAX_KEY + 1), b"")
-    assert keeper.get("a") is None
-    assert "kkk is not kept: the keeper refused: no room" in caplog.text
+    descriptor_store.put_soon("k" * (MAX_KEY + 1), b"")
+    assert descriptor_store.get("a") is None
+    assert "kkk is not kept: the descriptor store refused: no room" in caplog.text
 
 
-def test_who_has_told_a_killed_keeper_goes_on_with_the_next(folder: Path) -> None:
+def test_who_has_told_a_killed_store_goes_on_with_the_next(folder: Path) -> None:
     """The messages are lost with the former store, as all its entries."""
     client = DescriptorStoreClient(folder, RETURN_SECONDS)
     client.put_soon("a", b"")
@@ -191,56 +191,56 @@ def test_who_has_told_a_killed_keeper_goes_on_with_the_next(folder: Path) -> Non
     client.close()
 
 
-def test_keys_are_listed_by_their_beginning(keeper: DescriptorStoreClient) -> None:
+def test_keys_are_listed_by_their_beginning(descriptor_store: DescriptorStoreClient) -> None:
     """In order, also when they do not fit into one message."""
     names = [f"many/{number:05}/{'x' * 200}" for number in range(1500)]
     for name in names:
-        keeper.put(name, b"")
-    keeper.put("other", b"")
-    assert names == keeper.keys("many/")
-    assert [*names, "other"] == keeper.keys()
-    assert [] == keeper.keys("none")
+        descriptor_store.put(name, b"")
+    descriptor_store.put("other", b"")
+    assert names == descriptor_store.keys("many/")
+    assert [*names, "other"] == descriptor_store.keys()
+    assert [] == descriptor_store.keys("none")
 
 
 def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the descriptors and of the entries, however small the values; released ones are available again."""
     monkeypatch.setattr(daemon, "MAX_ENTRIES", 20)
     ours, theirs = socket.socketpair()
-    keeper = daemon.DescriptorStore(listener=ours, linger=1, abandoned=1, table=8)
+    descriptor_store = daemon.DescriptorStore(listener=ours, linger=1, abandoned=1, table=8)
 
     def fits(key: str, descriptors: int = 0) -> bool:
         held = [os.dup(theirs.fileno()) for _ in range(descriptors)]
-        return keeper._put(StoreMessage(kind=1, key=key, descriptors=held)).kind == StoreStatus.DONE
+        return descriptor_store._put(StoreMessage(kind=1, key=key, descriptors=held)).kind == StoreStatus.DONE
 
     assert all(fits(key, 1) for key in ("value/t/1", "spilled/t/2", "runtime/r/injection/1", "value/t/3"))
     assert not fits("value/t/4", 1)
     assert fits("value/t/1", 1)
-    keeper._drop("value/t/1")
+    descriptor_store._drop("value/t/1")
     assert fits("value/t/4", 1)
     assert all(fits(f"lease/t/{number}") for number in range(6))
     assert not fits("lease/t/6")
     assert fits("runtime/r/jail", 4)
-    for key in list(keeper._entries):
-        keeper._drop(key)
-    assert (0, 0) == (keeper._modest_entries, keeper._modest_descriptors)
+    for key in list(descriptor_store._entries):
+        descriptor_store._drop(key)
+    assert (0, 0) == (descriptor_store._modest_entries, descriptor_store._modest_descriptors)
     ours.close()
     theirs.close()
 
 
-def test_entries_are_bounded(keeper: DescriptorStoreClient) -> None:
+def test_entries_are_bounded(descriptor_store: DescriptorStoreClient) -> None:
     """At each limit, and one past it; a refused entry changes nothing."""
-    keeper.put("k" * MAX_KEY, b"r" * MAX_RECORD)
+    descriptor_store.put("k" * MAX_KEY, b"r" * MAX_RECORD)
     with pytest.raises(UnavailableError, match="no room"):
-        keeper.put("k" * (MAX_KEY + 1), b"")
+        descriptor_store.put("k" * (MAX_KEY + 1), b"")
     with pytest.raises(UnavailableError):
-        keeper.put("k", b"r" * (MAX_RECORD + 1))
+        descriptor_store.put("k", b"r" * (MAX_RECORD + 1))
     reading, writing = os.pipe()
-    keeper.put("all", b"", [reading] * MAX_DESCRIPTORS)
+    descriptor_store.put("all", b"", [reading] * MAX_DESCRIPTORS)
     with pytest.raises(UnavailableError, match="too much"):
-        keeper.put("more", b"", [reading] * (MAX_DESCRIPTORS + 1))
-    assert ["all", "k" * MAX_KEY] == keeper.keys()
+        descriptor_store.put("more", b"", [reading] * (MAX_DESCRIPTORS + 1))
+    assert ["all", "k" * MAX_KEY] == descriptor_store.keys()
     os.close(reading)
-    keeper.drop("all")
+    descriptor_store.drop("all")
     with pytest.raises(BrokenPipeError):
         os.write(writing, b"x")
     os.close(writing)
@@ -248,7 +248,7 @@ def test_entries_are_bounded(keeper: DescriptorStoreClient) -> None:
 
 @pytest.mark.parametrize("packet", [b"\x01", b"\x01\xff\xffkey", b"\x63\x00\x00", b"\x01\x01\x00\xff"])
 def test_nonsense_is_refused_and_nothing_ends(
-    folder: Path, keeper: DescriptorStoreClient, packet: bytes
+    folder: Path, descriptor_store: DescriptorStoreClient, packet: bytes
 ) -> None:
     """A client with a malformed message gets an answer; the others are not affected."""
     with connect(folder) as line:
@@ -256,17 +256,17 @@ def test_nonsense_is_refused_and_nothing_ends(
         answer = StoreMessage.receive(line)
     assert answer is not None
     assert StoreStatus.REFUSED == answer.kind
-    keeper.put("a", b"still here")
+    descriptor_store.put("a", b"still here")
 
 
-def test_many_threads_share_a_client(keeper: DescriptorStoreClient) -> None:
+def test_many_threads_share_a_client(descriptor_store: DescriptorStoreClient) -> None:
     """Each gets the answer to its own question."""
     wrong: list[int] = []
 
     def ask(number: int) -> None:
         for _ in range(50):
-            keeper.put(f"{number}", str(number).encode())
-            kept = keeper.get(f"{number}")
+            descriptor_store.put(f"{number}", str(number).encode())
+            kept = descriptor_store.get(f"{number}")
             if kept is None or kept.record != str(number).encode():
                 wrong.append(number)
 
@@ -278,7 +278,7 @@ def test_many_threads_share_a_client(keeper: DescriptorStoreClient) -> None:
     assert [] == wrong
 
 
-def test_one_keeper_serves_a_folder(folder: Path) -> None:
+def test_one_store_serves_a_folder(folder: Path) -> None:
     """Starting another is allowed, and starts none; it is no child of the starting process."""
     first = pid_of(folder)
     ensure_store(folder)
@@ -287,7 +287,7 @@ def test_one_keeper_serves_a_folder(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
+def test_a_store_without_anything_ends(tmp_path: Path) -> None:
     """After a while without clients and entries; it removes its socket."""
     place = tmp_path / "keeper"
     with lingering(place, linger=0.5) as line:
@@ -313,13 +313,13 @@ def test_a_client_that_cannot_be_watched_is_none() -> None:
         listener.listen()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
             line.connect(listener.getsockname())
-            keeper = daemon.DescriptorStore(listener=listener, linger=0.0, abandoned=0.0, table=100)
-            keeper._attend(selector, listener)
+            descriptor_store = daemon.DescriptorStore(listener=listener, linger=0.0, abandoned=0.0, table=100)
+            descriptor_store._attend(selector, listener)
             assert b"" == line.recv(1)
-            assert not keeper._clients
+            assert not descriptor_store._clients
 
 
-def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
+def test_an_abandoned_store_ends(tmp_path: Path) -> None:
     """Its entries end with it: no process is left that could use them."""
     place = tmp_path / "keeper"
     client = DescriptorStoreClient(place)
@@ -334,7 +334,7 @@ def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
+def test_a_store_with_an_entry_stays(tmp_path: Path) -> None:
     """No other process has the entry."""
     place = tmp_path / "keeper"
     client = DescriptorStoreClient(place)
@@ -358,19 +358,19 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
         ensure_store(place)
 
 
-def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
+def test_a_client_without_a_store_says_so(tmp_path: Path) -> None:
     """It does not wait, and continues once there is one."""
     place = tmp_path / "keeper"
     place.mkdir(mode=0o700)
     client = DescriptorStoreClient(place)
-    with pytest.raises(UnavailableError, match="keeper"):
+    with pytest.raises(UnavailableError, match="descriptor store"):
         client.get("a")
     ensure_store(place)
     assert client.get("a") is None
     client.shut_down()
 
 
-def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
+def test_a_store_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
     """The watching process starts another and puts everything again."""
     client = DescriptorStoreClient(folder)
     filled = threading.Event()
@@ -391,9 +391,7 @@ def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
     client.close()
 
 
-def test_a_watch_goes_on_where_no_keeper_can_be_started(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_goes_on_where_no_store_can_be_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until a start succeeds, and failed entries are put later: the machine may have memory again by then."""
     monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
     began, starts, puts = threading.Event(), [], []
@@ -421,7 +419,7 @@ def test_a_watch_goes_on_where_no_keeper_can_be_started(
     assert not thread.is_alive()
 
 
-def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:
+def test_who_asks_while_a_store_is_replaced_waits_for_the_next(folder: Path) -> None:
     """Making a runtime at that moment succeeds."""
     client, answered = DescriptorStoreClient(folder, PATIENCE), threading.Event()
 
@@ -474,7 +472,7 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     leaver.close()
 
 
-def test_a_watch_that_is_closed_while_a_keeper_is_replaced_ends(
+def test_a_watch_that_is_closed_while_a_store_is_replaced_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch would be a client of the next store for ever."""

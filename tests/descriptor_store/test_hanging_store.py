@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.cluster.standing import keeper_of
+from tests.cluster.standing import store_process_of
 from tests.descriptors import MEMORY, opened
 from tests.waiting import PATIENCE, until
 
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def stopped(folder: Path) -> Iterator[int]:
-    pid = keeper_of(folder)
+    pid = store_process_of(folder)
     os.kill(pid, signal.SIGSTOP)
     yield pid
     with suppress(ProcessLookupError):
@@ -189,7 +189,7 @@ def _keys(client: DescriptorStoreClient) -> list[str]:
 
 def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
     """Even after an answer that was not read: before anything that its successor asks."""
-    keeper = keeper_of(folder)
+    descriptor_store = store_process_of(folder)
     told, go_on = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
@@ -204,14 +204,14 @@ def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
     with connect(folder) as line:  # so the store has answered the child
         StoreMessage(kind=StoreOperation.GET, key="a").send(line)
         assert b"answered" == getattr(StoreMessage.receive(line), "record", None)
-    os.kill(keeper, signal.SIGSTOP)
+    os.kill(descriptor_store, signal.SIGSTOP)
     try:
         os.write(go_on[1], b"x")
         os.waitpid(child, 0)
         line = connect(folder)
         StoreMessage(kind=StoreOperation.LIST, key="b/").send(line)
     finally:
-        os.kill(keeper, signal.SIGCONT)
+        os.kill(descriptor_store, signal.SIGCONT)
     answer = StoreMessage.receive(line)
     for each in (*told, *go_on, line.detach()):
         os.close(each)
@@ -227,7 +227,7 @@ def test_what_was_told_to_one_that_is_killed_goes_with_it(
     for number in range(MORE):
         client.put_soon(f"a/{number}", b"")
     os.kill(stopped, signal.SIGKILL)
-    until(lambda: "for want of a keeper" in caplog.text)
+    until(lambda: "since there is no descriptor store" in caplog.text)
     ensure_store(folder)
     client.put_soon("b", b"")
     assert ["b"] == client.keys()
@@ -245,12 +245,12 @@ def test_a_shared_value_is_not_looked_for_at_once(folder: Path) -> None:
         lease=60,
     )
     until(lambda: _here(references, record.id))
-    os.kill(keeper := keeper_of(folder), signal.SIGSTOP)
+    os.kill(descriptor_store := store_process_of(folder), signal.SIGSTOP)
     try:
         assert in_time(threading.Thread(target=lambda: [_here(references, record.id) for _ in range(1000)]))
         assert not _here(references, record.id)
     finally:
-        os.kill(keeper, signal.SIGCONT)
+        os.kill(descriptor_store, signal.SIGCONT)
     until(lambda: _here(references, record.id))
 
 
