@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from cenote_proto.scalars import make, utf8_text, utf8_texts
+from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.execution import messages
-from cenote_worker.execution.messages import fill_error, fill_variable
+from cenote_worker.execution.messages import fill_variable
 from cenote_worker.execution.trace import Location, StepTrace
 from cenote_worker.jail.forking.frozen_copy import live_briefly
 from cenote_worker.jail.forking.random_state import draw_anew, stir
-from cenote_worker.jail.kernel import CellOutcome, Kernel
+from cenote_worker.jail.kernel import Kernel
 from cenote_worker.jail.libraries.duckdb_threads import THREADS
 from cenote_worker.jail.output import e2b_forms
 from cenote_worker.jail.output.frame_sink import FrameSink
@@ -417,7 +417,7 @@ class Worker:
                 seconds=_processor_time() - began,
                 wait=outcome.duration,
             )
-        _fill_outcome(executed, outcome if self._gives_traces else replace(outcome, trace=None))
+        (outcome if self._gives_traces else replace(outcome, trace=None)).fill(executed)
         executed.differing.extend(utf8_texts(self._checkpointing.differing))
         self._checkpointing.differing = ()
 
@@ -588,24 +588,3 @@ def _lender(carry: jail_pb2.Carry, descriptors: list[int], from_copies: Borrow) 
 def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
     """Whether the cell has failed, and will be undone."""
     return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
-
-
-def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
-    executed.success = outcome.success
-    executed.duration = outcome.duration
-    if outcome.value is not None:
-        executed.value = utf8_text(outcome.value)
-    if outcome.reply is not None:
-        executed.reply = utf8_text(outcome.reply)
-    if outcome.trace is not None:
-        messages.fill_trace(executed.trace, outcome.trace)
-    for notice in outcome.notices:
-        make(
-            executed.notices.add,
-            name=notice.name,
-            author=notice.author,
-            step=notice.step,
-            deleted=notice.deleted,
-        )
-    if outcome.error is not None:
-        fill_error(executed.error, outcome.error)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from cenote_worker.execution.messages import MAX_KINDS
+from cenote_proto.scalars import make, utf8_text
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.execution.messages import MAX_KINDS, fill_error, fill_trace
 from cenote_worker.execution.results import ErrorInfo, Notice
 from cenote_worker.execution.trace import ANYTHING, StepTrace, key_of, kind_of
 from cenote_worker.jail.cells.source import Cell
@@ -55,6 +57,27 @@ class CellOutcome:
     trace: StepTrace | None = None
     uses: CellUses | None = None
     bound_only: frozenset[str] | None = None
+
+    def fill(self, executed: jail_pb2.Executed) -> None:
+        """Writes it into a message, but for `uses` and `bound_only`, which stay in the jail."""
+        executed.success = self.success
+        executed.duration = self.duration
+        if self.value is not None:
+            executed.value = utf8_text(self.value)
+        if self.reply is not None:
+            executed.reply = utf8_text(self.reply)
+        if self.trace is not None:
+            fill_trace(executed.trace, self.trace)
+        for notice in self.notices:
+            make(
+                executed.notices.add,
+                name=notice.name,
+                author=notice.author,
+                step=notice.step,
+                deleted=notice.deleted,
+            )
+        if self.error is not None:
+            fill_error(executed.error, self.error)
 
 
 __builtins__ = BUILTINS

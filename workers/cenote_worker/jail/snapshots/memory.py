@@ -281,3 +281,13 @@ class Imported:
         self._known = len(_modules)
         _collect()
         return True
+
+
+_FORK_SECONDS: Final = 0.002
+_SECONDS_PER_BYTE: Final = 0.2e-9
+
+
+def cost_of_copy(latest: float) -> float:
+    """Seconds of CPU time that a copy of this process costs: as the latest one did, or more, as this memory lets
+    expect. Making one often takes less, but the first garbage collection after it writes to each page of objects."""
+    return max(latest, _FORK_SECONDS + _SECONDS_PER_BYTE * own_memory())

@@ -18,17 +18,20 @@ from cenote_worker.jail.forking.fork_safety import ForkSafety
 from cenote_worker.jail.forking.python_threads import NONE as NO_POOLS
 from cenote_worker.jail.process.authors import TurnState
 from cenote_worker.jail.snapshots import frozen_process
-from cenote_worker.jail.snapshots.deltas import plain_values_unsafe
 from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, Sources, difference
-from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed
-from cenote_worker.jail.snapshots.deltas.replay import ReplayableCell, ReplayLog, is_told_by_cells
+from cenote_worker.jail.snapshots.deltas.replay import (
+    ReplayableCell,
+    ReplayLog,
+    is_told_by_cells,
+    turn_and_bindings,
+    with_turn,
+)
 from cenote_worker.jail.snapshots.descriptors import CopiedDescriptors, Parting
 from cenote_worker.jail.snapshots.frozen_process import fork_beside, freeze
-from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld, own_memory
+from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld, cost_of_copy
 from cenote_worker.jail.snapshots.protocol import (
     AT_ONCE,
     BEGINNING,
-    CELLS,
     FORGONE,
     LIVE,
     MAX_BINDINGS,
@@ -67,11 +70,6 @@ _FORGOING_SECONDS: Final = 1.0
 """Ending a copy takes some milliseconds a gigabyte."""
 
 _MAX_REASON: Final = 500
-
-FORK_SECONDS: Final = 0.002
-SECONDS_PER_BYTE: Final = 0.2e-9
-"""CPU time that is counted for a copy at least, in all and for each byte of memory. Making one often takes less, and
-the first garbage collection after it writes to each page of objects."""
 
 _STREAMS: Final = 3
 """Descriptors that `keep` begins with. The request socket follows, then what else a copy keeps open."""
@@ -300,7 +298,7 @@ class Snapshots:
         """
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
-        if is_idle() and not self._log.may_tell(self._cost_of_copy()):
+        if is_idle() and not self._log.may_tell(cost_of_copy(self._copy_seconds)):
             self._huge_pages.gather(is_idle, alone=self._latest is None)
         return is_idle() and self.take()
 
@@ -456,9 +454,7 @@ class Snapshots:
         # A file may still be open without a name.
         if bindings is None or self._holdings() != latest.holdings:
             return False
-        data = packed((self._turn_state(), bindings))
-        if is_told_by_cells(bindings):
-            data = CELLS + data  # for the warden
+        data = with_turn(self._turn_state(), bindings)
         if len(data) > MAX_BINDINGS:
             return False
         files = self._files.keep()
@@ -476,11 +472,7 @@ class Snapshots:
             bindings = difference(latest.names, self._namespace, self._bound, self._sources, self._held())
             if bindings is not None:
                 return bindings, True
-        return self._log.told(self._cost_of_copy()), False
-
-    def _cost_of_copy(self) -> float:
-        """Seconds of CPU time that making a copy takes: as the latest did, or more, as this memory lets expect."""
-        return max(self._copy_seconds, FORK_SECONDS + SECONDS_PER_BYTE * own_memory())
+        return self._log.told(cost_of_copy(self._copy_seconds)), False
 
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
@@ -594,7 +586,7 @@ class Snapshots:
         bindings = told.get("bindings")
         if isinstance(bindings, str):
             self._step = number(told, "step")
-            turn, data = plain_values_unsafe.unpacked(unpacked(bindings).removeprefix(CELLS))
+            turn, data = turn_and_bindings(unpacked(bindings))
             self._log.add(None)
             self._log.is_told = is_told_by_cells(data)
             if self._log.is_told and told.get("op") == LIVE:

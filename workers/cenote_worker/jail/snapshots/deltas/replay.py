@@ -19,7 +19,7 @@ import xxhash
 
 from cenote_worker.execution.trace import ANYTHING, Location, StepTrace, key_of, kind_of
 from cenote_worker.jail.cells.cell_tracking import CellUses
-from cenote_worker.jail.process.authors import Turn
+from cenote_worker.jail.process.authors import Turn, TurnState
 from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed, unpacked
 from cenote_worker.jail.snapshots.protocol import CELLS, MAX_BINDINGS
 from cenote_worker.jail.tracking.fingerprint import is_unique
@@ -153,6 +153,18 @@ class ReplayLog:
 
 def is_told_by_cells(bindings: bytes) -> bool:
     return bindings.startswith(CELLS)
+
+
+def with_turn(turn: TurnState | None, bindings: bytes) -> bytes:
+    """What turns the state of a copy into another, and that state's turn. Cells keep their beginning."""
+    data = packed((turn, bindings))
+    return CELLS + data if is_told_by_cells(bindings) else data
+
+
+def turn_and_bindings(data: bytes) -> tuple[TurnState | None, bytes]:
+    """What `with_turn` got. Raises ValueError, EOFError and TypeError for other data."""
+    turn, bindings = unpacked(data.removeprefix(CELLS))
+    return turn, bindings
 
 
 def run_again(bindings: bytes, run: Callable[[str, int, Turn], StepTrace | None]) -> tuple[str, ...]:
