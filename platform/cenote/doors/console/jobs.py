@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from cenote.doors.callers import Caller
 from cenote.doors.console.session import CallerRoute, Visit, page_number, redirect
-from cenote.jobs import Job, JobStatus
-from cenote.jobs.reports import TaskState
 from cenote_security.auth.tokens import Scope
 from cenote_security.errors import UsageError
+
+if TYPE_CHECKING:  # the extra `platform` has what these need, and pages without a platform do not need it
+    from cenote.jobs import Job, JobStatus
+    from cenote.jobs.reports import TaskState
 
 JOBS_OF_A_PAGE: Final = 50
 TASKS_OF_A_PAGE: Final = 100
@@ -57,7 +59,7 @@ async def _one(visit: Visit, caller: Caller) -> Response:
         failures=failures,
         tasks=tasks,
         state=state,
-        states=get_args(TaskState),
+        states=_known_states(),
         after=after,
         following=tasks[-1].index if len(tasks) == TASKS_OF_A_PAGE else 0,
         most=MOST_MESSAGE,
@@ -65,10 +67,16 @@ async def _one(visit: Visit, caller: Caller) -> Response:
     )
 
 
+def _known_states() -> tuple[TaskState, ...]:
+    from cenote.jobs.reports import TaskState
+
+    return get_args(TaskState)
+
+
 def _state(visit: Visit) -> TaskState | None:
     """Raises UsageError."""
     asked = visit.request.query_params.get("state", "")
-    known: tuple[TaskState, ...] = get_args(TaskState)
+    known = _known_states()
     found = next((state for state in known if state == asked), None)
     if asked and found is None:
         raise UsageError(f"tasks have no state {asked!r:.60}; there are {', '.join(known)}")

@@ -6,15 +6,17 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.responses import Response
 
 from cenote.doors.callers import Caller
 from cenote.doors.console.session import CallerRoute, Visit, page_number, redirect
-from cenote.platform_team import PlatformTeam, TeamNews
 from cenote_security.auth.tokens import Scope
 from cenote_security.errors import UnknownEntryError
+
+if TYPE_CHECKING:  # see `jobs.py`
+    from cenote.platform_team import PlatformTeam, TeamNews
 
 TEAMS_OF_A_PAGE: Final = 100
 EVENTS_OF_A_PAGE: Final = 60
