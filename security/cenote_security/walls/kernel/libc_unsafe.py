@@ -18,6 +18,14 @@ from cenote_security.walls.kernel.syscalls import machine, number
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during the call
+# Looked up now: ctypes does that with builtins that a cell may have replaced by the time of the first call.
+for _library, _functions in (
+    (_libc, ("syscall unshare mount umount2 prctl madvise mmap munmap malloc realloc free sbrk "
+             "timerfd_create timerfd_settime")),
+    (_python, "fork syscall"),
+):  # fmt: skip
+    for _name in _functions.split():
+        getattr(_library, _name)
 _ulong = ctypes.c_ulong
 
 AT_FDCWD = -100

@@ -11,6 +11,7 @@ and may do anything.
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import gc
 import os
@@ -24,7 +25,11 @@ from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-_libc = ctypes.CDLL(None)
+_visit_libraries = ctypes.CDLL(None).dl_iterate_phdr
+# Not by `ctypes.CDLL`, which looks functions up with builtins that a cell may have replaced.
+_open, _address_of = _ctypes.dlopen, _ctypes.dlsym
+_Function = ctypes.CFUNCTYPE(ctypes.c_int)
+_LOADED = os.RTLD_NOW | os.RTLD_NOLOAD
 
 
 class _LibraryInfo(ctypes.Structure):
@@ -66,7 +71,7 @@ def _loaded() -> list[str]:
         files.append(os.fsdecode(info.contents.name or b""))
         return 0
 
-    _libc.dl_iterate_phdr(_Visitor(note), None)
+    _visit_libraries(_Visitor(note), None)
     return files
 
 
@@ -74,10 +79,11 @@ def _call(file: str, names: Iterable[str], *arguments: int) -> None:
     """Calls the first of these functions that a library has. The library is already loaded, so no code of the file
     runs."""
     with suppress(OSError):
-        library = ctypes.CDLL(file)
+        library = _open(file, _LOADED)
         for name in names:
-            with suppress(AttributeError):
-                library[name](*arguments)
+            with suppress(OSError):
+                function = _Function(_address_of(library, name))
+                function(*arguments)
                 return
 
 

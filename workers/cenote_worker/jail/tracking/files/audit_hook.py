@@ -27,7 +27,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITING_LETTERS: Final = frozenset("wax+")
 _getframe, _get_ident, _add_hook = sys._getframe, _thread.get_ident, sys.addaudithook
 _modules = sys.modules
-_readlink, _join = os.readlink, os.path.join
+_readlink, _fspath = os.readlink, os.fspath
 _MANY: Final = 5_000
 """Paths of one step that are recorded; with more, the step may have touched any file."""
 
@@ -188,12 +188,13 @@ class AuditRecord:
         except OSError:
             self.processes = True  # the folder is unknown
             return path
-        return _join(folder, os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else folder
+        text = _text_of(path)
+        return text if text[:1] == "/" else f"{folder}/{text}"
 
     def _note(self, paths: set[str], *given: object) -> None:
         for path in given:
             if isinstance(path, bytes | os.PathLike):
-                path = os.fsdecode(path)
+                path = _text_of(path)
             if type(path) is str and len(paths) < _MANY:
                 paths.add(path)
             elif type(path) is str:
@@ -253,7 +254,15 @@ def reaches_out(event: str, arguments: tuple[object, ...]) -> bool:
 
 
 def _is_relative(path: object) -> bool:
-    return isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith("/")
+    return isinstance(path, str | bytes | os.PathLike) and _text_of(path)[:1] != "/"
+
+
+def _text_of(path: object) -> str:
+    """Empty for what is no path. Not by `os.fsdecode`, whose builtins a cell may have replaced."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        return ""
+    plain = _fspath(path)
+    return plain.decode(errors="surrogateescape") if isinstance(plain, bytes) else plain
 
 
 def _is_text(code: CodeType) -> bool:
