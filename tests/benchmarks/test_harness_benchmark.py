@@ -191,7 +191,9 @@ def test_every_goal_is_about_a_figure_that_is_measured() -> None:
         **of_traps([Played(system="cenote", asked="", outcomes=[right])]),
         **of_programs([Case(behind=1, rerun=1, affected=1)]),
         **of_notebooks([applied]),
-        **of_mending([mended(way, written) for way, written in zip(WAYS, (10, 1000, 1000), strict=True)]),
+        **of_mending(
+            [mended(way, written) for way, written in zip(WAYS, (10, 10, 1000, 1000, 1000), strict=True)]
+        ),
     }
     assert Counter({"reached": len(GOALS)}) == Counter(goal.verdict(figures) for goal in GOALS)
 
@@ -205,7 +207,7 @@ def test_a_goal_holds_at_its_bound_and_not_past_it(verdict: str, found: float | 
 
 def test_what_a_change_costs_an_agent_is_held_against_writing_anew() -> None:
     """In tokens, and in prices with and without a cache; a failed change is named."""
-    changes = [mended(way, written) for way, written in zip(WAYS, (50, 200, 1000), strict=True)]
+    changes = [mended(way, written) for way, written in zip(WAYS, (50, 50, 200, 200, 1000), strict=True)]
     figures = of_mending(changes)
     assert (0.875, 0.37) == pytest.approx([figures["mending tokens"], figures["mending price"]], abs=0.01)
     text = mending_text(changes).splitlines()

@@ -48,7 +48,7 @@ LEASES = 100.0
 lease of `soak_user`, sweeps; or the lease of a value that no client has held yet.
 """
 
-MOST = ("gateway", "keeper", "orchestrator", "nursery", "agent", "actor", "jail", "actor", "jail")
+MOST = ("gateway", "descriptor_store", "orchestrator", "nursery", "agent", "actor", "jail", "actor", "jail")
 """What is killed besides users: each of these once, and then a random one."""
 
 BETWEEN = (1.5, 4.0)

@@ -43,7 +43,7 @@ async def test_a_leads_task_goes_on(studio: Studio) -> None:
     assert 2 == told.count(("boss", "code")) == told.count(("cleaner", "code"))
     assert 1 == told.count(("cleaner", "final_response"))
     numbers = [news.number async for news in team.follow()]
-    assert list(range(1, len(numbers) + 1)) == numbers
+    assert sorted(set(numbers)) == numbers
     team.delete()
 
 

@@ -25,6 +25,9 @@ AWAY = DatabaseUnavailableError("here", "it is away")
 class Alone:
     """Replaces an Orchestrator, without runtimes and values."""
 
+    def definition(self, stored: bytes) -> team_pb2.TeamDefinition:
+        return team_pb2.TeamDefinition.FromString(stored)
+
     def references(self) -> Any:
         return None
 
