@@ -44,12 +44,19 @@ def broken() -> None:
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Iterator[PythonRuntime]:
+def shared() -> Iterator[PythonRuntime]:
     checker = SecurityChecker(default_rules())
     with PythonRuntime(
         sandbox=SMALL, functions=[Function(broken, host=True)], security_checker=checker
     ) as made:
         yield made
+
+
+@pytest.fixture
+def runtime(shared: PythonRuntime) -> PythonRuntime:
+    """Without the threads that another test has left."""
+    shared.reset()
+    return shared
 
 
 TASKS = {
