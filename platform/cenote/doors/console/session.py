@@ -145,14 +145,15 @@ class Templates:
         template: str,
         session: ConsoleSession | None,
         status: int = 200,
-        path: str = "",
+        page_path: str = "",
+        /,
         *,
         script: bool = False,
         **shown: Any,
     ) -> Response:
         """The template's page, with the forms' key of the session.
 
-        path: of the page, which marks its section. script: it may load one, with its `nonce`.
+        page_path: of the page, which marks its section. script: it may load one, with its `nonce`.
         """
         _ROOM.set(_Room())
         headers = HEADERS
@@ -163,7 +164,9 @@ class Templates:
         key = "" if session is None else session.form_key
         if "title" in shown:
             shown["title"] = _label(shown["title"])
-        text = self._environment.get_template(f"{template}.html").render(form_key=key, path=path, **shown)
+        text = self._environment.get_template(f"{template}.html").render(
+            form_key=key, page_path=page_path, **shown
+        )
         return Response(text, status, headers=headers, media_type="text/html")
 
 
@@ -241,7 +244,7 @@ class Visit:
             raise RejectedError("this form is of another session; load its page again")
         return form
 
-    def page(self, template: str, status: int = 200, **shown: Any) -> Response:
+    def page(self, template: str, status: int = 200, /, **shown: Any) -> Response:
         """See Templates. Templates get `live`, too: whether cells can be run and states changed."""
         live, path = isinstance(self.door, Door), self.request.url.path
         return self.templates.page(template, self.session, status, path, live=live, **shown)
