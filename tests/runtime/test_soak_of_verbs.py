@@ -231,11 +231,14 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+POOLS = ("cenote-host_", "cenote-serving_", "ThreadPoolExecutor-")
+"""Names of threads of pools: a busy moment adds one, up to a set number."""
+
+
 def threads() -> Counter[str]:
-    """Threads by the beginnings of their names, except those of host functions: each call may start one, up to a set
-    number."""
+    """Threads by the beginnings of their names, except those of pools."""
     names = (each.name.rstrip("0123456789") for each in threading.enumerate())
-    return Counter(name for name in names if name != "cenote-host_")
+    return Counter(name for name in names if not name.startswith(POOLS))
 
 
 CANCELLED = f"{Timer.__module__}.{Timer.__qualname__}"
