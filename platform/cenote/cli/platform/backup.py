@@ -14,6 +14,7 @@ from cenote.terminal.screen import GREEN, YELLOW, Screen, counted
 from cenote_security.printable import shown_size
 
 if TYPE_CHECKING:
+    from cenote.gateway.backup.backup import BackupReport
     from cenote.gateway.backup.restore import RestoreReport
 
 BACKUP_EPILOG = """The file holds the keys of the platform, and is as secret as they are. Exit status: 0 it is there,
@@ -78,10 +79,7 @@ def back_up(arguments: argparse.Namespace) -> int:
         screen.line(json.dumps(asdict(report), indent=2))
         return ExitStatus.OK
     screen.line(f"{report.path}: {shown_size(report.size)}", GREEN)
-    screen.line(
-        f"  {counted(report.tenants, 'tenant')}, {counted(report.runtimes, 'runtime')} "
-        f"({report.stored} with a stored state), {counted(report.entries, 'entry', 'entries')} of the audit log"
-    )
+    screen.line(_contents(report))
     for name in report.without_state:
         screen.line(f"  the store has nothing of the durable runtime {name}", YELLOW)
     return ExitStatus.OK
@@ -110,16 +108,20 @@ def restored(arguments: argparse.Namespace) -> int:
     return ExitStatus.FAILED if report.problems else ExitStatus.OK
 
 
+def _contents(report: BackupReport | RestoreReport) -> str:
+    return (
+        f"  {counted(report.tenants, 'tenant')}, {counted(report.runtimes, 'runtime')} "
+        f"({report.stored} with a stored state), {counted(report.entries, 'entry', 'entries')} of the audit log"
+    )
+
+
 def _show(report: RestoreReport, screen: Screen, arguments: argparse.Namespace, place: Path) -> None:
     made = datetime.fromtimestamp(report.made, UTC).isoformat(sep=" ", timespec="seconds")
     if arguments.check:
         screen.line(f"{arguments.file} of {made} can be restored", GREEN)
     else:
         screen.line(f"the platform of {made} is in {place}", GREEN)
-    screen.line(
-        f"  {counted(report.tenants, 'tenant')}, {counted(report.runtimes, 'runtime')} "
-        f"({report.stored} with a stored state), {counted(report.entries, 'entry', 'entries')} of the audit log"
-    )
+    screen.line(_contents(report))
     for problem in report.problems:
         screen.line(f"  {problem}", YELLOW)
     if not arguments.check:
