@@ -133,8 +133,14 @@ def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
             found = attributes(found).get(part)  # type: ignore[arg-type]
         else:
             return False
-    # A library may export a class under another name, or none; then the class's own module name counts.
-    return found is cls or (home in _modules and "<locals>" not in qualname(cls))
+    if found is cls:
+        return True
+    if home not in _modules or "<locals>" in qualname(cls):
+        return False
+    # A library may export a class under another name, and one written in C under none. A class of Python that its
+    # module does not have was made by a call, which may have been the user's: `dataclasses.make_dataclass` says
+    # `types`.
+    return not made_by_python(cls) or any(each is cls for each in list(vars(_modules[home]).values()))
 
 
 def tells_what_it_holds(cls: type) -> bool:

@@ -178,6 +178,10 @@ class Objects:
             graph.tokens(value.__closure__ or ()),
             graph.inline(value.__dict__) if value.__dict__ else None,
         ]
+        code = value.__code__
+        if code.co_filename.startswith("<") and not code.co_filename.startswith("<frozen "):
+            # It was compiled from text that a call may have brought, as `dataclasses.make_dataclass` does.
+            held += [code_digest(code), graph.tokens((value.__defaults__, value.__kwdefaults__))]
         return ("library", home, value.__qualname__, held)
 
     def _made_function(self, graph: ObjectGraph, value: FunctionType) -> object:
