@@ -32,6 +32,9 @@ SECONDS: Final = 2.0
 LARGEST: Final = 64 * 2**20
 """Bytes of a pickle: rebuilding takes about the same amount of memory again."""
 
+FAILS: Final = "rebuilding it fails: "
+"""How the reason begins where rebuilding a value raises: then the state does not have it."""
+
 _TOO_LATE: Final = "there was no time to try it"
 _TOO_LARGE: Final = "it is too large to be tried"
 _REASON_CHARS: Final = 200
@@ -74,6 +77,7 @@ class CopyTrial:
         """Rebuilds these groups, in `staying_inside`. names: all names of the state, in order."""
         self.namespace["__builtins__"] = vars(sys.modules["__main__"]).get("__builtins__")
         sys.modules["__main__"] = self._module
+        _forget_made_modules()
         rebuilt = dict[str, object]()
         groups = list(groups)
         late = self._rebuild(groups, rebuilt)
@@ -106,12 +110,21 @@ class CopyTrial:
             buffers = [_copied(part, hollow=self._hollow) for part in group.parts[1:]]
             rebuilt.update(load([group.parts[0], *buffers], landing))
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            outside = isinstance(error, OutOfBounds)
-            kind = "" if outside else f"rebuilding it fails: {type(error).__name__}: "
+            bounds = isinstance(error, OutOfBounds | MemoryError)  # of the trial: elsewhere it may succeed
+            kind = "" if bounds else f"{FAILS}{type(error).__name__}: "
             self.untried.update(dict.fromkeys(group.names, f"{kind}{bounded_str(error, _REASON_CHARS)}"))
 
     def _anchored(self, kind: str, name: str) -> object:
         return self._module if kind == "module" else self._anchor(kind, name)
+
+
+def _forget_made_modules() -> None:
+    """No import makes in another process what a cell has put into `sys.modules`."""
+    for dotted, module in list(sys.modules.items()):
+        if type(module) is ModuleType and dotted != "__main__":
+            table = vars(module)
+            if table.get("__spec__") is None and "__file__" not in table:
+                del sys.modules[dotted]
 
 
 def _copied(part: memoryview, *, hollow: bool) -> memoryview:

@@ -161,7 +161,8 @@ class _Grouping:
 def _is_small_atom(value: object) -> bool:
     kind = type(value)
     if isinstance(value, ModuleType) and kind is ModuleType:
-        return sys.modules.get(value.__name__) is value
+        # One that a cell has put there cannot be imported elsewhere.
+        return value.__spec__ is not None and sys.modules.get(value.__name__) is value
     if kind in (float, complex) and value != value:
         return False  # a dictionary finds it by identity
     return kind in _ATOMS and (not isinstance(value, str | bytes) or len(value) <= _SMALL)
