@@ -15,6 +15,7 @@ from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_security.printable import printable
+from cenote_worker.execution.state_index import FAILS
 from cenote_worker.execution.trace import Location, key_of, kind_of
 from cenote_worker.transport.chunks import DIGEST, chunk_count, chunk_length, split_digests
 
@@ -93,6 +94,13 @@ class State:
     lengths: Mapping[bytes, int]
     """Of every chunk, by digest, in the order in which parts first name it."""
 
+    def not_to_be_had(self) -> frozenset[str]:
+        """Variables that have no pickle, or one that could not be loaded when it was tried."""
+        index = self.message.index
+        failing = {key_of(each.location) for each in index if each.untried.startswith(FAILS)}
+        unkept = {thing.name for thing in self.unkept}
+        return frozenset((unkept | failing).intersection(self.message.names))
+
     def parts(self) -> Iterator[StoredPart]:
         """Every part, in the order that a chunk table follows."""
         for group in self.groups:
@@ -142,6 +150,8 @@ def index_for(
         location = Location(each.location)
         if kind_of(location) == "name" and key_of(location) not in names:
             continue
+        if key_of(location) in made and each.untried.startswith(FAILS):
+            continue  # like a value that has no pickle
         entry = checkpoint_pb2.Indexed()
         entry.CopyFrom(each)
         if kind_of(location) == "name" and key_of(location) in made:

@@ -23,6 +23,9 @@ MOST_NAMED: Final = 20
 MAX_REASON: Final = 400
 """Characters."""
 
+FAILS: Final = "rebuilding it fails: "
+"""How `Indexed.untried` begins where a pickle was made but loading it raised an error."""
+
 OTHER_CONTENT: Final = "its content is not what it was"
 OTHER_SHARING: Final = "it shares objects with other names than it did, or no longer shares any"
 

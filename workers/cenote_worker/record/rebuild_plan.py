@@ -160,7 +160,8 @@ class RestoredState:
     @classmethod
     def of(cls, state: State, line: Lineage) -> RestoredState:
         """line: the steps that led to the state."""
-        names = {name(each) for group in state.groups for each in group.names}
+        lost = state.not_to_be_had()
+        names = {name(each) for group in state.groups for each in group.names if each not in lost}
         hosts = frozenset(state.message.hosts)
         paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
         states = _STORED_STATES | {_CWD, *_settings(state)} if _is_restored(line) else _STORED_STATES
@@ -392,10 +393,10 @@ def rebuild_of(state: State, line: Lineage, *, reaches_out: bool, injected: Iter
 
 
 def _groups(state: State, sharing: SharedObjects) -> list[_Group]:
-    """Groups of what cannot be stored, each with what shares objects with it."""
+    """Groups of what is not to be had by value, each with what shares objects with it."""
     there = set(map(name, state.message.names)) - set(map(name, state.message.hosts))
-    unkept = [name(thing.name) for thing in state.unkept]
-    return list(dict.fromkeys((sharing.group(each) | {each}) & there for each in unkept if each in there))
+    lost = map(name, sorted(state.not_to_be_had()))
+    return list(dict.fromkeys((sharing.group(each) | {each}) & there for each in lost if each in there))
 
 
 def _one_by_one(groups: Sequence[_Group], line: Lineage, around: RebuildContext) -> Rebuild:

@@ -13,7 +13,7 @@ import os
 import platform
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from cenote_proto.scalars import make, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.execution.state_index import fill, from_message
-from cenote_worker.execution.trace import file, key_of
+from cenote_worker.execution.trace import file
 from cenote_worker.jail.forking.frozen_copy import FrozenCopies
 from cenote_worker.jail.forking.random_state import draw_anew
 from cenote_worker.jail.kernel import Kernel
@@ -33,7 +33,6 @@ from cenote_worker.jail.state import image_unsafe as image
 from cenote_worker.jail.state import rebuilding as checkpointing_process
 from cenote_worker.jail.state.checkpoint_transport import LentParts, Shipment, StateHandover, WholeState
 from cenote_worker.jail.state.copy_index import PickledNames, StateIndexing
-from cenote_worker.jail.state.copy_trial import FAILS
 from cenote_worker.jail.state.pickles_unsafe import (
     Landing,
     NotKept,
@@ -213,24 +212,8 @@ class Checkpointing:
 
     def _ship_index(self, state: checkpoint_pb2.State, done: VariableGroups, *, apart: bool) -> None:
         pickled = PickledNames(done=done, names=state.names, carried=frozenset(self._carried(state, done)))
-        failing = dict[str, str]()
         for each in self._indexing.of_state(pickled, self._anchor, apart=apart):
-            if each.untried.startswith(FAILS):
-                failing[key_of(each.location)] = each.untried
-            else:
-                fill(state.index.add(), each)
-        self._leave_out(state, failing)
-
-    def _leave_out(self, state: checkpoint_pb2.State, failing: Mapping[str, str]) -> None:
-        """Takes out pickles that cannot be loaded: a restore runs the steps that made these values again, as for
-        values that cannot be pickled. failing: the reasons, by name.
-        """
-        loadable = [group for group in state.groups if failing.keys().isdisjoint(group.names)]
-        if len(loadable) < len(state.groups):
-            del state.groups[:]
-            state.groups.extend(loadable)
-        for name, reason in failing.items():
-            make(state.unkept.add, name=name, reason=reason, step=self._writers.get(name, 0))
+            fill(state.index.add(), each)
 
     def _carried(self, state: checkpoint_pb2.State, done: VariableGroups) -> Iterator[str]:
         """What is stored besides variables: states of the process, and locations."""

@@ -16,7 +16,7 @@ from types import FrameType, ModuleType
 from typing import Any, Final
 
 from cenote_security.sealed_memory import PrivatePages
-from cenote_worker.execution.state_index import OTHER_CONTENT
+from cenote_worker.execution.state_index import FAILS, OTHER_CONTENT
 from cenote_worker.jail.rendering.bounded_text import bounded_str
 from cenote_worker.jail.state.pickles_unsafe import Landing, load
 from cenote_worker.jail.state.variable_groups import PickledGroup
@@ -31,9 +31,6 @@ SECONDS: Final = 2.0
 
 LARGEST: Final = 64 * 2**20
 """Bytes of a pickle: rebuilding takes about the same amount of memory again."""
-
-FAILS: Final = "rebuilding it fails: "
-"""How the reason begins where rebuilding a value raises: then the state does not have it."""
 
 _TOO_LATE: Final = "there was no time to try it"
 _TOO_LARGE: Final = "it is too large to be tried"

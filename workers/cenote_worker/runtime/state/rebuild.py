@@ -95,7 +95,7 @@ class RebuildPlan:
 
 def plan_of(runtime: HostedRuntime, state: State, head: int, *, beside: bool = False) -> RebuildPlan:
     """For a state of this runtime. head: the step whose end it is. beside: the jail has the same injected values."""
-    lost = {thing.name for thing in state.unkept} & set(state.message.names)
+    lost = state.not_to_be_had()
     if not lost:
         return RebuildPlan(NOTHING_REBUILT, None)
     if head not in runtime.history.tree:
@@ -129,8 +129,9 @@ class RebuildPlans:
             return plan.rebuild, None
         record = self._writer.write(plan.line)
         if len(record) > MAX_LINEAGE:
-            lost = {thing.name for thing in state.unkept} & set(state.message.names)
-            return _refused(lost, f"the record of its steps has more than {MAX_LINEAGE} bytes"), None
+            return _refused(
+                state.not_to_be_had(), f"the record of its steps has more than {MAX_LINEAGE} bytes"
+            ), None
         return plan.rebuild, draft.add_part(record)
 
 
@@ -144,7 +145,7 @@ def reaches_out(policy: SandboxPolicy) -> bool:
     return policy.network != "none" or any(mount.writable for mount in policy.mounts)
 
 
-def _refused(names: set[str], reason: str) -> Rebuild:
+def _refused(names: Iterable[str], reason: str) -> Rebuild:
     return Rebuild(refused=dict.fromkeys(sorted(names), reason))
 
 
