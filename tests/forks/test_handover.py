@@ -87,7 +87,7 @@ def test_the_jail_that_is_forked_does_not_pay_for_the_copy(make: Make, fork: For
 
 @pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_rebuilt_is_named(make: Make, fork: Fork) -> None:
-    """It could be pickled, fails in the branch, and its step cannot be repeated; with `partial` the rest is copied."""
+    """It fails in the branch only, and its step cannot be repeated. With `partial` the rest is copied."""
     source = make()
     source.execute(
         "def fail(): raise ValueError('not here')\nclass Odd:\n    def __reduce__(self): return fail, ()"
