@@ -97,7 +97,7 @@ class State:
     def not_to_be_had(self) -> frozenset[str]:
         """Variables that have no pickle, or one that could not be loaded when it was tried."""
         index = self.message.index
-        failing = {key_of(each.location) for each in index if each.untried.startswith(FAILS)}
+        failing = {key_of(Location(each.location)) for each in index if each.untried.startswith(FAILS)}
         unkept = {thing.name for thing in self.unkept}
         return frozenset((unkept | failing).intersection(self.message.names))
 
