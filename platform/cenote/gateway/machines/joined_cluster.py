@@ -34,6 +34,11 @@ LOST_SECONDS: Final = 5.0
 log = logging.getLogger("cenote.gateway")
 
 
+def is_outdated(former: JoinedCluster | None, version: str) -> bool:
+    """Whether what a former gateway has left, if anything, has another version."""
+    return former is not None and former.version != version
+
+
 def is_client_address(address: str) -> bool:
     """Whether a cluster is joined through Ray's client server, by a process on no machine of it."""
     return address.startswith("ray://")
@@ -72,10 +77,13 @@ def lost_client(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCluster:
-    """address: in Ray's form. platform: distinguishes this platform's actors from others there."""
+    """address: in Ray's form. platform: distinguishes this platform's actors from others there. version: of Cenote,
+    which the processes there have; empty for one that did not record it.
+    """
 
     address: str
     platform: str
+    version: str = ""
 
     @classmethod
     def kept(cls, state: StateFolder) -> Self | None:

@@ -53,6 +53,8 @@ _HANGS: Final = (
     "in half a minute"
 )
 
+_DRAINED: Final = "all machines of the cluster are drained; add one, or `cenote node resume` one of them"
+
 _LEFT: Final = (
     "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
     "{minutes:.0f} minutes, brings back what has a name"
@@ -150,6 +152,10 @@ class RayNodes:
         with self._lock:
             self._homes.pop(runtime, None)
 
+    def drain(self, node: str, wanted: bool) -> dict[RuntimeId, bool]:
+        left: dict[RuntimeId, bool] = self._ask(node, "drain", wanted)
+        return left
+
     def describe(self) -> list[NodeStatus]:
         agents = self._agents()
         facts = answers(
@@ -167,6 +173,7 @@ class RayNodes:
                 references=facts[node].references,
                 reference_bytes=facts[node].reference_bytes,
                 processors=facts[node].processors,
+                draining=facts[node].draining,
             )
             if node in places
             else NodeStatus(id=node, address="", silent=True)
@@ -278,13 +285,15 @@ class RayNodes:
         agents = {node: agent for node, agent in self._agents().items() if node in self._told}
         if not agents:
             raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
-        if len(agents) > 1:
-            facts = answers(
-                {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
-            )
-            if facts:
-                return min(facts, key=lambda node: facts[node].runtimes)
-        return next(iter(agents))
+        facts = answers(
+            {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
+        )
+        if not facts:
+            return next(iter(agents))
+        open_to_all = [node for node in facts if not facts[node].draining]
+        if not open_to_all:
+            raise UnavailableError(_DRAINED)
+        return min(open_to_all, key=lambda node: facts[node].runtimes)
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
         """Calls a node's agent. All calls to agents are idempotent."""
