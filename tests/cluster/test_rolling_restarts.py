@@ -23,7 +23,7 @@ import cenote
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_security.errors import CenoteError, UnavailableError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = SandboxPolicy(preload=(), memory="256MiB", tracking=False)
 
@@ -104,16 +104,21 @@ class Rolling:
             return []
 
     def runtime(self, name: str, node: str, **options: bool) -> PythonRuntime:
-        """A runtime on that machine; each earlier try was placed elsewhere."""
-        for attempt in range(8):
-            runtime = self.here.runtime(f"{name}-{attempt}", sandbox=SMALL, **options)
-            if node == self.here.find(f"{name}-{attempt}").node:
-                return runtime
+        """A runtime on that machine. Each earlier try was placed elsewhere, and is removed once this one is there."""
+        with ExitStack() as elsewhere:
+            for attempt in range(8):
+                runtime = self.here.runtime(f"{name}-{attempt}", sandbox=SMALL, **options)
+                found = self.here.find(runtime.name)
+                if node == found.node:
+                    return runtime
+                elsewhere.callback(self.here.delete, found.id)
         raise AssertionError(f"nothing is placed on {node}")
 
-    def begin(self, name: str, node: str, **options: bool) -> None:
+    def begin(self, name: str, node: str, **options: bool) -> str:
+        """The runtime's name."""
         runtime = self.runtime(name, node, **options)
         self.clients[runtime.name] = Counting(runtime)
+        return runtime.name
 
     def all_go_on(self) -> None:
         for client in self.clients.values():
@@ -129,9 +134,9 @@ class Rolling:
 
     def drain(self, node: str) -> tuple[int, list[str]]:
         """The exit status, and the names of what is left."""
-        words = ("node", "drain", node, "--address", self.platform.address, "--wait", "120", "--json")
+        words = ("node", "drain", node, "--address", self.platform.address, "--wait", "400", "--json")
         command = self.platform.begin(*words)
-        output, errors = command.communicate(timeout=180)
+        output, errors = command.communicate(timeout=480)
         assert command.returncode in (0, 1), errors
         return command.returncode, [one["name"] for one in json.loads(output)["runtimes"]]
 
@@ -148,7 +153,7 @@ def test_each_part_is_replaced_under_load(rolling: Rolling) -> None:
     until(lambda: 2 == len(rolling.nodes()))
     (second,) = {*rolling.nodes()} - {first}
     rolling.begin("stays", first)
-    rolling.begin("moves", second, durable=True)
+    moves = rolling.begin("moves", second, durable=True)
     idle = rolling.runtime("idle", second)
     rolling.all_go_on()
 
@@ -162,8 +167,7 @@ def test_each_part_is_replaced_under_load(rolling: Rolling) -> None:
     until(lambda: 3 == len(rolling.nodes()))
     assert (1, [idle.name]) == rolling.drain(second)
     rolling.all_go_on()
-    (moved,) = [info for info in rolling.here.runtimes() if info.name.startswith("moves") and info.clients]
-    assert second != rolling.here.find(moved.name).node
+    assert second != rolling.here.find(moves).node
     rolling.here.delete(rolling.here.find(idle.name).id)
     assert (0, []) == rolling.drain(second)
     assert second != rolling.here.find(rolling.here.runtime("later", sandbox=SMALL).name).node

@@ -45,6 +45,10 @@ Agents = Callable[[], Mapping[str, Any]]
 LOOK_SECONDS: Final = 3.0
 """Seconds for all machines together to report their load; one that does not is given nothing more to do."""
 
+DESCRIBE_SECONDS: Final = 4.0
+"""Seconds for each of the two questions of `describe`, to machines that have answered before. Prometheus waits for
+ten, and is to hear that a machine is silent; after that time it would take the whole platform for silent."""
+
 NEWS_SECONDS: Final = 10.0
 """Seconds for all machines together for other calls: their agents may be about to come up."""
 
@@ -85,6 +89,8 @@ class RayNodes:
         self._limits: dict[TenantId, Limits] = {}
         self._told: set[str] = set()
         """Nodes that have received the current limits."""
+        self._met: set[str] = set()
+        """Nodes that have described themselves before."""
 
     def create(
         self,
@@ -158,12 +164,12 @@ class RayNodes:
 
     def describe(self) -> list[NodeStatus]:
         agents = self._agents()
+        patience = NEWS_SECONDS if agents.keys() - self._met else DESCRIBE_SECONDS
         facts = answers(
-            {node: agent.facts.remote() for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+            {node: agent.facts.remote() for node, agent in agents.items()}, patience, self._ending
         )
-        places = answers(
-            {node: agents[node].any_address.remote() for node in facts}, NEWS_SECONDS, self._ending
-        )
+        places = answers({node: agents[node].any_address.remote() for node in facts}, patience, self._ending)
+        self._met |= places.keys()
         return [
             NodeStatus(
                 id=node,
