@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -58,8 +59,8 @@ def ray_nodes(
     lines: to them. ending: see RayNodes.
 
     On exit all runtimes of the platform are ended, unless it keeps them for its successor, and an own cluster with
-    them. Raises UnavailableError, UsageError
-    for an invalid address, and for TLS settings that differ from those of existing runtimes.
+    them. Raises UnavailableError, UsageError for an invalid address, and for TLS settings that differ from those of
+    existing runtimes.
     """
     if options.ray_address is not None:
         check_address(options.ray_address)
@@ -74,13 +75,15 @@ def ray_nodes(
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
         opened.callback(ray_cluster.leave)
+        here: JoinedCluster | None = None
         if options.ray_address is not None:
             if is_outdated(JoinedCluster.kept(options.state), CENOTE):
                 log.warning("runtimes that another version of Cenote has left on the cluster are ended")
                 ray_cluster.dissolve()
-            JoinedCluster(
+            here = JoinedCluster(
                 address=ray_cluster.joined(options.ray_address), platform=key.id, version=CENOTE
-            ).keep(options.state)
+            )
+            here.keep(options.state)
         settings = _settings(options, key, lines)
         ray_cluster.check_lines(settings)
         agents = RayAgents(settings)
@@ -101,7 +104,9 @@ def ray_nodes(
         threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
         yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
         # Not after an error, such as for a port that is taken: the runtimes of a former gateway are still there.
-        if not options.keep_runtimes:
+        if options.keep_runtimes and here is not None:
+            replace(here, on_purpose=True).keep(options.state)
+        else:
             ray_cluster.dissolve()
             forget_joined(options.state)
 

@@ -78,12 +78,14 @@ def lost_client(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCluster:
     """address: in Ray's form. platform: distinguishes this platform's actors from others there. version: of Cenote,
-    which the processes there have; empty for one that did not record it.
+    which the processes there have; empty for one that did not record it. on_purpose: an orderly end has left the
+    runtimes there, for the next gateway.
     """
 
     address: str
     platform: str
     version: str = ""
+    on_purpose: bool = False
 
     @classmethod
     def kept(cls, state: StateFolder) -> Self | None:
@@ -145,7 +147,8 @@ def forget_joined(state: StateFolder) -> None:
 
 
 def clean_up(state: StateFolder) -> bool:
-    """Ends what is left; the caller holds the platform's lock. Returns whether there was anything.
+    """Ends what is left; the caller holds the platform's lock. Returns whether there was anything that a platform's
+    orderly end would not have left.
 
     Raises UnavailableError when there is something on a cluster that cannot be reached.
     """
@@ -158,4 +161,5 @@ def clean_up(state: StateFolder) -> bool:
     for folder in descriptor_stores:  # after the cluster, which would restart one
         DescriptorStoreClient(folder).shut_down()
         rmtree(folder, ignore_errors=True)
-    return joined is not None or cluster is not None or bool(descriptor_stores)
+    remains = joined is not None and not joined.on_purpose
+    return remains or cluster is not None or bool(descriptor_stores)
