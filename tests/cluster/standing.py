@@ -38,6 +38,8 @@ class StandingPlatform:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
         self.environment = kept | homes | {"HOME": str(folder)}  # where Ray would find a token of the user's
+        # Ray has its workers run after all else, which on a busy machine is hardly ever: here all are alike.
+        self.environment["RAY_worker_niceness"] = "0"
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""

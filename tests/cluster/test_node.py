@@ -49,6 +49,8 @@ class FakeHost:
         self.idle = 0.0
         self.attaching = self.restless = ""
         self.woken = threading.Event()
+        self.busy: list[UnavailableError | None] = []
+        """What its next calls to sleep and to be released raise, if anything."""
         self._descriptor_store = descriptor_store
 
     def bind(self, assignment: Assignment, *, begins: bool) -> None:
@@ -90,6 +92,7 @@ class FakeHost:
         self._live("rest")
         if runtime == self.restless:
             self.woken.wait()
+        self._be_busy()
         return self.idle > seconds
 
     def end_asleep(self, runtime: str) -> bool:
@@ -98,7 +101,12 @@ class FakeHost:
 
     def release(self, runtime: str) -> None:
         self._live("release")
+        self._be_busy()
         self.end(runtime)
+
+    def _be_busy(self) -> None:
+        if self.busy and (error := self.busy.pop(0)) is not None:
+            raise error
 
     def fact(self, runtime: str) -> ServedRuntimeStatus:
         self._live("fact")
@@ -494,3 +502,38 @@ def test_who_was_hired_last_is_waited_for(world: World) -> None:
     coming.set()
     ending.join(PATIENCE)
     assert (1, False) == (world.node.facts().hosts, ending.is_alive())
+
+
+DURABLE = RuntimeStorage(durable=True)
+
+
+def test_durable_runtimes_leave_a_drained_node(world: World) -> None:
+    """Whether they were idle or not; others stay, and are reported."""
+    world.staff.append(host := world.host("a"))
+    world.node.create(replace(assignment("kept"), keeping=DURABLE))
+    world.node.create(assignment("other"))
+    assert {"kept", "other"} >= world.node.drain(True).keys()
+    until(lambda: ["kept"] == host.ended)
+    assert {"other": False} == world.node.drain(True)
+    assert world.node.facts().draining
+
+
+def test_a_runtime_with_cells_leaves_between_two(world: World) -> None:
+    """It is tried again until it sleeps; a call that comes just then wins, and it is tried once more."""
+    world.staff.append(host := world.host("a"))
+    world.node.create(replace(assignment("kept"), keeping=DURABLE))
+    host.busy = [UnavailableError("a cell runs"), None, UnavailableError("a cell has just come"), None, None]
+    world.node.drain(True)
+    until(lambda: ["kept"] == host.ended)
+    assert [] == host.busy
+
+
+def test_a_node_that_is_drained_no_more_keeps_its_runtimes(world: World) -> None:
+    world.staff.append(host := world.host("a"))
+    world.node.drain(True)
+    assert {} == world.node.drain(False)
+    world.node.create(replace(assignment("kept"), keeping=DURABLE))
+    world.node.sweep()
+    assert {"kept": True} == world.node.drain(False)
+    assert [] == host.ended
+    assert not world.node.facts().draining

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
-from cenote_worker.node.machine import Carrier, clear, node_of, settle, vacate
+from cenote_worker.node.machine import Carrier, DrainMark, clear, node_of, settle, vacate
 
 
 class Raylet:
@@ -94,3 +94,36 @@ def test_a_root_that_others_may_enter_is_refused(
     (tmp_path / "root").chmod(0o755)
     with pytest.raises(UsageError, match="0700"):
         settle(tmp_path / "root", raylets[0].carrier)
+
+
+def test_a_node_is_not_drained_at_first(tmp_path: Path) -> None:
+    assert not DrainMark(tmp_path).is_set
+
+
+def test_an_agent_that_is_started_again_finds_it(tmp_path: Path) -> None:
+    Carrier.of_this_process("one").write(tmp_path)
+    DrainMark(tmp_path).set(True)
+    assert DrainMark(tmp_path).is_set
+
+
+def test_the_next_raylet_takes_runtimes(tmp_path: Path) -> None:
+    Carrier.of_this_process("one").write(tmp_path)
+    DrainMark(tmp_path).set(True)
+    Carrier.of_this_process("two").write(tmp_path)
+    assert not DrainMark(tmp_path).is_set
+
+
+def test_it_can_be_taken_back(tmp_path: Path) -> None:
+    mark = DrainMark(tmp_path)
+    mark.set(True)
+    mark.set(False)
+    assert not mark.is_set
+    assert not DrainMark(tmp_path).is_set
+
+
+def test_a_folder_that_takes_no_file_is_an_error(tmp_path: Path) -> None:
+    """What would not outlive the agent is not promised."""
+    mark = DrainMark(tmp_path / "gone")
+    with pytest.raises(UnavailableError):
+        mark.set(True)
+    assert not mark.is_set

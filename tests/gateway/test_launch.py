@@ -20,7 +20,7 @@ import pytest
 from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.reader import entries
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.machines.joined_cluster import JoinedCluster, check_address
+from cenote.gateway.machines.joined_cluster import JoinedCluster, check_address, is_outdated
 from cenote.gateway.process import daemon, watcher
 from cenote.gateway.process.announcement import PipeAnnouncer, announce, read_announcement
 from cenote.gateway.process.daemon_lock import DaemonLock, Running, running_at
@@ -299,6 +299,20 @@ def test_a_failed_start_ends_nothing_of_a_former_platform(
     with pytest.raises(UnavailableError, match="ended, or was not ready in time"):
         start_platform(PlatformOptions(state=state, ray_address="127.0.0.1:1"))
     assert state.joined.exists()
+
+
+@pytest.mark.parametrize(("version", "outdated"), [("1.2.3", False), ("1.2.2", True), ("", True)])
+def test_what_another_version_has_left_is_outdated(tmp_path: Path, version: str, outdated: bool) -> None:
+    """Also that of a version which did not record itself; nothing is, where nothing was left."""
+    state = StateFolder(path=tmp_path)
+    assert not is_outdated(JoinedCluster.kept(state), "1.2.3")
+    JoinedCluster(address="127.0.0.1:1", platform="p", version=version).keep(state)
+    assert outdated == is_outdated(JoinedCluster.kept(state), "1.2.3")
+
+
+def test_only_a_cluster_that_outlives_the_platform_keeps_runtimes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="add --ray-address"):
+        PlatformOptions(state=StateFolder(path=tmp_path), keep_runtimes=True)
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once() -> None:

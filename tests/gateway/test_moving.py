@@ -19,7 +19,7 @@ from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeSt
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_security.auth.capability import MasterKey
-from cenote_security.auth.tokens import ORDINARY_SCOPES
+from cenote_security.auth.tokens import ORDINARY_SCOPES, Scope
 from cenote_security.errors import UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.runtime.state.storage import RuntimeStorage
@@ -34,6 +34,7 @@ class TwoMachines:
     def __init__(self, key: MasterKey) -> None:
         self.machines = {name: LocalNodes(key, patience=ServerTimeouts(grace=0.1)).start() for name in "ab"}
         self.homes: dict[RuntimeId, str] = {}
+        self.drained: set[str] = set()
         self.rested = threading.Event()
         self.rested.set()
 
@@ -67,8 +68,15 @@ class TwoMachines:
         self._home(runtime).release(runtime)
         del self.homes[runtime]
 
+    def drain(self, node: str, wanted: bool) -> dict[RuntimeId, bool]:
+        self.drained = self.drained | {node} if wanted else self.drained - {node}
+        return {runtime: False for runtime, home in self.homes.items() if home == node}
+
     def describe(self) -> list[NodeStatus]:
-        return [replace(one.describe()[0], id=name) for name, one in self.machines.items()]
+        return [
+            replace(one.describe()[0], id=name, draining=name in self.drained)
+            for name, one in self.machines.items()
+        ]
 
     def runtime(self, runtime: RuntimeId) -> RuntimeStatus:
         return self._home(runtime).runtime(runtime)
@@ -101,6 +109,7 @@ class TwoMachines:
 class Moving:
     def __init__(self, world: World, machines: TwoMachines) -> None:
         self.machines = machines
+        self._world = world
         self._user = world.user("acme", ORDINARY_SCOPES)
         self._stub = PlatformServiceStub(self._user.channel)
         self.platform = connect(world.address, self._user.token)
@@ -113,6 +122,16 @@ class Moving:
     def begin_move(self, name: str) -> grpc.Future:
         metadata = (("authorization", f"Bearer {self._user.token}"),)
         return self._stub.MoveRuntime.future(platform_pb2.MoveRuntimeRequest(name=name), metadata=metadata)
+
+    def drain(
+        self, node: str, *scopes: Scope, tenant: str = "acme", resume: bool = False
+    ) -> list[tuple[str, str]]:
+        """Ids and names of what is left."""
+        user = self._world.user(tenant, scopes)
+        metadata = (("authorization", f"Bearer {user.token}"),)
+        request = platform_pb2.DrainNodeRequest(node=node, resume=resume)
+        left = PlatformServiceStub(user.channel).DrainNode(request, metadata=metadata)
+        return [(one.id, one.name) for one in left.runtimes]
 
     def runtime(self, name: str = "r", **options: Any) -> PythonRuntime:
         return self.platform.runtime(name, sandbox=BARE, **{"durable": True, **options})
@@ -171,3 +190,34 @@ def test_its_machine_is_gone(moving: Moving) -> None:
         assert "hibernated" == moving.platform.find("r").state
         assert "[1]" == runtime.execute("x").value
         assert "b" == moving.platform.find("r").node
+
+
+OPERATOR = (Scope.MACHINES, Scope.ADMIN)
+
+
+@pytest.mark.parametrize("scope", OPERATOR)
+def test_a_drain_takes_two_scopes(moving: Moving, scope: Scope) -> None:
+    """A token for metrics has one of them, a tenant's own administrator the other."""
+    assert grpc.StatusCode.PERMISSION_DENIED == refused(lambda: moving.drain("a", scope)).code
+    assert set() == moving.machines.drained
+
+
+def test_what_a_drained_machine_still_has_is_named_to_its_tenant(moving: Moving) -> None:
+    with moving.runtime("mine", durable=False):
+        found = moving.platform.find("mine").id
+        assert [(found, "mine")] == moving.drain("a", *OPERATOR)
+        assert [(found, "")] == moving.drain("a", *OPERATOR, tenant="other")
+
+
+def test_nothing_moves_to_a_drained_machine(moving: Moving) -> None:
+    with moving.runtime() as runtime:
+        runtime.execute("x = 1")
+        moving.drain("b", *OPERATOR)
+        assert "cenote node resume b" in refused(lambda: moving.move("r", "b")).text
+        assert "only machine that takes" in refused(lambda: moving.move("r")).text
+        moving.drain("b", *OPERATOR, resume=True)
+        assert "b" == moving.move("r")
+
+
+def test_a_machine_that_is_not_there_is_not_drained(moving: Moving) -> None:
+    assert "this platform has a, b" in refused(lambda: moving.drain("c", *OPERATOR)).text

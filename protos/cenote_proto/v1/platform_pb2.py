@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cenote_proto.v1 import runtime_pb2 as cenote__proto_dot_v1_dot_runtime__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63\x65note_proto/v1/platform.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1d\x63\x65note_proto/v1/runtime.proto\"\x10\n\x0eHealthQuestion\"K\n\x0cHealthReport\x12\r\n\x05ready\x18\x01 \x01(\x08\x12,\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x1c.cenote_proto.v1.HealthCause\"=\n\x0bHealthCause\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0f\n\x07warning\x18\x03 \x01(\x08\"\x12\n\x10\x44\x65scribePlatform\"\xa8\x01\n\x13PlatformDescription\x12\x10\n\x08software\x18\x01 \x01(\t\x12\x16\n\x0eoldest_version\x18\x02 \x01(\r\x12\x16\n\x0enewest_version\x18\x03 \x01(\r\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12/\n\x05nodes\x18\x06 \x03(\x0b\x32 .cenote_proto.v1.NodeDescription\"\xa1\x01\n\x0fNodeDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63tors\x18\x03 \x01(\r\x12\x10\n\x08runtimes\x18\x04 \x01(\r\x12\x12\n\nreferences\x18\x05 \x01(\x04\x12\x17\n\x0freference_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06silent\x18\x07 \x01(\x08\x12\x12\n\nprocessors\x18\x08 \x01(\r\"\xb4\x01\n\x14\x43reateRuntimeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x06policy\x18\x02 \x01(\x0b\x32\x17.cenote_proto.v1.Policy\x12\x0e\n\x06\x61ttach\x18\x03 \x01(\x08\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\r\n\x05lease\x18\x05 \x01(\x01\x12\x0f\n\x07\x64urable\x18\x46 \x01(\x08\x12\x17\n\x0fhibernate_after\x18G \x01(\x01\x12\x0f\n\x07partial\x18H \x01(\x08\":\n\x0bRuntimeName\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07partial\x18\x46 \x01(\x08\x12\x0c\n\x04look\x18G \x01(\x08\"\x9f\x03\n\x12RuntimeDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x12\n\ncapability\x18\x05 \x01(\t\x12\x0f\n\x07\x65xpires\x18\x06 \x01(\x01\x12\'\n\x06policy\x18\x07 \x01(\x0b\x32\x17.cenote_proto.v1.Policy\x12\x38\n\x05state\x18\x08 \x01(\x0e\x32).cenote_proto.v1.RuntimeDescription.State\x12\x0f\n\x07\x63reated\x18\t \x01(\x01\x12\x0f\n\x07\x63lients\x18\n \x01(\r\x12\r\n\x05steps\x18\x0b \x01(\x04\x12\x0e\n\x06reason\x18\x0c \x01(\t\x12\x11\n\tauthority\x18\r \x01(\t\x12\x0f\n\x07\x64urable\x18\x46 \x01(\x08\x12\'\n\x06origin\x18P \x01(\x0b\x32\x17.cenote_proto.v1.Origin\":\n\x05State\x12\x0c\n\x08STARTING\x10\x00\x12\t\n\x05READY\x10\x01\x12\x08\n\x04LOST\x10\x02\x12\x0e\n\nHIBERNATED\x10\x03\"F\n\x06Origin\x12\x0f\n\x07runtime\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07history\x18\x04 \x01(\t\"\xae\x01\n\x12\x46orkRuntimeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x04step\x18\x02 \x01(\x04H\x00\x12\x0f\n\x05label\x18\x03 \x01(\tH\x00\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\r\n\x05names\x18\x05 \x03(\t\x12\r\n\x05lease\x18\x06 \x01(\x01\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x15\n\rdeterministic\x18\x08 \x01(\x08\x12\x0f\n\x07partial\x18\t \x01(\x08\x42\x07\n\x05state\"I\n\x10\x46orkRuntimeReply\x12\x35\n\x08runtimes\x18\x01 \x03(\x0b\x32#.cenote_proto.v1.RuntimeDescription\"2\n\x13ListRuntimesRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\t\"]\n\x11ListRuntimesReply\x12\x35\n\x08runtimes\x18\x01 \x03(\x0b\x32#.cenote_proto.v1.RuntimeDescription\x12\x11\n\tnext_page\x18\x02 \x01(\t\"\x14\n\x12\x44\x65leteRuntimeReply\"0\n\x12MoveRuntimeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\" \n\x10MoveRuntimeReply\x12\x0c\n\x04node\x18\x01 \x01(\t\"_\n\x10ListAuditRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07refused\x18\x04 \x01(\x08\x12\x0f\n\x07runtime\x18\x05 \x01(\t\"R\n\x0eListAuditReply\x12-\n\x07records\x18\x01 \x03(\x0b\x32\x1c.cenote_proto.v1.AuditRecord\x12\x11\n\tnext_page\x18\x02 \x01(\t\"t\n\x0b\x41uditRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\r\n\x05\x66\x61\x63ts\x18\x06 \x01(\t\x12\x0c\n\x04hash\x18\x07 \x01(\t\"\x14\n\x12VerifyAuditRequest\"d\n\x11\x41uditVerification\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12\x0e\n\x06\x62roken\x18\x03 \x01(\x04\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x10\n\x08verified\x18\x05 \x01(\x01\x32\xe8\x06\n\x0fPlatformService\x12S\n\x08\x44\x65scribe\x12!.cenote_proto.v1.DescribePlatform\x1a$.cenote_proto.v1.PlatformDescription\x12[\n\rCreateRuntime\x12%.cenote_proto.v1.CreateRuntimeRequest\x1a#.cenote_proto.v1.RuntimeDescription\x12O\n\nGetRuntime\x12\x1c.cenote_proto.v1.RuntimeName\x1a#.cenote_proto.v1.RuntimeDescription\x12X\n\x0cListRuntimes\x12$.cenote_proto.v1.ListRuntimesRequest\x1a\".cenote_proto.v1.ListRuntimesReply\x12R\n\rDeleteRuntime\x12\x1c.cenote_proto.v1.RuntimeName\x1a#.cenote_proto.v1.DeleteRuntimeReply\x12U\n\x0bMoveRuntime\x12#.cenote_proto.v1.MoveRuntimeRequest\x1a!.cenote_proto.v1.MoveRuntimeReply\x12U\n\x0b\x46orkRuntime\x12#.cenote_proto.v1.ForkRuntimeRequest\x1a!.cenote_proto.v1.ForkRuntimeReply\x12O\n\tListAudit\x12!.cenote_proto.v1.ListAuditRequest\x1a\x1f.cenote_proto.v1.ListAuditReply\x12V\n\x0bVerifyAudit\x12#.cenote_proto.v1.VerifyAuditRequest\x1a\".cenote_proto.v1.AuditVerification\x12M\n\x0b\x43heckHealth\x12\x1f.cenote_proto.v1.HealthQuestion\x1a\x1d.cenote_proto.v1.HealthReportb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63\x65note_proto/v1/platform.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1d\x63\x65note_proto/v1/runtime.proto\"\x10\n\x0eHealthQuestion\"K\n\x0cHealthReport\x12\r\n\x05ready\x18\x01 \x01(\x08\x12,\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x1c.cenote_proto.v1.HealthCause\"=\n\x0bHealthCause\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0f\n\x07warning\x18\x03 \x01(\x08\"\x12\n\x10\x44\x65scribePlatform\"\xa8\x01\n\x13PlatformDescription\x12\x10\n\x08software\x18\x01 \x01(\t\x12\x16\n\x0eoldest_version\x18\x02 \x01(\r\x12\x16\n\x0enewest_version\x18\x03 \x01(\r\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12/\n\x05nodes\x18\x06 \x03(\x0b\x32 .cenote_proto.v1.NodeDescription\"\xb3\x01\n\x0fNodeDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63tors\x18\x03 \x01(\r\x12\x10\n\x08runtimes\x18\x04 \x01(\r\x12\x12\n\nreferences\x18\x05 \x01(\x04\x12\x17\n\x0freference_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06silent\x18\x07 \x01(\x08\x12\x12\n\nprocessors\x18\x08 \x01(\r\x12\x10\n\x08\x64raining\x18\t \x01(\x08\"\xb4\x01\n\x14\x43reateRuntimeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x06policy\x18\x02 \x01(\x0b\x32\x17.cenote_proto.v1.Policy\x12\x0e\n\x06\x61ttach\x18\x03 \x01(\x08\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\r\n\x05lease\x18\x05 \x01(\x01\x12\x0f\n\x07\x64urable\x18\x46 \x01(\x08\x12\x17\n\x0fhibernate_after\x18G \x01(\x01\x12\x0f\n\x07partial\x18H \x01(\x08\":\n\x0bRuntimeName\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07partial\x18\x46 \x01(\x08\x12\x0c\n\x04look\x18G \x01(\x08\"\x9f\x03\n\x12RuntimeDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x12\n\ncapability\x18\x05 \x01(\t\x12\x0f\n\x07\x65xpires\x18\x06 \x01(\x01\x12\'\n\x06policy\x18\x07 \x01(\x0b\x32\x17.cenote_proto.v1.Policy\x12\x38\n\x05state\x18\x08 \x01(\x0e\x32).cenote_proto.v1.RuntimeDescription.State\x12\x0f\n\x07\x63reated\x18\t \x01(\x01\x12\x0f\n\x07\x63lients\x18\n \x01(\r\x12\r\n\x05steps\x18\x0b \x01(\x04\x12\x0e\n\x06reason\x18\x0c \x01(\t\x12\x11\n\tauthority\x18\r \x01(\t\x12\x0f\n\x07\x64urable\x18\x46 \x01(\x08\x12\'\n\x06origin\x18P \x01(\x0b\x32\x17.cenote_proto.v1.Origin\":\n\x05State\x12\x0c\n\x08STARTING\x10\x00\x12\t\n\x05READY\x10\x01\x12\x08\n\x04LOST\x10\x02\x12\x0e\n\nHIBERNATED\x10\x03\"F\n\x06Origin\x12\x0f\n\x07runtime\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0f\n\x07history\x18\x04 \x01(\t\"\xae\x01\n\x12\x46orkRuntimeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x04step\x18\x02 \x01(\x04H\x00\x12\x0f\n\x05label\x18\x03 \x01(\tH\x00\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\r\n\x05names\x18\x05 \x03(\t\x12\r\n\x05lease\x18\x06 \x01(\x01\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x15\n\rdeterministic\x18\x08 \x01(\x08\x12\x0f\n\x07partial\x18\t \x01(\x08\x42\x07\n\x05state\"I\n\x10\x46orkRuntimeReply\x12\x35\n\x08runtimes\x18\x01 \x03(\x0b\x32#.cenote_proto.v1.RuntimeDescription\"2\n\x13ListRuntimesRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\t\"]\n\x11ListRuntimesReply\x12\x35\n\x08runtimes\x18\x01 \x03(\x0b\x32#.cenote_proto.v1.RuntimeDescription\x12\x11\n\tnext_page\x18\x02 \x01(\t\"\x14\n\x12\x44\x65leteRuntimeReply\"0\n\x12MoveRuntimeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\" \n\x10MoveRuntimeReply\x12\x0c\n\x04node\x18\x01 \x01(\t\"0\n\x10\x44rainNodeRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06resume\x18\x02 \x01(\x08\"@\n\x0e\x44rainNodeReply\x12.\n\x08runtimes\x18\x01 \x03(\x0b\x32\x1c.cenote_proto.v1.NodeRuntime\"8\n\x0bNodeRuntime\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x64urable\x18\x03 \x01(\x08\"_\n\x10ListAuditRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07refused\x18\x04 \x01(\x08\x12\x0f\n\x07runtime\x18\x05 \x01(\t\"R\n\x0eListAuditReply\x12-\n\x07records\x18\x01 \x03(\x0b\x32\x1c.cenote_proto.v1.AuditRecord\x12\x11\n\tnext_page\x18\x02 \x01(\t\"t\n\x0b\x41uditRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\r\n\x05\x66\x61\x63ts\x18\x06 \x01(\t\x12\x0c\n\x04hash\x18\x07 \x01(\t\"\x14\n\x12VerifyAuditRequest\"d\n\x11\x41uditVerification\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12\x0e\n\x06\x62roken\x18\x03 \x01(\x04\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x10\n\x08verified\x18\x05 \x01(\x01\x32\xb9\x07\n\x0fPlatformService\x12S\n\x08\x44\x65scribe\x12!.cenote_proto.v1.DescribePlatform\x1a$.cenote_proto.v1.PlatformDescription\x12[\n\rCreateRuntime\x12%.cenote_proto.v1.CreateRuntimeRequest\x1a#.cenote_proto.v1.RuntimeDescription\x12O\n\nGetRuntime\x12\x1c.cenote_proto.v1.RuntimeName\x1a#.cenote_proto.v1.RuntimeDescription\x12X\n\x0cListRuntimes\x12$.cenote_proto.v1.ListRuntimesRequest\x1a\".cenote_proto.v1.ListRuntimesReply\x12R\n\rDeleteRuntime\x12\x1c.cenote_proto.v1.RuntimeName\x1a#.cenote_proto.v1.DeleteRuntimeReply\x12U\n\x0bMoveRuntime\x12#.cenote_proto.v1.MoveRuntimeRequest\x1a!.cenote_proto.v1.MoveRuntimeReply\x12O\n\tDrainNode\x12!.cenote_proto.v1.DrainNodeRequest\x1a\x1f.cenote_proto.v1.DrainNodeReply\x12U\n\x0b\x46orkRuntime\x12#.cenote_proto.v1.ForkRuntimeRequest\x1a!.cenote_proto.v1.ForkRuntimeReply\x12O\n\tListAudit\x12!.cenote_proto.v1.ListAuditRequest\x1a\x1f.cenote_proto.v1.ListAuditReply\x12V\n\x0bVerifyAudit\x12#.cenote_proto.v1.VerifyAuditRequest\x1a\".cenote_proto.v1.AuditVerification\x12M\n\x0b\x43heckHealth\x12\x1f.cenote_proto.v1.HealthQuestion\x1a\x1d.cenote_proto.v1.HealthReportb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,41 +43,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLATFORMDESCRIPTION']._serialized_start=261
   _globals['_PLATFORMDESCRIPTION']._serialized_end=429
   _globals['_NODEDESCRIPTION']._serialized_start=432
-  _globals['_NODEDESCRIPTION']._serialized_end=593
-  _globals['_CREATERUNTIMEREQUEST']._serialized_start=596
-  _globals['_CREATERUNTIMEREQUEST']._serialized_end=776
-  _globals['_RUNTIMENAME']._serialized_start=778
-  _globals['_RUNTIMENAME']._serialized_end=836
-  _globals['_RUNTIMEDESCRIPTION']._serialized_start=839
-  _globals['_RUNTIMEDESCRIPTION']._serialized_end=1254
-  _globals['_RUNTIMEDESCRIPTION_STATE']._serialized_start=1196
-  _globals['_RUNTIMEDESCRIPTION_STATE']._serialized_end=1254
-  _globals['_ORIGIN']._serialized_start=1256
-  _globals['_ORIGIN']._serialized_end=1326
-  _globals['_FORKRUNTIMEREQUEST']._serialized_start=1329
-  _globals['_FORKRUNTIMEREQUEST']._serialized_end=1503
-  _globals['_FORKRUNTIMEREPLY']._serialized_start=1505
-  _globals['_FORKRUNTIMEREPLY']._serialized_end=1578
-  _globals['_LISTRUNTIMESREQUEST']._serialized_start=1580
-  _globals['_LISTRUNTIMESREQUEST']._serialized_end=1630
-  _globals['_LISTRUNTIMESREPLY']._serialized_start=1632
-  _globals['_LISTRUNTIMESREPLY']._serialized_end=1725
-  _globals['_DELETERUNTIMEREPLY']._serialized_start=1727
-  _globals['_DELETERUNTIMEREPLY']._serialized_end=1747
-  _globals['_MOVERUNTIMEREQUEST']._serialized_start=1749
-  _globals['_MOVERUNTIMEREQUEST']._serialized_end=1797
-  _globals['_MOVERUNTIMEREPLY']._serialized_start=1799
-  _globals['_MOVERUNTIMEREPLY']._serialized_end=1831
-  _globals['_LISTAUDITREQUEST']._serialized_start=1833
-  _globals['_LISTAUDITREQUEST']._serialized_end=1928
-  _globals['_LISTAUDITREPLY']._serialized_start=1930
-  _globals['_LISTAUDITREPLY']._serialized_end=2012
-  _globals['_AUDITRECORD']._serialized_start=2014
-  _globals['_AUDITRECORD']._serialized_end=2130
-  _globals['_VERIFYAUDITREQUEST']._serialized_start=2132
-  _globals['_VERIFYAUDITREQUEST']._serialized_end=2152
-  _globals['_AUDITVERIFICATION']._serialized_start=2154
-  _globals['_AUDITVERIFICATION']._serialized_end=2254
-  _globals['_PLATFORMSERVICE']._serialized_start=2257
-  _globals['_PLATFORMSERVICE']._serialized_end=3129
+  _globals['_NODEDESCRIPTION']._serialized_end=611
+  _globals['_CREATERUNTIMEREQUEST']._serialized_start=614
+  _globals['_CREATERUNTIMEREQUEST']._serialized_end=794
+  _globals['_RUNTIMENAME']._serialized_start=796
+  _globals['_RUNTIMENAME']._serialized_end=854
+  _globals['_RUNTIMEDESCRIPTION']._serialized_start=857
+  _globals['_RUNTIMEDESCRIPTION']._serialized_end=1272
+  _globals['_RUNTIMEDESCRIPTION_STATE']._serialized_start=1214
+  _globals['_RUNTIMEDESCRIPTION_STATE']._serialized_end=1272
+  _globals['_ORIGIN']._serialized_start=1274
+  _globals['_ORIGIN']._serialized_end=1344
+  _globals['_FORKRUNTIMEREQUEST']._serialized_start=1347
+  _globals['_FORKRUNTIMEREQUEST']._serialized_end=1521
+  _globals['_FORKRUNTIMEREPLY']._serialized_start=1523
+  _globals['_FORKRUNTIMEREPLY']._serialized_end=1596
+  _globals['_LISTRUNTIMESREQUEST']._serialized_start=1598
+  _globals['_LISTRUNTIMESREQUEST']._serialized_end=1648
+  _globals['_LISTRUNTIMESREPLY']._serialized_start=1650
+  _globals['_LISTRUNTIMESREPLY']._serialized_end=1743
+  _globals['_DELETERUNTIMEREPLY']._serialized_start=1745
+  _globals['_DELETERUNTIMEREPLY']._serialized_end=1765
+  _globals['_MOVERUNTIMEREQUEST']._serialized_start=1767
+  _globals['_MOVERUNTIMEREQUEST']._serialized_end=1815
+  _globals['_MOVERUNTIMEREPLY']._serialized_start=1817
+  _globals['_MOVERUNTIMEREPLY']._serialized_end=1849
+  _globals['_DRAINNODEREQUEST']._serialized_start=1851
+  _globals['_DRAINNODEREQUEST']._serialized_end=1899
+  _globals['_DRAINNODEREPLY']._serialized_start=1901
+  _globals['_DRAINNODEREPLY']._serialized_end=1965
+  _globals['_NODERUNTIME']._serialized_start=1967
+  _globals['_NODERUNTIME']._serialized_end=2023
+  _globals['_LISTAUDITREQUEST']._serialized_start=2025
+  _globals['_LISTAUDITREQUEST']._serialized_end=2120
+  _globals['_LISTAUDITREPLY']._serialized_start=2122
+  _globals['_LISTAUDITREPLY']._serialized_end=2204
+  _globals['_AUDITRECORD']._serialized_start=2206
+  _globals['_AUDITRECORD']._serialized_end=2322
+  _globals['_VERIFYAUDITREQUEST']._serialized_start=2324
+  _globals['_VERIFYAUDITREQUEST']._serialized_end=2344
+  _globals['_AUDITVERIFICATION']._serialized_start=2346
+  _globals['_AUDITVERIFICATION']._serialized_end=2446
+  _globals['_PLATFORMSERVICE']._serialized_start=2449
+  _globals['_PLATFORMSERVICE']._serialized_end=3402
 # @@protoc_insertion_point(module_scope)

@@ -156,6 +156,7 @@ class NodeDescription(_message.Message):
     REFERENCE_BYTES_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
     PROCESSORS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     address: _builtins.str
     actors: _builtins.int
@@ -166,6 +167,8 @@ class NodeDescription(_message.Message):
     """It does not answer now; nothing but its id is known."""
     processors: _builtins.int
     """That its runtimes may use."""
+    draining: _builtins.bool
+    """It gets no new runtimes; see DrainNode."""
     def __init__(
         self,
         *,
@@ -177,10 +180,11 @@ class NodeDescription(_message.Message):
         reference_bytes: _builtins.int = ...,
         silent: _builtins.bool = ...,
         processors: _builtins.int = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "processors", b"processors", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "draining", b"draining", "id", b"id", "processors", b"processors", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -564,6 +568,78 @@ class MoveRuntimeReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MoveRuntimeReply: _TypeAlias = MoveRuntimeReply  # noqa: Y015
+
+@_typing.final
+class DrainNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    resume: _builtins.bool
+    """The contrary: it gets runtimes again."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        resume: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "resume", b"resume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainNodeRequest: _TypeAlias = DrainNodeRequest  # noqa: Y015
+
+@_typing.final
+class DrainNodeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNTIMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runtimes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRuntime]:
+        """What is still served there."""
+
+    def __init__(
+        self,
+        *,
+        runtimes: _abc.Iterable[Global___NodeRuntime] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runtimes", b"runtimes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainNodeReply: _TypeAlias = DrainNodeReply  # noqa: Y015
+
+@_typing.final
+class NodeRuntime(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    name: _builtins.str
+    """Empty for a runtime of another tenant."""
+    durable: _builtins.bool
+    """It leaves the machine; others end with it."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        durable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeRuntime: _TypeAlias = NodeRuntime  # noqa: Y015
 
 @_typing.final
 class ListAuditRequest(_message.Message):

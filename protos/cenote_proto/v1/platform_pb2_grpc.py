@@ -66,6 +66,11 @@ class PlatformServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.FromString,
                 _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/DrainNode',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.DrainNodeReply.FromString,
+                _registered_method=True)
         self.ForkRuntime = channel.unary_unary(
                 '/cenote_proto.v1.PlatformService/ForkRuntime',
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
@@ -133,6 +138,14 @@ class PlatformServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainNode(self, request, context):
+        """A machine gets no new runtimes from now on, and its durable ones leave it, each between two cells. Does not wait for
+        that: each call says what is left. Takes the scopes `machines` and `admin`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ForkRuntime(self, request, context):
         """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
         the first one made. A cell that runs is waited for, for a while.
@@ -194,6 +207,11 @@ def add_PlatformServiceServicer_to_server(servicer, server):
                     servicer.MoveRuntime,
                     request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.DrainNodeRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.DrainNodeReply.SerializeToString,
             ),
             'ForkRuntime': grpc.unary_unary_rpc_method_handler(
                     servicer.ForkRuntime,
@@ -380,6 +398,33 @@ class PlatformService:
             '/cenote_proto.v1.PlatformService/MoveRuntime',
             cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.SerializeToString,
             cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/DrainNode',
+            cenote__proto_dot_v1_dot_platform__pb2.DrainNodeRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.DrainNodeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,10 @@ class PlatformServiceStub:
     """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
     missing.
     """
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_platform_pb2.DrainNodeRequest, _platform_pb2.DrainNodeReply]
+    """A machine gets no new runtimes from now on, and its durable ones leave it, each between two cells. Does not wait for
+    that: each call says what is left. Takes the scopes `machines` and `admin`.
+    """
     ForkRuntime: _grpc.UnaryUnaryMultiCallable[_platform_pb2.ForkRuntimeRequest, _platform_pb2.ForkRuntimeReply]
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
@@ -76,6 +80,10 @@ class PlatformServiceAsyncStub(PlatformServiceStub):
     MoveRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.MoveRuntimeRequest, _platform_pb2.MoveRuntimeReply]  # type: ignore[assignment]
     """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
     missing.
+    """
+    DrainNode: _aio.UnaryUnaryMultiCallable[_platform_pb2.DrainNodeRequest, _platform_pb2.DrainNodeReply]  # type: ignore[assignment]
+    """A machine gets no new runtimes from now on, and its durable ones leave it, each between two cells. Does not wait for
+    that: each call says what is left. Takes the scopes `machines` and `admin`.
     """
     ForkRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.ForkRuntimeRequest, _platform_pb2.ForkRuntimeReply]  # type: ignore[assignment]
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
@@ -139,6 +147,16 @@ class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_platform_pb2.MoveRuntimeReply, _abc.Awaitable[_platform_pb2.MoveRuntimeReply]]:
         """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
         missing.
+        """
+
+    @_abc_1.abstractmethod
+    def DrainNode(
+        self,
+        request: _platform_pb2.DrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.DrainNodeReply, _abc.Awaitable[_platform_pb2.DrainNodeReply]]:
+        """A machine gets no new runtimes from now on, and its durable ones leave it, each between two cells. Does not wait for
+        that: each call says what is left. Takes the scopes `machines` and `admin`.
         """
 
     @_abc_1.abstractmethod

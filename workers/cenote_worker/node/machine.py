@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +25,7 @@ from cenote_worker.descriptor_store.client import DescriptorStoreClient, check_p
 PREFIX: Final = "node-"
 _CARRIER: Final = "raylet"
 _LOCK: Final = "nodes.lock"
+_DRAINING: Final = "draining"
 
 SHORT: Final = 8
 """Characters of a raylet's id that distinguish those of one cluster."""
@@ -60,6 +62,41 @@ class Carrier:
     def dead(self) -> bool:
         """True only if certain: a raylet that cannot be seen from here may live."""
         return self.space == _space() and _began(self.pid) != self.began
+
+
+class DrainMark:
+    """Whether a node is being drained, in a file of its folder: its agent may be killed and started again meanwhile.
+
+    Thread-safe. folder: of the node.
+
+    The file names the node's raylet. Once Ray was started again on the machine, which is what a drain is for, the
+    node takes runtimes again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _DRAINING
+        carrier = Carrier.read(folder)
+        self._raylet = "" if carrier is None else carrier.raylet  # none in a cluster of the platform's own
+        self._lock = threading.Lock()
+        self._set = self._path.exists() and self._path.read_text() == self._raylet
+
+    @property
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self, wanted: bool) -> None:
+        """Raises UnavailableError where the folder cannot be written: then nothing has changed."""
+        with self._lock:
+            if wanted == self._set:
+                return
+            try:
+                if wanted:
+                    self._path.write_text(self._raylet)
+                else:
+                    self._path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"the machine cannot note that it is drained: {error}") from error
+            self._set = wanted
 
 
 def node_of(folder: Path) -> str:

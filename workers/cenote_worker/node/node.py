@@ -19,7 +19,7 @@ from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntime
 from cenote_worker.descriptor_store.client import RETURN_SECONDS, DescriptorStoreClient, StoredEntry
 from cenote_worker.node.assignment import KEY, Assignment
 from cenote_worker.node.host import QUOTAS, ServedRuntimeStatus
-from cenote_worker.node.machine import idle_seconds, processors
+from cenote_worker.node.machine import DrainMark, idle_seconds, processors
 from cenote_worker.node.placement import HostId, Placement
 from cenote_worker.node.references import NodeReferences
 from cenote_worker.node.spare_jails import sweep_spares
@@ -90,6 +90,11 @@ PATIENCE: Final = 30.0
 """Seconds that a runtime waits for a host, when there is none."""
 
 
+GAP_SECONDS: Final = 2.0
+"""Seconds for which one runtime of a drained node is tried again, while it has cells; then others have a turn."""
+
+GAP_EVERY: Final = 0.02
+
 HIRE_SECONDS: Final = 10.0
 """Seconds for requested hosts to come, when a node ends: killed on their way, they might leave something."""
 
@@ -127,6 +132,7 @@ class NodeStatus:
     references: int
     reference_bytes: int
     processors: int = 0
+    draining: bool = False
 
 
 class ClusterNode:
@@ -163,6 +169,7 @@ class ClusterNode:
         self._bound = -QUIET
         """When one was bound last."""
         self._resting = HibernationThreads()
+        self._drain = DrainMark(folder)
         self._told: dict[str, float] = {}
         """When a client last located each runtime."""
 
@@ -401,12 +408,48 @@ class ClusterNode:
             with suppress(CenoteError, HostGone):  # its client has ended it just now; or the next sweep will
                 if one.lease and one.idle > one.lease:
                     self._end_idle(one.runtime, one.lease)
+                elif one.retention.durable and self._drain.is_set:
+                    due.setdefault(one.tenant, []).append(partial(self._move_out, one.runtime))
                 elif one.quiet > one.retention.rests_after:
                     rest = partial(self._hibernate, one.runtime, one.retention.rests_after)
                     due.setdefault(one.tenant, []).append(rest)
         self._resting.begin(due)
         self._references.sweep()
         sweep_spares(self._descriptor_store, time.monotonic() - SPARE_SECONDS)
+
+    def drain(self, wanted: bool) -> dict[str, bool]:
+        """With true, durable runtimes leave this node from now on, each between two cells: their next call finds them
+        elsewhere. Nothing is interrupted. With false, they stay again.
+
+        Returns the runtimes that are here, with whether they are durable. Does not wait for any to leave. Raises
+        UnavailableError where the node's folder cannot be written.
+        """
+        self._drain.set(wanted)
+        if wanted:
+            self.sweep()
+        kept = self._descriptor_store
+        return {
+            runtime: Assignment.of_record(entry.record).keeping.durable
+            for runtime in self.kept()
+            if (entry := kept.get(KEY.format(runtime))) is not None
+        }
+
+    def _move_out(self, runtime: str) -> None:
+        """Leaves a durable runtime to its store between two cells, clients or not. Raises nothing."""
+        until = self._clock() + GAP_SECONDS
+        while self._drain.is_set and self._clock() < until:
+            try:
+                host = self._serving(runtime)
+                if host is None:
+                    return
+                if host.rest(runtime):
+                    self.release(runtime)
+                    return
+            except UnavailableError:  # a cell runs, or has just come: the next gap may be long enough
+                pass
+            except (CenoteError, HostGone):  # it has something that would be lost, or has ended
+                return
+            time.sleep(GAP_EVERY)
 
     def facts(self) -> NodeStatus:
         count, size = self._references.used()
@@ -418,6 +461,7 @@ class ClusterNode:
                 references=count,
                 reference_bytes=size,
                 processors=processors(),
+                draining=self._drain.is_set,
             )
 
     # -- for the platform's record, and its quotas --

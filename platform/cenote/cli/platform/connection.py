@@ -56,14 +56,15 @@ def add_address_option(parser: argparse.ArgumentParser, *, waits: bool = True) -
     parser.add_argument(
         "--wait",
         dest="answer_wait",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="for a platform that does not answer and was there before, as while it is started again "
         f"(default: CENOTE_WAIT, else {DEFAULT_WAIT:g}; 0 for no wait)",
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A number of seconds that may be 0."""
     return 0.0 if text in ("0", "0.0") else positive_seconds(text)
 
 
@@ -103,9 +104,9 @@ def platform_destination(
     if named is not None:
         return named
     require_client()
-    seconds = wait_seconds() if wait is None else wait
-    running = _running_here(seconds)
-    here = destination(running.address, token, seconds)
+    patience = wait_seconds() if wait is None else wait
+    running = _running_here(patience)
+    here = destination(running.address, token, patience)
     assert here is not None, "a platform listens at an address"
     return replace(here, authority=here.authority or running.authority)
 
@@ -227,6 +228,13 @@ class PlatformConnection:
 
         request = make(platform_pb2.MoveRuntimeRequest, name=name, node=node)
         return self._asked(self._stub.MoveRuntime, request).node
+
+    def drain(self, node: str, *, resume: bool) -> list[platform_pb2.NodeRuntime]:
+        """What is still served there. Does not wait for anything to leave."""
+        from cenote_proto.v1 import platform_pb2
+
+        request = make(platform_pb2.DrainNodeRequest, node=node, resume=resume)
+        return list(self._asked(self._stub.DrainNode, request).runtimes)
 
     def _asked(
         self,

@@ -96,6 +96,7 @@ def status(where: Destination) -> dict[str, Any]:
                 "references": node.references,
                 "reference_bytes": node.reference_bytes,
                 "silent": node.silent,
+                "draining": node.draining,
             }
             for node in described.nodes
         ],
@@ -131,4 +132,5 @@ def _state(node: dict[str, Any]) -> str:
         return "does not answer now"
     size = f" ({shown_size(node['reference_bytes'])})" if node["references"] else ""
     values = counted(node["references"], "shared value")
-    return f"at {node['address']}: {counted(node['runtimes'], 'runtime')}, {values}{size}"
+    drained = ", is drained" if node["draining"] else ""
+    return f"at {node['address']}: {counted(node['runtimes'], 'runtime')}, {values}{size}{drained}"

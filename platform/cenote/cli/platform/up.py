@@ -1,4 +1,4 @@
-"""`cenote up`: a platform on this machine, ready when the command returns."""
+"""`cenote up`: a platform on this machine, ready when the command returns. `cenote down` ends it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ EPILOG = """Exit status: 0 the platform is ready, 2 wrong usage, 4 it cannot be 
 is taken or a platform that runs already."""
 
 
+DOWN_EPILOG = "Exit status: 0 no platform runs here any more, 4 one is being started or ended just now."
+
+_FORCED = (
+    "warning: the platform had been killed, or did not end in time; what it had left was ended in its place, "
+    "its runtimes with it"
+)
+
+
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("up", help="start a platform on this machine", epilog=EPILOG)
     from cenote.gateway.process.options import PlatformOptions
@@ -42,6 +50,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(handler=handle)
+    ending = commands.add_parser("down", help="end the platform on this machine", epilog=DOWN_EPILOG)
+    ending.add_argument("--json", action="store_true", help="print one JSON object")
+    ending.set_defaults(handler=end)
 
 
 def handle(arguments: argparse.Namespace) -> int:
@@ -127,3 +138,28 @@ def show(running: Running, screen: Screen, *, as_json: bool) -> None:
     if running.elsewhere:
         screen.line(f"other machines reach it at {running.elsewhere}")
     screen.line(f"token in {token_file()}; `cenote status` shows the platform, `cenote down` ends it")
+
+
+def end(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.process.launch import stop_platform
+    from cenote.gateway.store.state_folder import state_folder
+
+    screen = Screen()
+    with screen.busy("ending the platform"):
+        ending = stop_platform(state_folder())
+    running = ending.platform
+    if ending.forced:
+        screen.note(_FORCED)
+    if arguments.json:
+        told = {
+            "ended": running is not None,
+            "pid": running.pid if running else None,
+            "forced": ending.forced,
+        }
+        screen.line(json.dumps(told))
+    elif running is None:
+        screen.line("no platform runs here")
+    else:
+        where = f"at {running.address}" if running.address else "that was being started"
+        screen.line(f"the platform {where} (pid {running.pid}) has ended")
+    return ExitStatus.OK

@@ -119,6 +119,7 @@ def described_node(facts: NodeStatus) -> platform_pb2.NodeDescription:
         reference_bytes=facts.reference_bytes,
         processors=facts.processors,
         silent=facts.silent,
+        draining=facts.draining,
     )
 
 
@@ -212,6 +213,22 @@ class PlatformService(PlatformServiceServicer):
             return make(platform_pb2.MoveRuntimeReply, node=place.node)
 
         return await self._answer(context, "move", move)
+
+    async def DrainNode(
+        self, request: platform_pb2.DrainNodeRequest, context: Context
+    ) -> platform_pb2.DrainNodeReply:
+        async def drain(principal: Principal) -> platform_pb2.DrainNodeReply:
+            left = await self._callers.on_thread(
+                lambda: self._registry.drain(principal, request.node, wanted=not request.resume)
+            )
+            return platform_pb2.DrainNodeReply(
+                runtimes=[
+                    make(platform_pb2.NodeRuntime, id=one.id, name=one.name, durable=one.durable)
+                    for one in left
+                ]
+            )
+
+        return await self._answer(context, "drain", drain)
 
     async def ForkRuntime(
         self, request: platform_pb2.ForkRuntimeRequest, context: Context

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
 from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
-from cenote.gateway.machines.nodes import Nodes, RuntimeLocation, RuntimeStatus
+from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import RuntimeRecord
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.bounds import MAX_POLICY, TenantBounds, check_lease
@@ -87,6 +87,15 @@ class RuntimeRequest:
     key: str
     lease: float
     retention: Retention = NOTHING_STORED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRuntime:
+    """A runtime that a drained machine still has. name: empty for one of another tenant."""
+
+    id: RuntimeId
+    name: str
+    durable: bool
 
 
 class RuntimeRegistry:
@@ -260,7 +269,7 @@ class RuntimeRegistry:
                 f"missing on another"
             )
         here = self.locate(record, wake=False)
-        target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
+        target = _target(node, here.node if here else "", self._nodes.describe())
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
         if here:
             # Outside the lock: this is slow, and `locate` must not wait for it.
@@ -271,6 +280,27 @@ class RuntimeRegistry:
                 with suppress(UnknownRuntimeError):  # it has hibernated just now
                     self._nodes.release(record.id)
             return self._create(record, node=target)
+
+    def drain(self, principal: Principal, node: str, *, wanted: bool) -> list[NodeRuntime]:
+        """Drains a machine, or ends that. Returns what is still there, of all tenants. Raises as Nodes.drain does."""
+        for scope in (Scope.MACHINES, Scope.ADMIN):
+            principal.require(scope)
+        former = {each.id: each.draining for each in self._nodes.describe()}
+        if node not in former:
+            raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(former)}")
+        if former[node] != wanted:
+            action = f"{'drain' if wanted else 'resume'} {node}"
+            self._stores.recorder.record(access_decided(subject_of(principal), action)).result()
+        found = self._nodes.drain(node, wanted)
+        return [self._on_node(principal, runtime, found[runtime]) for runtime in sorted(found)]
+
+    def _on_node(self, principal: Principal, runtime: RuntimeId, durable: bool) -> NodeRuntime:
+        """With its name, for the tenant that it belongs to."""
+        try:
+            name = self._stores.runtimes.by_id(principal.tenant, runtime).name
+        except UnknownRuntimeError:
+            name = ""
+        return NodeRuntime(id=runtime, name=name, durable=durable)
 
     def _turn(self, runtime: RuntimeId) -> threading.Lock:
         """Serialises restoring and ending one runtime."""
@@ -432,14 +462,16 @@ def subject_of(principal: Principal, runtime: str = "") -> Subject:
     return Subject(tenant=principal.tenant, token=principal.token, runtime=runtime)
 
 
-def _target(node: str, here: str, nodes: Sequence[str]) -> str:
+def _target(node: str, here: str, nodes: Sequence[NodeStatus]) -> str:
     """Resolves the target machine. Raises UsageError."""
-    others = [each for each in nodes if each != here]
-    if node and node not in nodes:
-        raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(nodes)}")
+    others = [each.id for each in nodes if each.id != here and not each.draining]
+    if node and node not in (names := [each.id for each in nodes]):
+        raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(names)}")
+    if any(each.id == node != here and each.draining for each in nodes):
+        raise UsageError(f"{node} is drained and takes no runtimes; `cenote node resume {node}` ends that")
     if node == here or not others:
         raise UsageError(
-            f"it is on {here or node} already" + ("" if others else ", the only machine there is")
+            f"it is on {here or node} already" + ("" if others else ", the only machine that takes runtimes")
         )
     return node or others[0]
 

@@ -7,7 +7,9 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +19,7 @@ from cenote.gateway.machines.joined_cluster import (
     clean_up,
     forget_joined,
     is_client_address,
+    is_outdated,
     lost_client,
 )
 from cenote.gateway.machines.nodes import Nodes
@@ -40,6 +43,9 @@ HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
 END_SECONDS: Final = 5.0
 """Seconds for the calls to machines when the platform ends; the cluster must not be called after it was left."""
 
+CENOTE: Final = version("cenote")
+"""Gateway and machines have the same: what they say to each other changes with it."""
+
 OWN_NODE: Final = "local"
 """The name of the machine of an own cluster, whatever Ray calls it: the next cluster has the same machine."""
 
@@ -52,8 +58,9 @@ def ray_nodes(
 
     lines: to them. ending: see RayNodes.
 
-    On exit all runtimes of the platform are ended, and an own cluster with them. Raises UnavailableError, UsageError
-    for an invalid address, and for TLS settings that differ from those of existing runtimes.
+    On exit all runtimes of the platform are ended, unless it keeps them for its successor, and an own cluster with
+    them. Raises UnavailableError, UsageError for an invalid address, and for TLS settings that differ from those of
+    existing runtimes.
     """
     if options.ray_address is not None:
         check_address(options.ray_address)
@@ -68,10 +75,15 @@ def ray_nodes(
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
         opened.callback(ray_cluster.leave)
+        here: JoinedCluster | None = None
         if options.ray_address is not None:
-            JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(
-                options.state
+            if is_outdated(JoinedCluster.kept(options.state), CENOTE):
+                log.warning("runtimes that another version of Cenote has left on the cluster are ended")
+                ray_cluster.dissolve()
+            here = JoinedCluster(
+                address=ray_cluster.joined(options.ray_address), platform=key.id, version=CENOTE
             )
+            here.keep(options.state)
         settings = _settings(options, key, lines)
         ray_cluster.check_lines(settings)
         agents = RayAgents(settings)
@@ -92,8 +104,11 @@ def ray_nodes(
         threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
         yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
         # Not after an error, such as for a port that is taken: the runtimes of a former gateway are still there.
-        ray_cluster.dissolve()
-        forget_joined(options.state)
+        if options.keep_runtimes and here is not None:
+            replace(here, on_purpose=True).keep(options.state)
+        else:
+            ray_cluster.dissolve()
+            forget_joined(options.state)
 
 
 def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.Event) -> str:

@@ -34,6 +34,11 @@ LOST_SECONDS: Final = 5.0
 log = logging.getLogger("cenote.gateway")
 
 
+def is_outdated(former: JoinedCluster | None, version: str) -> bool:
+    """Whether what a former gateway has left, if anything, has another version."""
+    return former is not None and former.version != version
+
+
 def is_client_address(address: str) -> bool:
     """Whether a cluster is joined through Ray's client server, by a process on no machine of it."""
     return address.startswith("ray://")
@@ -72,10 +77,15 @@ def lost_client(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCluster:
-    """address: in Ray's form. platform: distinguishes this platform's actors from others there."""
+    """address: in Ray's form. platform: distinguishes this platform's actors from others there. version: of Cenote,
+    which the processes there have; empty for one that did not record it. on_purpose: an orderly end has left the
+    runtimes there, for the next gateway.
+    """
 
     address: str
     platform: str
+    version: str = ""
+    on_purpose: bool = False
 
     @classmethod
     def kept(cls, state: StateFolder) -> Self | None:
@@ -137,7 +147,8 @@ def forget_joined(state: StateFolder) -> None:
 
 
 def clean_up(state: StateFolder) -> bool:
-    """Ends what is left; the caller holds the platform's lock. Returns whether there was anything.
+    """Ends what is left; the caller holds the platform's lock. Returns whether there was anything that a platform's
+    orderly end would not have left.
 
     Raises UnavailableError when there is something on a cluster that cannot be reached.
     """
@@ -150,4 +161,5 @@ def clean_up(state: StateFolder) -> bool:
     for folder in descriptor_stores:  # after the cluster, which would restart one
         DescriptorStoreClient(folder).shut_down()
         rmtree(folder, ignore_errors=True)
-    return joined is not None or cluster is not None or bool(descriptor_stores)
+    remains = joined is not None and not joined.on_purpose
+    return remains or cluster is not None or bool(descriptor_stores)

@@ -16,7 +16,7 @@ from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOr
 from cenote.runtime.replay.patcher import HOST_PATCHER
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import REFERENCES, MasterKey, RuntimeKey
-from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
+from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError, UsageError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
@@ -225,6 +225,12 @@ class LocalNodes:
         if self._find(runtime).runtime.running:
             raise UnavailableError(BUSY)
         self.delete(runtime)
+
+    def drain(self, node: str, wanted: bool) -> dict[RuntimeId, bool]:  # noqa: ARG002
+        raise UsageError(
+            "this platform has one machine, and nothing can leave it; `cenote down` ends it, and durable runtimes "
+            "wake after the next `cenote up`"
+        )
 
     def describe(self) -> list[NodeStatus]:
         count, size = self._references.used()

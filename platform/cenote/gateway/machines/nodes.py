@@ -26,7 +26,8 @@ class RuntimeLocation:
 class NodeStatus:
     """The status of a node. address: of a ReferenceService that has the node's references, for components.
 
-    silent: it does not answer now, and nothing else is known. processors: that its runtimes may use.
+    silent: it does not answer now, and nothing else is known. processors: that its runtimes may use. draining: see
+    Nodes.drain.
     """
 
     id: str
@@ -37,6 +38,7 @@ class NodeStatus:
     reference_bytes: int = 0
     silent: bool = False
     processors: int = 0
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,14 @@ class Nodes(Protocol):
 
     def release(self, runtime: RuntimeId) -> None:
         """Removes a hibernated runtime from its node. Raises UnknownRuntimeError; UnavailableError if it is awake."""
+
+    def drain(self, node: str, wanted: bool) -> dict[RuntimeId, bool]:
+        """A drained node gets no new runtimes, and its durable ones leave it, each between two cells. Repeat the call
+        until they have left. wanted: false ends that.
+
+        Returns the runtimes that are still there, with whether they are durable. Raises UsageError where there is one
+        machine alone, UnavailableError for a node that has left or does not answer.
+        """
 
     def describe(self) -> list[NodeStatus]: ...
 

@@ -45,6 +45,10 @@ Agents = Callable[[], Mapping[str, Any]]
 LOOK_SECONDS: Final = 3.0
 """Seconds for all machines together to report their load; one that does not is given nothing more to do."""
 
+DESCRIBE_SECONDS: Final = 4.0
+"""Seconds for each of the two questions of `describe`, to machines that have answered before. Prometheus waits for
+ten, and is to hear that a machine is silent; after that time it would take the whole platform for silent."""
+
 NEWS_SECONDS: Final = 10.0
 """Seconds for all machines together for other calls: their agents may be about to come up."""
 
@@ -52,6 +56,8 @@ _HANGS: Final = (
     "the agent of machine {node} does not answer, and is replaced if that lasts; what runs there goes on; try again "
     "in half a minute"
 )
+
+_DRAINED: Final = "all machines of the cluster are drained; add one, or `cenote node resume` one of them"
 
 _LEFT: Final = (
     "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
@@ -83,6 +89,8 @@ class RayNodes:
         self._limits: dict[TenantId, Limits] = {}
         self._told: set[str] = set()
         """Nodes that have received the current limits."""
+        self._met: set[str] = set()
+        """Nodes that have described themselves before."""
 
     def create(
         self,
@@ -150,14 +158,18 @@ class RayNodes:
         with self._lock:
             self._homes.pop(runtime, None)
 
+    def drain(self, node: str, wanted: bool) -> dict[RuntimeId, bool]:
+        left: dict[RuntimeId, bool] = self._ask(node, "drain", wanted)
+        return left
+
     def describe(self) -> list[NodeStatus]:
         agents = self._agents()
+        patience = NEWS_SECONDS if agents.keys() - self._met else DESCRIBE_SECONDS
         facts = answers(
-            {node: agent.facts.remote() for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+            {node: agent.facts.remote() for node, agent in agents.items()}, patience, self._ending
         )
-        places = answers(
-            {node: agents[node].any_address.remote() for node in facts}, NEWS_SECONDS, self._ending
-        )
+        places = answers({node: agents[node].any_address.remote() for node in facts}, patience, self._ending)
+        self._met |= places.keys()
         return [
             NodeStatus(
                 id=node,
@@ -167,6 +179,7 @@ class RayNodes:
                 references=facts[node].references,
                 reference_bytes=facts[node].reference_bytes,
                 processors=facts[node].processors,
+                draining=facts[node].draining,
             )
             if node in places
             else NodeStatus(id=node, address="", silent=True)
@@ -278,13 +291,15 @@ class RayNodes:
         agents = {node: agent for node, agent in self._agents().items() if node in self._told}
         if not agents:
             raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
-        if len(agents) > 1:
-            facts = answers(
-                {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
-            )
-            if facts:
-                return min(facts, key=lambda node: facts[node].runtimes)
-        return next(iter(agents))
+        facts = answers(
+            {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
+        )
+        if not facts:
+            return next(iter(agents))
+        open_to_all = [node for node in facts if not facts[node].draining]
+        if not open_to_all:
+            raise UnavailableError(_DRAINED)
+        return min(open_to_all, key=lambda node: facts[node].runtimes)
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
         """Calls a node's agent. All calls to agents are idempotent."""

@@ -158,6 +158,12 @@ class PlatformOptions(Options):
     log_json: bool = option(
         False, flag="log-json", help="write the log as JSON, an object on a line for each event"
     )
+    keep_runtimes: bool = option(
+        False,
+        flag="keep-runtimes",
+        help="on SIGTERM, leave the runtimes to the cluster of --ray-address, for the next platform with the same "
+        "state and options; `cenote down` ends them",
+    )
 
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has only values, in order; one that was written before a field was added lacks the last ones."""
@@ -169,6 +175,10 @@ class PlatformOptions(Options):
         wrong = self.checked()
         if self.without_ray and self.ray_address is not None:
             wrong.note(UsageError("--ray-address and --without-ray do not go together"))
+        if self.keep_runtimes and self.ray_address is None:
+            wrong.note(
+                UsageError("--keep-runtimes is for a cluster that outlives the platform; add --ray-address")
+            )
         if (self.certificate is None) != (self.key is None):
             wrong.note(UsageError("a certificate and its key go together: give both, or neither"))
         if self.certificate is not None and not self.tls:

@@ -129,6 +129,10 @@ class NodeAgent:
     def runtime(self, runtime: str) -> ServedRuntimeStatus:
         return self._node.runtime(runtime)
 
+    def drain(self, wanted: bool) -> dict[str, bool]:
+        """See ClusterNode."""
+        return self._node.drain(wanted)
+
     def kept(self) -> set[str]:
         return self._node.kept()
 
