@@ -348,6 +348,22 @@ class JailStatus:
     author: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOutput:
+    """What the running cell has printed since an earlier look, in the order in which it was written.
+
+    step: the cell, None when none runs. author: of that cell; empty for the owner's and when idle.
+    pieces: texts by their streams. missed: characters before them that are not stored any more. end: characters
+    printed so far, stored or not.
+    """
+
+    step: int | None = None
+    author: str = ""
+    pieces: tuple[tuple[StreamName, str], ...] = ()
+    missed: int = 0
+    end: int = 0
+
+
 FileKind = Literal["file", "folder", "link", "other"]
 
 

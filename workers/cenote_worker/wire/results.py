@@ -15,6 +15,7 @@ from cenote_worker.execution.results import (
     ErrorInfo,
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     MimeBundle,
     Notice,
     StateAfter,
@@ -105,6 +106,28 @@ def to_status(message: runtime_pb2.Status) -> JailStatus:
         isolation=message.isolation,
         limits=message.limits,
         author=message.author,
+    )
+
+
+def from_live_output(found: LiveOutput) -> runtime_pb2.Status:
+    status = make(runtime_pb2.Status, step=found.step or 0, author=found.author)
+    live = status.live_output
+    live.missed, live.end = found.missed, found.end
+    position = found.end - sum(len(text) for _, text in found.pieces)
+    for stream, text in found.pieces:
+        position += len(text)
+        make(live.pieces.add, is_stderr=stream == "stderr", text=text, position=position)
+    return status
+
+
+def to_live_output(message: runtime_pb2.Status) -> LiveOutput:
+    live = message.live_output
+    return LiveOutput(
+        step=message.step or None,
+        author=message.author,
+        pieces=tuple(("stderr" if each.is_stderr else "stdout", each.text) for each in live.pieces),
+        missed=live.missed,
+        end=live.end,
     )
 
 

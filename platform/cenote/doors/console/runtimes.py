@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from starlette.responses import Response, StreamingResponse
 
 from cenote.doors.console.live import events
-from cenote.doors.console.session import DOOR, HEADERS, PageRoute, Visit, address, page_number, redirect
+from cenote.doors.console.session import HEADERS, PageRoute, Visit, address, page_number, redirect
 from cenote.doors.console.steps import JAIL_HEADERS
 from cenote.doors.open_runtimes import OpenRuntime
 from cenote.harness.questions.provenance import LiveVariable
@@ -65,7 +65,7 @@ async def _runtime(visit: Visit) -> Response:
     runtime = seen if isinstance(seen, OpenRuntime) else None
     state = await seen.state()
     status = await runtime.owner.status() if runtime is not None else None
-    waits = runtime is not None and visit.cells.of(runtime) is not None
+    waits = runtime is not None and visit.cells.waits(runtime)
     idle = status is not None and status.step is None and not waits
     steps = state.history
     before = page_number(visit.request.query_params.get("before", ""))
@@ -97,7 +97,7 @@ async def _runtime(visit: Visit) -> Response:
 async def _live(visit: Visit) -> Response:
     """What happens there, as server-sent events."""
     runtime = await visit.runtime()
-    stream = events(runtime, visit.cells, DOOR, visit.request.headers.get("last-event-id", ""))
+    stream = events(runtime, visit.cells, visit.request.headers.get("last-event-id", ""))
     return StreamingResponse(stream, headers=HEADERS, media_type="text/event-stream")
 
 

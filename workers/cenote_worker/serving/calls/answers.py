@@ -13,6 +13,7 @@ from cenote_worker.execution.results import (
     Built,
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     Patched,
     RanInFull,
     Rollback,
@@ -25,15 +26,16 @@ from cenote_worker.transport.content import Content
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.patches import from_built, from_patched
 from cenote_worker.wire.replies import from_checkpoint, from_reply, from_rollback, from_snapshots
-from cenote_worker.wire.results import from_info, from_result, from_status
+from cenote_worker.wire.results import from_info, from_live_output, from_result, from_status
 
 _log = logging.getLogger("cenote.serving")
 
 Frame = runtime_pb2.ServerFrame
 
 
-Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...] | CheckpointInfo
-"""The outcome of a request; a warden's answer: the jail's status, its snapshots; a stored checkpoint."""
+Answer = Outcome | JailStatus | LiveOutput | tuple[SnapshotInfo, ...] | CheckpointInfo
+"""The outcome of a request; a warden's answer: the jail's status, its snapshots; output of the running
+cell; a stored checkpoint."""
 
 
 def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
@@ -45,6 +47,8 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, rolled_back=from_rollback(outcome)), None
         case JailStatus():
             return Frame(call=call, status=from_status(outcome)), None
+        case LiveOutput():
+            return Frame(call=call, status=from_live_output(outcome)), None
         case CheckpointInfo():
             return Frame(call=call, state_stored=from_checkpoint(outcome)), None
         case Patched():
