@@ -59,6 +59,7 @@ results = st.builds(
     usage=usages,
     unkept=texts,
     back_at=st.none() | st.integers(0, 2**62),
+    kept_as=st.sampled_from(("", "copy", "cells")),
     news=st.lists(texts, max_size=2).map(tuple),
 )
 statuses = st.builds(

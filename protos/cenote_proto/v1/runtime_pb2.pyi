@@ -1243,6 +1243,7 @@ class CellResult(_message.Message):
     AUTHOR_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
     UNKEPT_FIELD_NUMBER: _builtins.int
+    KEPT_AS_FIELD_NUMBER: _builtins.int
     BACK_AT_FIELD_NUMBER: _builtins.int
     NEWS_FIELD_NUMBER: _builtins.int
     PRINTED_IN_TURNS_FIELD_NUMBER: _builtins.int
@@ -1260,6 +1261,8 @@ class CellResult(_message.Message):
     """See Hello.author."""
     unkept: _builtins.str
     """Why the state before the cell is not kept; empty when it is."""
+    kept_as: _builtins.str
+    """How the state before the cell is kept: see Executed."""
     back_at: _builtins.int
     """Of a cell that was rolled back: the step whose end the namespace is back at."""
     not_durable: _builtins.str
@@ -1303,6 +1306,7 @@ class CellResult(_message.Message):
         author: _builtins.str = ...,
         notices: _abc.Iterable[_jail_pb2.Notice] | None = ...,
         unkept: _builtins.str = ...,
+        kept_as: _builtins.str = ...,
         back_at: _builtins.int | None = ...,
         news: _abc.Iterable[_builtins.str] | None = ...,
         printed_in_turns: _abc.Iterable[_builtins.int] | None = ...,
@@ -1310,7 +1314,7 @@ class CellResult(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "printed_in_turns", b"printed_in_turns", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "kept_as", b"kept_as", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "printed_in_turns", b"printed_in_turns", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
     _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015

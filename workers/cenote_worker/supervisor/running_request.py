@@ -17,6 +17,7 @@ from cenote_worker.execution.results import (
     CellUsage,
     ErrorInfo,
     ExecutionResult,
+    KeptAs,
     LiveOutput,
     Notice,
     StateAfter,
@@ -289,6 +290,7 @@ class RunningRequest:
             notices=reply.notices,
             trace=reply.trace,
             unkept=self.unkept or reply.unkept,
+            kept_as="" if self.unkept else reply.kept_as,
             differing=reply.differing,
         )
 
@@ -357,6 +359,7 @@ class RunningRequest:
         notices: tuple[Notice, ...] = (),
         trace: StepTrace | None = None,
         unkept: str = "",
+        kept_as: KeptAs = "",
         back_at: int | None = None,
         differing: tuple[str, ...] = (),
     ) -> ExecutionResult:
@@ -377,6 +380,7 @@ class RunningRequest:
             notices=notices,
             trace=trace,
             unkept=unkept,
+            kept_as=kept_as,
             back_at=back_at,
             printed_in_turns=_in_turns(before, self.printed),
             news=(*self.news, *(f"not as in the state that was copied: {line}" for line in differing)),

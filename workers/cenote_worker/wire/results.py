@@ -20,6 +20,7 @@ from cenote_worker.execution.results import (
     Notice,
     StateAfter,
     VariableInfo,
+    to_kept_as,
 )
 from cenote_worker.supervisor.frame_parser import read_error
 
@@ -46,6 +47,7 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         author=result.author,
         notices=map(_from_notice, result.notices),
         unkept=result.unkept,
+        kept_as=result.kept_as,
         back_at=result.back_at,
         news=result.news,
         printed_in_turns=result.printed_in_turns,
@@ -80,6 +82,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         author=message.author,
         notices=tuple(map(_to_notice, message.notices)),
         unkept=message.unkept,
+        kept_as=to_kept_as(message.kept_as),
         back_at=message.back_at if message.HasField("back_at") else None,
         news=tuple(message.news),
         printed_in_turns=tuple(message.printed_in_turns),

@@ -132,7 +132,8 @@ def _row(step: Step) -> str:
     first = next((line for line in step.code.splitlines() if line.strip()), "")
     code = printable(first or f"[{step.kind} of {', '.join(step.names)}]")[:_CODE]
     when = datetime.fromtimestamp(step.started, UTC).isoformat(timespec="seconds")
-    return f"{step.number:>4}  {when}  {step.status:<6}  {printable(step.author) or '-':<10}  {code}"
+    about = f"{step.status:<6}  {step.kept_as or '-':<5}  {printable(step.author) or '-':<10}"
+    return f"{step.number:>4}  {when}  {about}  {code}"
 
 
 def _blame_lines(blame: Blame) -> list[str]:

@@ -395,6 +395,11 @@ class Snapshots:
         return not (self._unkept or self._ended or self._files.unkept)
 
     @property
+    def is_told_by_cells(self) -> bool:
+        """Whether the latest state that `take` has kept is that of the latest copy and the cells since."""
+        return self._log.is_told
+
+    @property
     def is_slow(self) -> bool:
         """Whether the current state is kept as cells that take long to run again."""
         return self._line is not None and not self._changed and self._log.is_slow
