@@ -299,6 +299,27 @@ def test_nothing_keeps_someone_from_using_a_page(
 
 
 @needs_chromium
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_merge_of_some_names(chrome: Chromium, here: ConsolePlatform, width: int) -> None:
+    """Chosen by label, on narrow screens too."""
+    name = f"merged-{width}"
+    with here.client.runtime(name, sandbox=BARE) as runtime:
+        runtime.execute("both = 1")
+        with runtime.fork(name=f"{name}-branch") as branch:
+            branch.execute("both = made = 'theirs'")
+        runtime.execute("both = 2")
+        with tab(chrome, here.url, here.token, width=width) as user:
+            user.open(f"/runtimes/{name}/merge?branch={name}-branch")
+            assert [] == user.serious_findings()
+            assert width >= user.page.evaluate("document.documentElement.scrollWidth")
+            user.page.get_by_label("Take made from").check()
+            user.page.click("text=Take the chosen ones")
+            user.page.wait_for_selector("h2:has-text('Merged')")
+            assert [] == user.strange
+        assert "(2, 'theirs')" == runtime.execute("both, made").value
+
+
+@needs_chromium
 def test_a_narrow_screen(chrome: Chromium, here: ConsolePlatform) -> None:
     """Tables scroll, the page does not."""
     with tab(chrome, here.url, here.token, width=360) as user:
