@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from tests.adoption.conftest import Node, join, value
 from tests.waiting import PATIENCE
 
-from cenote_worker.execution.results import JailStatus
+from cenote_worker.execution.results import JailStatus, LiveOutput
 from cenote_worker.runtime.keyed_requests import RequestKey
 from cenote_worker.runtime.runtime import HostedRuntime
 
@@ -36,6 +36,19 @@ def test_a_running_cell_stays_its_authors(node: Node) -> None:
     result = listener.result()
     assert ("interrupt", "ana") == (result.error and result.error.reason, result.author)
     assert "2" == value(runtime, "1 + 1")
+
+
+def test_those_who_look_on_see_what_was_printed_before(node: Node) -> None:
+    """The successor has the output of the cell that runs, from its start."""
+    victim = node.victim()
+    victim.tell("execute", "slow", code=SLOW, author="ana")
+    victim.heard("slow", "begun")
+    victim.kill()
+    told: SimpleQueue[LiveOutput] = SimpleQueue()
+    runtime = node.adopt()
+    runtime.live_output(LiveOutput(), told.put)
+    found = told.get(timeout=PATIENCE)
+    assert (1, "ana", (("stdout", "begun\n"),), 0) == (found.step, found.author, found.pieces, found.missed)
 
 
 def test_an_outcome_keeps_its_author(node: Node) -> None:

@@ -53,6 +53,22 @@ def test_a_graph_in_three_formats(cenote: Cenote) -> None:
     assert [0, 1, 2] == [node["id"] for node in json.loads(cenote("graph", "etl", "--json")[1])["nodes"]]
 
 
+def test_a_picture_of_the_graph(cenote: Cenote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the latest steps, in `show`, without colours in a pipe; of all, as a format."""
+    assert 0 == cenote("exec", "etl", "-c", "y = x + 1")[0]
+    picture = ["[1]─┐ x = 6", "[2] │ 1 / 0", "[3]─┘ y = x + 1  <- x"]
+    assert picture == cenote("show", "etl")[1].splitlines()[-3:]
+    _, out, _ = cenote("graph", "etl", "--format", "text")
+    assert picture[2] == out.splitlines()[-1]
+    assert "\x1b" not in out
+    monkeypatch.setattr("cenote.cli.platform.runtime_states._SHOWN", 2)
+    shown = cenote("show", "etl")[1].splitlines()[-3:]
+    assert ["steps after 1 earlier one, and what they took from each other:", "[2]  1 / 0"] == shown[:2]
+    assert "[3]  y = x + 1  <- x of 1" == shown[2]
+    monkeypatch.setenv("COLUMNS", "12")
+    assert "[3]  y = x …" == cenote("show", "etl")[1].splitlines()[-1]
+
+
 def test_blame_and_diff(cenote: Cenote) -> None:
     """As the state answers; an impossible question is a usage error."""
     blame = json.loads(cenote("blame", "etl", "x", "--json")[1])

@@ -13,7 +13,6 @@ from tests.doors.http_served import served
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
-from cenote.doors.console.live import MOST_LIVE, LiveCell
 from cenote.doors.console.session import LONGEST, MOST_SESSIONS, ConsoleSessions
 from cenote.doors.console.steps import unframed
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
@@ -321,20 +320,6 @@ def test_a_stream_ends_where_nothing_runs(browser: Browser, named: str) -> None:
     answer = browser.http.get(f"/runtimes/{named}/live")
     assert ["event: end"] == [line for line in answer.text.splitlines() if line.startswith("event")]
     browser.open("/runtimes/no-such/live", status=404)
-
-
-def test_live_output_is_bounded() -> None:
-    """The end of it is kept; what comes after a position is the same, in however many pieces it came."""
-    cell = LiveCell(1)
-    for number in range(3 * MOST_LIVE // 1000):
-        cell.output("stdout", f"{number:03}" * 300)
-    cell.output("stderr", "!" * (MOST_LIVE - 100))
-    assert cell.held <= MOST_LIVE
-    assert cell.since(cell.length) == []
-    assert ("stderr", "!" * 5) == cell.since(cell.length - 5)[-1]
-    assert cell.held == sum(len(text) for _, text in cell.since(0))
-    cell.output("stdout", "x" * 10 * MOST_LIVE)
-    assert [("stdout", "x" * MOST_LIVE)] == cell.since(0)
 
 
 def test_many_steps_are_many_pages(browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -150,6 +151,43 @@ def test_a_page_says_which_scope_a_token_lacks(here: ConsolePlatform, path: str,
         assert not viewer.page.all("polyline")
 
 
+def test_a_viewer_sees_output_of_other_clients_cells(here: ConsolePlatform) -> None:
+    """As it comes, with its author; the page names the cell; it says what came too fast for it."""
+    code = "print('x' * 63 + '\\n' + 'begun')\nimport time\nwhile True: time.sleep(0.01)"
+    flood = "for _ in range(4000): print('x' * 63)\nprint('begun')\nwhile True: time.sleep(0.01)"
+    with (
+        here.client.runtime("watched", sandbox=BARE) as runtime,
+        here.browser(here.limited(Scope.RUNTIMES_READ)) as viewer,
+    ):
+        ana = runtime.attach("ana")
+        for number, (cell, missed) in enumerate(((code, False), (flood, True)), start=1):
+            thread = threading.Thread(target=ana.execute, args=(cell,))
+            thread.start()
+            until(lambda: "".join(text for _, text in runtime.live_output().pieces).endswith("begun\n"))
+            assert f"Step {number} is running for ana" in viewer.open("/runtimes/watched").text
+            found = _first_events(viewer, "/runtimes/watched/live")
+            assert ("begun\n" in found["output"], missed) == (True, "missed" in found)
+            assert {"step": number, "author": "ana"}.items() <= json.loads(found["status"]).items()
+            ana.interrupt()
+            thread.join()
+
+
+def _first_events(browser: Browser, path: str) -> dict[str, str]:
+    """The data of each kind up to the first output, all of the same look."""
+    found = dict[str, str]()
+    kind = ""
+    with browser.http.stream("GET", path) as answer:
+        for line in answer.iter_lines():
+            field, _, value = line.partition(": ")
+            if field == "event":
+                kind = value
+            elif field == "data":
+                found[kind] = found.get(kind, "") + (json.loads(value)["text"] if kind == "output" else value)
+            elif "output" in found and found["output"].endswith("begun\n"):
+                break
+    return found
+
+
 def test_a_server_without_a_platform_says_so() -> None:
     with served(OneCaller("token", OpenRuntimes(LocalSource(BARE)))) as base:
         browser = Browser(base)
@@ -261,6 +299,27 @@ def test_nothing_keeps_someone_from_using_a_page(
 
 
 @needs_chromium
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_merge_of_some_names(chrome: Chromium, here: ConsolePlatform, width: int) -> None:
+    """Chosen by label, on narrow screens too."""
+    name = f"merged-{width}"
+    with here.client.runtime(name, sandbox=BARE) as runtime:
+        runtime.execute("both = 1")
+        with runtime.fork(name=f"{name}-branch") as branch:
+            branch.execute("both = made = 'theirs'")
+        runtime.execute("both = 2")
+        with tab(chrome, here.url, here.token, width=width) as user:
+            user.open(f"/runtimes/{name}/merge?branch={name}-branch")
+            assert [] == user.serious_findings()
+            assert width >= user.page.evaluate("document.documentElement.scrollWidth")
+            user.page.get_by_label("Take made from").check()
+            user.page.click("text=Take the chosen ones")
+            user.page.wait_for_selector("h2:has-text('Merged')")
+            assert [] == user.strange
+        assert "(2, 'theirs')" == runtime.execute("both, made").value
+
+
+@needs_chromium
 def test_a_narrow_screen(chrome: Chromium, here: ConsolePlatform) -> None:
     """Tables scroll, the page does not."""
     with tab(chrome, here.url, here.token, width=360) as user:
@@ -291,6 +350,32 @@ def test_the_keyboard(user: Tab) -> None:
 def test_no_script_reads_the_session(user: Tab) -> None:
     user.open("/")
     assert "" == user.page.evaluate("document.cookie")
+
+
+@needs_chromium
+@pytest.mark.parametrize("written", ["", "half = "])
+def test_a_page_follows_another_clients_cell(here: ConsolePlatform, user: Tab, written: str) -> None:
+    """It was opened before the cell began. A page on which someone writes is not loaded again."""
+    page, name = user.page, f"followed-{len(written)}"
+    with here.client.runtime(name, sandbox=BARE) as runtime:
+        ana = runtime.attach("ana")
+        user.open(f"/runtimes/{name}")
+        page.wait_for_selector("text=No cell is running")
+        page.fill("#code", written)
+        thread = threading.Thread(
+            target=ana.execute, args=(f"print({HOSTILE!r})\nimport time\nwhile True: time.sleep(0.01)",)
+        )
+        thread.start()
+        page.wait_for_selector("#running:has-text('Step 1 is running for ana')")
+        page.wait_for_selector("#live:has-text('alert(1)')")
+        ana.interrupt()
+        thread.join()
+        if written:
+            page.wait_for_selector("#running:has-text('Load this page again')")
+            assert written == page.input_value("#code")
+        else:
+            page.wait_for_selector("td.failed")
+    assert [] == user.strange
 
 
 @pytest.fixture

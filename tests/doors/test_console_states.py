@@ -262,6 +262,29 @@ def test_a_merge_that_is_out_of_date_is_not_carried_out(browser: Browser, named:
     assert "Value 3" in run(browser, named, "x").text
 
 
+def test_some_names_of_a_branch_are_merged(browser: Browser, named: str) -> None:
+    """Conflicts come first. Other names and files stay as they are; nothing is taken where nothing is chosen."""
+    run(browser, named, "both = other = gone = 1\nopen('file', 'w').write('mine')")
+    branch = fork(browser, named)
+    run(browser, branch, "both = other = 'theirs'\na_new = [1]\ndel gone\nopen('file', 'w').write('theirs')")
+    run(browser, named, "both = other = 2.5")
+    page = browser.open(f"/runtimes/{named}/merge?branch={branch}")
+    chosen = [str(facts["name"]) for facts in page.all("input") if facts.get("type") == "checkbox"]
+    assert ["take:both", "take:other", "take:a_new"] == chosen
+    path = f"/runtimes/{named}/merge/names"
+    unchosen = {
+        each: {key: value for key, value in page.forms[each].items() if key not in chosen}
+        for each in page.forms
+    }
+    browser.page.forms = unchosen
+    assert "choose at least one" in browser.send(path, status=400).text
+    browser.page.forms = unchosen
+    page = browser.send(path, **{"take:both": "on", "take:a_new": "on"})
+    assert "Merged" in page.text
+    shown = run(browser, named, "both, other, a_new, gone, open('file').read()").text
+    assert "('theirs', 2.5, [1], 1, 'mine')" in shown
+
+
 def test_what_is_no_branch_is_not_merged(browser: Browser, named: str) -> None:
     run(browser, named, "x = 1")
     assert "Not possible" in browser.open(f"/runtimes/{named}/merge?branch={named}", status=400).text

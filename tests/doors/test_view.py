@@ -20,9 +20,12 @@ from tests.history.records import traced
 from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime
-from cenote.doors.console.recorded import OneTimeCaller, Records
+from cenote.doors.console.recorded import READ_WHOLE, OneTimeCaller, Records
 from cenote_security.errors import HistoryUnavailableError, NotAuthenticatedError, UsageError
+from cenote_worker.history.events import Event, HeadMoved
+from cenote_worker.history.messages import to_event
 from cenote_worker.history.step import StepRecord
+from cenote_worker.history.store import HistoryStore
 from cenote_worker.history.store_writer import open_history
 
 
@@ -68,6 +71,53 @@ def viewed(path: Path) -> Iterator[Viewed]:
     viewed = Viewed(path)
     yield viewed
     viewed.close()
+
+
+async def test_the_first_page_of_a_long_history_reads_its_steps_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the others; for the variables all is read."""
+    place, many = tmp_path / "long.sqlite", 10_000
+    with HistoryStore(place, "") as store:
+        steps = [StepRecord(number=n, parent=n - 1, code=f"x = {n}") for n in range(1, many + 1)]
+        store.write([*enumerate(steps), (many, HeadMoved(head=many - 5, reason="rollback"))])
+    read = list[bytes]()
+
+    def counted(data: bytes) -> Event:
+        read.append(data)
+        return to_event(data)
+
+    monkeypatch.setattr("cenote_worker.history.store.to_event", counted)
+    recorded = await Records([place]).get("long")
+    page = await recorded.page(None, 100)
+    assert page is not None
+    assert (many, many - 5, many - 100) == (page.count, page.head, page.begin)
+    assert [*range(many - 99, many + 1)] == [step.number for step in page.steps]
+    assert len(read) == 101
+    earlier = await recorded.page(50, 100)
+    assert earlier is not None
+    assert ([*range(1, 51)], 0) == ([step.number for step in earlier.steps], earlier.begin)
+    assert len(read) == 101 + 51
+    assert many - 5 == (await recorded.state()).head
+    assert None is await recorded.page(None, 100)
+
+
+def test_a_long_history_shows_its_variables_on_demand(tmp_path: Path) -> None:
+    place = tmp_path / "long.sqlite"
+    with closing(open_history(place, "shop")) as history:
+        for number in range(1, READ_WHOLE + 2):
+            history.ended(StepRecord(number=number, code=f"a = {number}", trace=traced(writes="a")))
+    viewed = Viewed(place)
+    try:
+        viewed.browser.open(viewed.once)
+        page = viewed.browser.open("/runtimes/shop")
+        assert f"A stored record of {READ_WHOLE + 1} steps" in page.text
+        assert f"a = {READ_WHOLE + 1}" in page.text
+        (link,) = [str(facts["href"]) for facts in page.all("a") if "variables=" in str(facts)]
+        assert "Show them" not in viewed.browser.open(link).text
+        assert "Show them" not in viewed.browser.open("/runtimes/shop").text
+    finally:
+        viewed.close()
 
 
 def test_pages_of_a_history(viewed: Viewed) -> None:

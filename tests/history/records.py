@@ -90,6 +90,7 @@ def records(number: int = 1, parent: int = 0) -> st.SearchStrategy[StepRecord]:
         shed=st.booleans(),
         trace=st.none() | traces,
         host_calls=st.lists(calls, max_size=2).map(tuple),
+        kept_as=st.sampled_from(["", "copy", "cells"]),
         dropped_calls=st.integers(0, 9),
         started=times,
         duration=times,

@@ -65,6 +65,17 @@ def test_cells_that_do_the_same_again_have_one_copy(ready: PythonRuntime) -> Non
     assert found.value == ready.execute(LOOK).value
 
 
+def test_a_result_says_how_the_state_before_is_kept(ready: PythonRuntime) -> None:
+    """As a copy, or as the cells since; the record says it too, and nothing where no state is kept."""
+    results = [ready.execute(code) for code in (*CELLS[:2], "import time; now = time.time()", "1")]
+    assert ["copy", "cells", "cells", "copy"] == [result.kept_as for result in results]
+    assert ["", "", "", ""] == [result.unkept for result in results]
+    assert [result.kept_as for result in results] == [step.kept_as for step in ready.state.history[-4:]]
+    ready.execute("import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
+    last = ready.execute("1")
+    assert ("", True) == (last.kept_as, "threads were running" in last.unkept)
+
+
 def test_each_state_in_between_can_be_gone_back_to(ready: PythonRuntime) -> None:
     """In any order, and later cells have the same effects."""
     steps = [ready.execute(code).step for code in CELLS[:3]]

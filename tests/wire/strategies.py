@@ -14,6 +14,7 @@ from cenote_worker.execution.results import (
     ExecutionResult,
     FileInfo,
     JailStatus,
+    LiveOutput,
     Span,
     VariableInfo,
 )
@@ -58,6 +59,7 @@ results = st.builds(
     usage=usages,
     unkept=texts,
     back_at=st.none() | st.integers(0, 2**62),
+    kept_as=st.sampled_from(("", "copy", "cells")),
     news=st.lists(texts, max_size=2).map(tuple),
 )
 statuses = st.builds(
@@ -67,6 +69,14 @@ statuses = st.builds(
     step=st.none() | st.integers(1, 2**63),
     isolation=texts,
     limits=texts,
+)
+looks = st.builds(
+    LiveOutput,
+    step=st.none() | st.integers(1, 2**63),
+    author=texts,
+    pieces=st.lists(st.tuples(st.sampled_from(("stdout", "stderr")), texts), max_size=4).map(tuple),
+    missed=st.integers(0, 2**62),
+    end=st.integers(200, 2**62),
 )
 infos = st.builds(
     VariableInfo,

@@ -10,7 +10,14 @@ from tests.wire import strategies
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.execution.results import ErrorInfo, ExecutionResult, FileInfo, JailStatus, VariableInfo
+from cenote_worker.execution.results import (
+    ErrorInfo,
+    ExecutionResult,
+    FileInfo,
+    JailStatus,
+    LiveOutput,
+    VariableInfo,
+)
 from cenote_worker.supervisor import frame_parser
 from cenote_worker.transport.content import INLINE_LIMIT, Content
 from cenote_worker.wire import replies, results
@@ -53,6 +60,17 @@ def test_a_result_of_a_later_version() -> None:
 def test_a_status(status: JailStatus) -> None:
     """No step is None, not 0."""
     assert status == results.to_status(results.from_status(status))
+
+
+@given(strategies.looks)
+def test_output_of_a_running_cell(found: LiveOutput) -> None:
+    assert found == results.to_live_output(results.from_live_output(found))
+
+
+def test_a_server_that_knows_no_live_output() -> None:
+    """Its status has the running step, and no output."""
+    old = runtime_pb2.Status(memory=1, step=3, author="ana")
+    assert LiveOutput(step=3, author="ana") == results.to_live_output(old)
 
 
 @given(st.lists(strategies.decisions, max_size=4).map(tuple))

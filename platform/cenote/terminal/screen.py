@@ -41,6 +41,15 @@ class Screen:
     def styled(self) -> bool:
         return self._out.isatty() and not os.environ.get("NO_COLOR")
 
+    @property
+    def draws(self) -> bool:
+        """Whether the characters of boxes and lines can be written."""
+        try:
+            "─│┐┘".encode(self._out.encoding or "ascii")
+        except UnicodeEncodeError:
+            return False
+        return True
+
     def style(self, text: str, *codes: str) -> str:
         """`text` in a style where styles show, else as it is."""
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.styled and codes and text else text

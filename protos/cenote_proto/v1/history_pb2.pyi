@@ -523,6 +523,7 @@ class Step(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     ATOMIC_FIELD_NUMBER: _builtins.int
+    KEPT_AS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     """0: the start."""
@@ -555,6 +556,8 @@ class Step(_message.Message):
     """Seconds that a cell was given; 0: no limit."""
     atomic: _builtins.bool
     """Of a cell: had it failed, the state would be that before it."""
+    kept_as: _builtins.str
+    """Of a cell: how the state before it was kept when it ended; see Executed."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -599,10 +602,11 @@ class Step(_message.Message):
         content: _builtins.str = ...,
         timeout: _builtins.float = ...,
         atomic: _builtins.bool = ...,
+        kept_as: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "atomic", b"atomic", "author", b"author", "cause", b"cause", "code", b"code", "content", b"content", "dropped_calls", b"dropped_calls", "duration", b"duration", "error", b"error", "host_calls", b"host_calls", "kind", b"kind", "names", b"names", "number", b"number", "origin", b"origin", "outputs", b"outputs", "parent", b"parent", "private", b"private", "reply", b"reply", "reused", b"reused", "shed", b"shed", "started", b"started", "status", b"status", "stderr", b"stderr", "stdout", b"stdout", "timeout", b"timeout", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "atomic", b"atomic", "author", b"author", "cause", b"cause", "code", b"code", "content", b"content", "dropped_calls", b"dropped_calls", "duration", b"duration", "error", b"error", "host_calls", b"host_calls", "kept_as", b"kept_as", "kind", b"kind", "names", b"names", "number", b"number", "origin", b"origin", "outputs", b"outputs", "parent", b"parent", "private", b"private", "reply", b"reply", "reused", b"reused", "shed", b"shed", "started", b"started", "status", b"status", "stderr", b"stderr", "stdout", b"stdout", "timeout", b"timeout", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

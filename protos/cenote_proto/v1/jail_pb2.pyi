@@ -1276,6 +1276,7 @@ class Executed(_message.Message):
     UNKEPT_FIELD_NUMBER: _builtins.int
     DIFFERING_FIELD_NUMBER: _builtins.int
     UNKEEPABLE_FIELD_NUMBER: _builtins.int
+    KEPT_AS_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
@@ -1284,6 +1285,8 @@ class Executed(_message.Message):
     """Why the state before the cell is not kept; empty when it is."""
     unkeepable: _builtins.str
     """Why states from here on cannot be kept; empty where that is not known, or was said of an earlier cell."""
+    kept_as: _builtins.str
+    """How the state before the cell is kept: `copy` or `cells`, see ExecutionResult.kept_as; empty where it is not."""
     @_builtins.property
     def error(self) -> Global___CellError: ...
     @_builtins.property
@@ -1309,10 +1312,11 @@ class Executed(_message.Message):
         unkept: _builtins.str = ...,
         differing: _abc.Iterable[_builtins.str] | None = ...,
         unkeepable: _builtins.str = ...,
+        kept_as: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkeepable", b"unkeepable", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "kept_as", b"kept_as", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkeepable", b"unkeepable", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -910,16 +910,49 @@ Global___Shared: _TypeAlias = Shared  # noqa: Y015
 class StatusQuestion(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    OUTPUT_AFTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def output_after(self) -> Global___OutputPosition:
+        """Instead of memory and processes: what the running cell has printed since then. A server that does not know of this
+        answers as without it.
+        """
+
     def __init__(
         self,
+        *,
+        output_after: Global___OutputPosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output_after", b"output_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_after", b"output_after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusQuestion: _TypeAlias = StatusQuestion  # noqa: Y015
+
+@_typing.final
+class OutputPosition(_message.Message):
+    """So many characters of the output of a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    position: _builtins.int
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputPosition: _TypeAlias = OutputPosition  # noqa: Y015
 
 @_typing.final
 class Status(_message.Message):
@@ -931,6 +964,7 @@ class Status(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
+    LIVE_OUTPUT_FIELD_NUMBER: _builtins.int
     memory: _builtins.int
     processes: _builtins.int
     step: _builtins.int
@@ -939,6 +973,10 @@ class Status(_message.Message):
     limits: _builtins.str
     author: _builtins.str
     """Whose that cell is; empty for the owner's."""
+    @_builtins.property
+    def live_output(self) -> Global___LiveOutput:
+        """Of a question with `output_after`."""
+
     def __init__(
         self,
         *,
@@ -948,14 +986,47 @@ class Status(_message.Message):
         isolation: _builtins.str = ...,
         limits: _builtins.str = ...,
         author: _builtins.str = ...,
+        live_output: Global___LiveOutput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["live_output", b"live_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "processes", b"processes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "isolation", b"isolation", "limits", b"limits", "live_output", b"live_output", "memory", b"memory", "processes", b"processes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015
+
+@_typing.final
+class LiveOutput(_message.Message):
+    """The latest output of the running cell, of any client. It is stored to a bound: the cell does not wait for those who
+    look on.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIECES_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    missed: _builtins.int
+    """Characters before the pieces that are not stored any more."""
+    end: _builtins.int
+    """Characters printed so far, stored or not."""
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellOutput]: ...
+    def __init__(
+        self,
+        *,
+        pieces: _abc.Iterable[Global___CellOutput] | None = ...,
+        missed: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "missed", b"missed", "pieces", b"pieces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveOutput: _TypeAlias = LiveOutput  # noqa: Y015
 
 @_typing.final
 class Reset(_message.Message):
@@ -1172,6 +1243,7 @@ class CellResult(_message.Message):
     AUTHOR_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
     UNKEPT_FIELD_NUMBER: _builtins.int
+    KEPT_AS_FIELD_NUMBER: _builtins.int
     BACK_AT_FIELD_NUMBER: _builtins.int
     NEWS_FIELD_NUMBER: _builtins.int
     PRINTED_IN_TURNS_FIELD_NUMBER: _builtins.int
@@ -1189,6 +1261,8 @@ class CellResult(_message.Message):
     """See Hello.author."""
     unkept: _builtins.str
     """Why the state before the cell is not kept; empty when it is."""
+    kept_as: _builtins.str
+    """How the state before the cell is kept: see Executed."""
     back_at: _builtins.int
     """Of a cell that was rolled back: the step whose end the namespace is back at."""
     not_durable: _builtins.str
@@ -1232,6 +1306,7 @@ class CellResult(_message.Message):
         author: _builtins.str = ...,
         notices: _abc.Iterable[_jail_pb2.Notice] | None = ...,
         unkept: _builtins.str = ...,
+        kept_as: _builtins.str = ...,
         back_at: _builtins.int | None = ...,
         news: _abc.Iterable[_builtins.str] | None = ...,
         printed_in_turns: _abc.Iterable[_builtins.int] | None = ...,
@@ -1239,7 +1314,7 @@ class CellResult(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "printed_in_turns", b"printed_in_turns", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "kept_as", b"kept_as", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "printed_in_turns", b"printed_in_turns", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
     _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015

@@ -18,6 +18,9 @@ OnError = Literal["keep", "rollback"]
 StateAfter = Literal["kept", "rolled_back", "lost"]
 """The namespace after a cell: as the cell left it, as it was before the cell, or lost with the jail."""
 
+KeptAs = Literal["", "copy", "cells"]
+"""How a state is kept: not at all, as a copy of the process (with small values that came later), or as a copy and the
+cells since, which are run again when the state is wanted."""
 
 MAX_ALONG = 1_000
 """Classes sent along with the values of one injection that are reported: clients send 200 at most."""
@@ -135,6 +138,8 @@ class ExecutionResult:
     notices: what other authors did to names that this one relies on, since this author's previous cell.
     trace: what it read and wrote, as the process that ran it saw; None where that is not tracked.
     unkept: why the state before the cell is not kept as a snapshot; empty when it is.
+    kept_as: how the state before the cell is kept, see KeptAs. Empty also where the cell ended with its process, and
+        from platforms of earlier versions.
     printed_in_turns: how stdout and stderr follow each other: characters to stdout, then to stderr, then to stdout
         and so on. Empty where nothing was printed to stderr, or the order is not known; `printed` puts them together.
     back_at: of a cell that was rolled back: the step whose end the namespace is back at, 0 for the beginning; None
@@ -160,6 +165,7 @@ class ExecutionResult:
     unkept: str = ""
     back_at: int | None = None
     printed_in_turns: tuple[int, ...] = ()
+    kept_as: KeptAs = ""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -182,6 +188,11 @@ class ExecutionResult:
             if length:
                 pieces.append((stream, texts[stream][start : start + length]))
         return tuple(pieces)
+
+
+def to_kept_as(text: str) -> KeptAs:
+    """Of a message; empty for what this version does not know."""
+    return "copy" if text == "copy" else "cells" if text == "cells" else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +357,22 @@ class JailStatus:
     isolation: str = field(default="")
     limits: str = ""
     author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOutput:
+    """What the running cell has printed since an earlier look, in the order in which it was written.
+
+    step: the cell, None when none runs. author: of that cell; empty for the owner's and when idle.
+    pieces: texts by their streams. missed: characters before them that are not stored any more. end: characters
+    printed so far, stored or not.
+    """
+
+    step: int | None = None
+    author: str = ""
+    pieces: tuple[tuple[StreamName, str], ...] = ()
+    missed: int = 0
+    end: int = 0
 
 
 FileKind = Literal["file", "folder", "link", "other"]

@@ -13,6 +13,7 @@ from cenote_proto.scalars import make, utf8_items, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker.execution import messages
+from cenote_worker.execution.results import to_kept_as
 from cenote_worker.history.events import (
     EFFECT_NAMES,
     EFFECTS,
@@ -235,6 +236,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.dropped_calls = record.dropped_calls
     message.started, message.duration = record.started, record.duration
     message.timeout, message.atomic = record.timeout, record.atomic
+    message.kept_as = utf8_text(record.kept_as)
     message.usage.CopyFrom(from_usage(record.usage))
 
 
@@ -277,6 +279,7 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         duration=message.duration,
         timeout=message.timeout,
         atomic=message.atomic,
+        kept_as=to_kept_as(message.kept_as),
         usage=to_usage(message.usage),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
-from cenote_worker.execution.results import CellUsage, ErrorInfo, HostFailure, MimeBundle
+from cenote_worker.execution.results import CellUsage, ErrorInfo, HostFailure, KeptAs, MimeBundle
 from cenote_worker.execution.trace import StepTrace
 
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded", "process"]
@@ -70,7 +70,7 @@ class StepRecord:
     stdout, stderr, value, outputs, error, reply: as in ExecutionResult, bounded; shed: they were dropped later.
     trace: None when it is not known what it read and wrote. dropped_calls: number of host calls not recorded.
     started: seconds since the epoch. duration: seconds. timeout: seconds allowed for a cell; 0 for no limit.
-    atomic: a failure of the cell would have undone its effects.
+    atomic: a failure of the cell would have undone its effects. kept_as: of a cell, as in ExecutionResult.
     """
 
     number: int
@@ -99,6 +99,7 @@ class StepRecord:
     duration: float = 0.0
     timeout: float = 0.0
     atomic: bool = False
+    kept_as: KeptAs = ""
     usage: CellUsage = field(default_factory=CellUsage)
 
     @property

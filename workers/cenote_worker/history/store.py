@@ -50,9 +50,9 @@ from cenote_security.errors import (
 )
 from cenote_security.extras import MissingExtraError
 from cenote_worker.execution.trace import Location
-from cenote_worker.history.events import Event
+from cenote_worker.history.events import Event, HeadMoved
 from cenote_worker.history.messages import from_event, to_event
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.history.tree import located, written
 from cenote_worker.process.file_systems import check_path
 
@@ -158,6 +158,9 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 _PAGE: Final = 1_000
 """Events read at a time."""
 
+MOST_TAIL: Final = 1_000
+"""Events after the last step that are read to find the head."""
+
 _BUSY_SECONDS: Final = 5.0
 
 _SERVER: Final = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 30_000}
@@ -213,13 +216,71 @@ class StoredHistories:
             for found, data in page:
                 if found != position:
                     raise HistoryUnavailableError(self.place, f"event {position} is missing")
-                try:
-                    yield to_event(data)
-                except MalformedValueError as error:
-                    raise HistoryUnavailableError(
-                        self.place, f"event {position} is damaged: {error}"
-                    ) from None
+                yield self._read(position, data)
                 position += 1
+
+    def size(self, runtime: str) -> int:
+        """Number of events. Raises HistoryUnavailableError."""
+        query = select(func.max(EVENTS.c.position)).where(EVENTS.c.runtime == runtime)
+        with explained(self.place), self._engine.connect() as connection:
+            last = connection.execute(query).scalar()
+        return 0 if last is None else int(last) + 1
+
+    def step_count(self, runtime: str) -> int:
+        """Raises HistoryUnavailableError."""
+        query = select(func.count()).select_from(STEPS).where(STEPS.c.runtime == runtime)
+        with explained(self.place), self._engine.connect() as connection:
+            return int(connection.execute(query).scalar() or 0)
+
+    def steps(self, runtime: str, begin: int, end: int) -> list[StepRecord]:
+        """The steps from the begin-th on, from 0, to before the end-th, in the order in which they ended.
+
+        Reads no other event. Raises HistoryUnavailableError for a damaged database.
+        """
+        wanted = (
+            select(STEPS.c.position)
+            .where(STEPS.c.runtime == runtime)
+            .order_by(STEPS.c.position)
+            .offset(begin)
+            .limit(max(0, end - begin))
+        )
+        with explained(self.place), self._engine.connect() as connection:
+            positions = list(connection.execute(wanted).scalars())
+            rows = (
+                select(EVENTS.c.position, EVENTS.c.event)
+                .where((EVENTS.c.runtime == runtime) & EVENTS.c.position.in_(positions))
+                .order_by(EVENTS.c.position)
+            )
+            found = [self._read(row.position, row.event) for row in connection.execute(rows)]
+        return [each for each in found if isinstance(each, StepRecord)]
+
+    def head(self, runtime: str) -> int | None:
+        """The step whose state was live at the end, see StepTree; None where more than MOST_TAIL events would have to
+        be read for that. Raises HistoryUnavailableError for a damaged database.
+        """
+        moving = STEPS.c.status.in_(("ok", "failed", "lost"))
+        query = (
+            select(STEPS.c.number, STEPS.c.position, STEPS.c.status)
+            .where((STEPS.c.runtime == runtime) & moving)
+            .order_by(STEPS.c.position.desc())
+            .limit(1)
+        )
+        with explained(self.place), self._engine.connect() as connection:
+            last = connection.execute(query).first()
+        begin = 0 if last is None else last.position + 1
+        if self.size(runtime) - begin > MOST_TAIL:
+            return None
+        head = START if last is None or last.status == "lost" else int(last.number)
+        for each in self.events(runtime, begin):
+            head = each.head if isinstance(each, HeadMoved) else head
+        return head
+
+    def _read(self, position: int, data: bytes) -> Event:
+        """Raises HistoryUnavailableError."""
+        try:
+            return to_event(data)
+        except MalformedValueError as error:
+            raise HistoryUnavailableError(self.place, f"event {position} is damaged: {error}") from None
 
     def _page(self, runtime: str, position: int) -> Sequence[tuple[int, bytes]]:
         wanted = (EVENTS.c.runtime == runtime) & (EVENTS.c.position >= position)
@@ -292,10 +353,7 @@ class HistoryStore:
 
     def size(self) -> int:
         """Number of events."""
-        query = select(func.max(EVENTS.c.position)).where(EVENTS.c.runtime == self.runtime)
-        with self._explained(), self._engine.connect() as connection:
-            last = connection.execute(query).scalar()
-        return 0 if last is None else int(last) + 1
+        return self._reader.size(self.runtime)
 
     def write(self, added: Sequence[tuple[int, Event]], shed: Sequence[tuple[int, StepRecord]] = ()) -> None:
         """Writes all of it, or nothing. Raises HistoryTakenError once another writer has opened it."""

@@ -403,6 +403,7 @@ class Worker:
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
         executed.unkept = utf8_text(self._copies.unkept())
+        executed.kept_as = "" if executed.unkept else "cells" if self._copies.log.is_told else "copy"
         executed.unkeepable = utf8_text(self._copies.unkeepable())
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)

@@ -9,7 +9,7 @@ from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.execution.programs import ProgramOrder
-from cenote_worker.execution.results import Carried, JailStatus, OnError, SnapshotInfo
+from cenote_worker.execution.results import Carried, JailStatus, LiveOutput, OnError, SnapshotInfo
 from cenote_worker.history.history import History
 from cenote_worker.runtime.injection import Injection
 from cenote_worker.runtime.jail_requests import PYTHON, WorkdirRequest, WrittenForm
@@ -136,6 +136,10 @@ class AttachedRuntime:
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
         self.check_open()
         self._runtime.status(answer, self._seat)
+
+    def live_output(self, after: LiveOutput, answer: Callable[[LiveOutput], None]) -> None:
+        self.check_open()
+        self._runtime.live_output(after, answer)
 
     # -- snapshots --
 

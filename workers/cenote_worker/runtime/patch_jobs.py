@@ -273,7 +273,8 @@ class UnfinishedPatch:
             self._go_back()
             return
         if isinstance(outcome, Exception):
-            _log.error("what a patch has left in the middle could not be undone: %s", outcome)
+            about = {"runtime": self._runtime.name, "step": self._head}
+            _log.error("what a patch has left in the middle could not be undone: %s", outcome, extra=about)
         self._end()
 
     def _end(self) -> None:

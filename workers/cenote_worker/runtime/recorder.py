@@ -272,6 +272,7 @@ class StepRecorder:
             started=time.time() - result.usage.wall,
             duration=result.duration,
             usage=result.usage,
+            kept_as=result.kept_as,
         )
         if result.state == "rolled_back" and result.back_at is not None:
             self._back_at(result.back_at, result.error.reason if result.error is not None else "")

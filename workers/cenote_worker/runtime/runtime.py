@@ -15,7 +15,7 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision, EgressLedger
 from cenote_worker.execution.programs import ProgramOrder
-from cenote_worker.execution.results import Carried, JailStatus, OnError, SnapshotInfo
+from cenote_worker.execution.results import Carried, JailStatus, LiveOutput, OnError, SnapshotInfo
 from cenote_worker.history.history import History
 from cenote_worker.process.metrics import Counts
 from cenote_worker.record.lineage import Lineage
@@ -402,6 +402,14 @@ class HostedRuntime:
     def status(self, answer: Callable[[JailStatus | None], None], seat: AuthorSession = OWNER) -> None:
         """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
         self.started(seat).status(answer)
+
+    def live_output(self, after: LiveOutput, answer: Callable[[LiveOutput], None]) -> None:
+        """`answer` is called with what the running cell has printed since that look, of any author.
+
+        Starts no jail.
+        """
+        supervisor = self.jail.running
+        answer(supervisor.live_output(after) if supervisor is not None else LiveOutput())
 
     # -- snapshots --
 

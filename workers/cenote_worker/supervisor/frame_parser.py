@@ -21,11 +21,13 @@ from cenote_worker.execution.results import (
     ErrorInfo,
     FileInfo,
     FileKind,
+    KeptAs,
     MimeBundle,
     Notice,
     Span,
     StreamName,
     VariableInfo,
+    to_kept_as,
 )
 from cenote_worker.execution.trace import Location, StepTrace, Version
 from cenote_worker.transport.content import Content
@@ -99,6 +101,7 @@ class ExecutedReply:
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
     unkept: str = ""
+    kept_as: KeptAs = ""
     differing: tuple[str, ...] = ()
     unkeepable: str = ""
 
@@ -338,6 +341,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         notices=_notices(message) if message.notices else (),
         trace=messages.read_relayed_trace(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),
+        kept_as=to_kept_as(message.kept_as),
         differing=_lines(message.differing) if message.differing else (),
         unkeepable=printable(message.unkeepable[:MAX_TEXT]),
     )

@@ -171,4 +171,4 @@ class UndoListener:
                 return replace(self.result, state="rolled_back", back_at=step)
             case JailLostError():
                 return replace(self.result, state="lost")
-        return replace(self.result, unkept=str(outcome))
+        return replace(self.result, unkept=str(outcome), kept_as="")

@@ -17,11 +17,14 @@ from cenote_worker.execution.results import (
     CellUsage,
     ErrorInfo,
     ExecutionResult,
+    KeptAs,
+    LiveOutput,
     Notice,
     StateAfter,
     StreamName,
 )
 from cenote_worker.execution.trace import StepTrace
+from cenote_worker.execution.transcript import CellTranscript
 from cenote_worker.supervisor.account.jail_account import MeasuredUsage
 from cenote_worker.supervisor.exit_reason import JailExit, WorkerRestart
 from cenote_worker.supervisor.frame_parser import DisplayEvent, ExecutedReply, RefusedReply
@@ -140,6 +143,9 @@ MAX_DISPLAYS = 1_000
 MAX_TURNS = 2000
 """Changes between the streams whose order is stored: with more of them, a result does not give the order."""
 
+LIVE = 64 * 1024
+"""Characters stored of what a running cell has printed, for those who look on; its result has more of it."""
+
 BACKGROUND = 64 * 1024
 """Characters per stream stored of what is printed between cells."""
 
@@ -208,6 +214,7 @@ class RunningRequest:
     timer: Timer | None = None
     unkept: str = ""
     news: tuple[str, ...] = ()
+    transcript: CellTranscript = field(default_factory=lambda: CellTranscript(LIVE))
 
     @classmethod
     def begun(cls, request: JailRequest, now: float, kept: int) -> RunningRequest:
@@ -223,7 +230,21 @@ class RunningRequest:
         )
         record = cls(request, clock, StreamBuffers(kept), kept)
         record.printed.skip(under.missing)
+        record.transcript.skip(under.missing)
         return record
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        """Collects it, and gives it to the listener: see Listener."""
+        self.printed.add(stream, text)
+        self.transcript.add(stream, text)
+        return self.request.listener.output(stream, text)
+
+    def live_output(self, after: LiveOutput) -> LiveOutput:
+        """What it has printed since that look; all that is stored, if another cell ran then."""
+        step = self.request.step
+        missed, pieces = self.transcript.after(after.end if after.step == step else 0)
+        author, end = self.request.seat.author, self.transcript.end
+        return LiveOutput(step=step, author=author, pieces=tuple(pieces), missed=missed, end=end)
 
     def display(self, event: DisplayEvent) -> None:
         if event.clears:
@@ -269,6 +290,7 @@ class RunningRequest:
             notices=reply.notices,
             trace=reply.trace,
             unkept=self.unkept or reply.unkept,
+            kept_as="" if self.unkept else reply.kept_as,
             differing=reply.differing,
         )
 
@@ -337,6 +359,7 @@ class RunningRequest:
         notices: tuple[Notice, ...] = (),
         trace: StepTrace | None = None,
         unkept: str = "",
+        kept_as: KeptAs = "",
         back_at: int | None = None,
         differing: tuple[str, ...] = (),
     ) -> ExecutionResult:
@@ -357,6 +380,7 @@ class RunningRequest:
             notices=notices,
             trace=trace,
             unkept=unkept,
+            kept_as=kept_as,
             back_at=back_at,
             printed_in_turns=_in_turns(before, self.printed),
             news=(*self.news, *(f"not as in the state that was copied: {line}" for line in differing)),

@@ -16,7 +16,7 @@ from functools import partial
 from cenote_security.errors import ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.proxy import OpenProxySession
-from cenote_worker.execution.results import JailStatus, StreamName
+from cenote_worker.execution.results import JailStatus, LiveOutput, StreamName
 from cenote_worker.supervisor import frame_parser
 from cenote_worker.supervisor.account.jail_account import JailAccount
 from cenote_worker.supervisor.channels.jail_reader import HostCallReader, JailReader
@@ -338,6 +338,14 @@ class Supervisor:
 
             self._control.status(enrich, lambda: answer(None))
 
+    def live_output(self, after: LiveOutput) -> LiveOutput:
+        """What the running cell has printed since that look."""
+        with self._lock:
+            running = self._work.running
+            if running is None or running.request.ask is not RequestKind.EXECUTE:
+                return LiveOutput()
+            return running.live_output(after)
+
     def let_go(self) -> bool:
         """Leaves an idle jail to a successor, as the end of this process would. False while anything is under way.
 
@@ -442,8 +450,7 @@ class Supervisor:
         if running is None or not running.request.has_output:
             self._work.background.add(stream, text)
             return
-        running.printed.add(stream, text)
-        if not running.request.listener.output(stream, text):
+        if not running.output(stream, text):
             self._intake.pause()
 
     def _resume(self) -> None:

@@ -15,10 +15,12 @@ from cenote_worker.execution.results import (
     ErrorInfo,
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     MimeBundle,
     Notice,
     StateAfter,
     VariableInfo,
+    to_kept_as,
 )
 from cenote_worker.supervisor.frame_parser import read_error
 
@@ -45,6 +47,7 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         author=result.author,
         notices=map(_from_notice, result.notices),
         unkept=result.unkept,
+        kept_as=result.kept_as,
         back_at=result.back_at,
         news=result.news,
         printed_in_turns=result.printed_in_turns,
@@ -79,6 +82,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         author=message.author,
         notices=tuple(map(_to_notice, message.notices)),
         unkept=message.unkept,
+        kept_as=to_kept_as(message.kept_as),
         back_at=message.back_at if message.HasField("back_at") else None,
         news=tuple(message.news),
         printed_in_turns=tuple(message.printed_in_turns),
@@ -105,6 +109,28 @@ def to_status(message: runtime_pb2.Status) -> JailStatus:
         isolation=message.isolation,
         limits=message.limits,
         author=message.author,
+    )
+
+
+def from_live_output(found: LiveOutput) -> runtime_pb2.Status:
+    status = make(runtime_pb2.Status, step=found.step or 0, author=found.author)
+    live = status.live_output
+    live.missed, live.end = found.missed, found.end
+    position = found.end - sum(len(text) for _, text in found.pieces)
+    for stream, text in found.pieces:
+        position += len(text)
+        make(live.pieces.add, is_stderr=stream == "stderr", text=text, position=position)
+    return status
+
+
+def to_live_output(message: runtime_pb2.Status) -> LiveOutput:
+    live = message.live_output
+    return LiveOutput(
+        step=message.step or None,
+        author=message.author,
+        pieces=tuple(("stderr" if each.is_stderr else "stdout", each.text) for each in live.pieces),
+        missed=live.missed,
+        end=live.end,
     )
 
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+import shutil
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform.connection import add_runtime_verb, attached_runtime, platform_destination
 from cenote.runtime.remote.address import Destination
-from cenote.terminal.screen import BOLD, Screen
+from cenote.terminal.screen import BOLD, DIM, RED, Screen
+from cenote.terminal.step_graph import BOX, PLAIN, step_lines
 from cenote_security.printable import printable
 
 if TYPE_CHECKING:
     from cenote.harness import Blame, StateDiff, Step
+    from cenote.harness.export import Graph
     from cenote.harness.questions.provenance import LiveVariable
     from cenote_worker.execution.results import Rollback, SnapshotInfo
 
+
+_SHOWN = 20
+"""Steps in the picture of `cenote runtime show`."""
+
+_PIPE_WIDTH = 100
+"""Characters of a line of a picture that goes into a pipe."""
 
 _CODE = 72
 """Characters of a step's first line in a table."""
@@ -35,9 +44,9 @@ def add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     graph = add_runtime_verb(commands, "graph", "which step took what from which", show_graph)
     graph.add_argument(
         "--format",
-        choices=("mermaid", "dot", "json"),
+        choices=("mermaid", "dot", "json", "text"),
         default="mermaid",
-        help="what to write (default: mermaid)",
+        help="what to write; text is a picture for a terminal (default: mermaid)",
     )
     graph.add_argument(
         "--json", dest="format", action="store_const", const="json", help="the same as --format json"
@@ -89,9 +98,20 @@ def show_graph(arguments: argparse.Namespace) -> int:
             screen.line(json.dumps(graph, indent=2))
         case "dot":
             screen.write(to_dot(graph))
+        case "text":
+            write_picture(screen, graph)
         case _:
             screen.write(to_mermaid(graph))
     return ExitStatus.OK
+
+
+def write_picture(screen: Screen, graph: Graph) -> None:
+    """As wide as the terminal; steps that failed, and those of lines that were left, in their styles."""
+    width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
+    for line in step_lines(graph, width, BOX if screen.draws else PLAIN):
+        screen.line(
+            line.text.rstrip(), *([] if line.status == "ok" else [RED]), *([] if line.live else [DIM])
+        )
 
 
 def show_blame(arguments: argparse.Namespace) -> int:
@@ -132,7 +152,8 @@ def _row(step: Step) -> str:
     first = next((line for line in step.code.splitlines() if line.strip()), "")
     code = printable(first or f"[{step.kind} of {', '.join(step.names)}]")[:_CODE]
     when = datetime.fromtimestamp(step.started, UTC).isoformat(timespec="seconds")
-    return f"{step.number:>4}  {when}  {step.status:<6}  {printable(step.author) or '-':<10}  {code}"
+    about = f"{step.status:<6}  {step.kept_as or '-':<5}  {printable(step.author) or '-':<10}"
+    return f"{step.number:>4}  {when}  {about}  {code}"
 
 
 def _blame_lines(blame: Blame) -> list[str]:
@@ -212,12 +233,29 @@ def roll_back(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK
 
 
-def what_is_there(name: str, where: Destination) -> tuple[tuple[SnapshotInfo, ...], tuple[LiveVariable, ...]]:
+@dataclass(frozen=True, kw_only=True)
+class RuntimeContents:
+    """graph: of the latest steps of the line to the head. earlier: how many steps come before these."""
+
+    snapshots: tuple[SnapshotInfo, ...] = ()
+    variables: tuple[LiveVariable, ...] = ()
+    graph: Graph | None = None
+    earlier: int = 0
+
+
+def what_is_there(name: str, where: Destination) -> RuntimeContents:
     """The kept states of a runtime that has run something, and its variables as its history tells them: a cell that
     runs is not waited for.
     """
     with attached_runtime(name, where) as runtime:
-        return runtime.snapshots(), runtime.state.at(runtime.state.head).variables
+        state = runtime.state
+        line = state.line(state.head)
+        return RuntimeContents(
+            snapshots=runtime.snapshots(),
+            variables=state.at(state.head).variables,
+            graph=state.graph([step.number for step in line[-_SHOWN:]]),
+            earlier=max(0, len(line) - _SHOWN),
+        )
 
 
 def as_line(kept: SnapshotInfo) -> str:

@@ -26,7 +26,8 @@ from cenote.harness.questions.execution_state import ExecutionState
 from cenote.harness.questions.provenance import LiveVariable, StateDiff
 from cenote.harness.record.history_index import location_of
 from cenote.harness.record.step import Step
-from cenote.runtime.core.merging import OnConflict, forecast_merge
+from cenote.runtime.core.merging import MergeForecast, OnConflict, forecast_merge
+from cenote.runtime.inject.injectables import MAX_NAME
 from cenote_security.errors import UsageError
 from cenote_security.printable import printable
 from cenote_worker.execution.results import SnapshotInfo
@@ -44,6 +45,9 @@ MOST_SHOWN: Final = 2_000
 """Characters of one output of a step there."""
 
 _CHOICES: Final[Mapping[str, OnConflict]] = {each: each for each in get_args(OnConflict)}
+
+_TAKE: Final = "take:"
+"""What a form's fields for chosen variables begin with."""
 
 _WIDTH, _LINE, _PADDING = 220.0, 18.0, 8.0
 
@@ -79,6 +83,37 @@ class Difference:
     change: str
     left: LiveVariable | None
     right: LiveVariable | None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRow:
+    """A variable or a file that a merge would bring. conflict: both sides have changed it. ours, theirs: what is
+    known of the variable on each side. choosable: whether the variable can be merged by itself: the branch has it,
+    under a name that code can write.
+    """
+
+    name: str
+    conflict: bool
+    ours: LiveVariable | None
+    theirs: LiveVariable | None
+    choosable: bool
+
+
+def merge_rows(
+    forecast: MergeForecast, ours: Mapping[str, LiveVariable], theirs: Mapping[str, LiveVariable]
+) -> list[MergeRow]:
+    """Conflicts first. ours, theirs: the variables of each side. Pure."""
+    names = dict.fromkeys((*forecast.conflicts, *forecast.names))
+    return [
+        MergeRow(
+            name,
+            name in forecast.conflicts,
+            ours.get(name),
+            theirs.get(name),
+            name in forecast.names and name in theirs and name.isidentifier() and len(name) <= MAX_NAME,
+        )
+        for name in names
+    ]
 
 
 def runs(steps: Sequence[Step], ends: Collection[int] = ()) -> list[StepRun]:
@@ -293,20 +328,40 @@ async def _fork(visit: Visit) -> Response:
 
 async def _merge(visit: Visit) -> Response:
     """What a merge would bring, and which conflicts it has; or carries it out, where the form says so."""
-    form = await visit.form() if visit.request.method == "POST" else {}
-    name = form.get("branch") or visit.request.query_params.get("branch", "")
+    if visit.request.method == "GET":
+        return await _merge_page(visit, visit.request.query_params.get("branch", ""))
+    form = await visit.form()
+    choice = _CHOICES.get(form.get("on_conflict", ""))
+    if choice is None:
+        raise UsageError("choose what becomes of conflicts")
+    return await _merge_page(visit, form.get("branch", ""), form.get("heads"), None, choice)
+
+
+async def _merge_names(visit: Visit) -> Response:
+    """Takes over the chosen variables, and nothing else."""
+    form = await visit.form()
+    names = [field.removeprefix(_TAKE) for field in form if field.startswith(_TAKE)]
+    if not names:
+        raise UsageError("choose at least one variable to take over")
+    return await _merge_page(visit, form.get("branch", ""), form.get("heads"), names, "theirs")
+
+
+async def _merge_page(
+    visit: Visit,
+    name: str,
+    shown: str | None = None,
+    names: Sequence[str] | None = None,
+    choice: OnConflict = "refuse",
+) -> Response:
+    """shown: the states that the form was made for; None for a look. names, choice: of a merge."""
     runtime = await visit.runtime()
     assert isinstance(visit.door, Door)
     branch = await visit.door.get(name)
     forecast = await asyncio.to_thread(forecast_merge, runtime.owner.core, branch.owner.core)
     heads = ",".join(map(str, forecast.heads))
     result = None
-    if form:
-        choice = _CHOICES.get(form.get("on_conflict", ""))
-        if choice is None:
-            raise UsageError("choose what becomes of conflicts")
-        if form.get("heads") == heads:
-            result = await runtime.owner.merge(branch.owner, on_conflict=choice)
+    if shown == heads:
+        result = await runtime.owner.merge(branch.owner, names, on_conflict=choice)
     state, other = await asyncio.gather(runtime.state(), branch.state())
     ours, theirs = (
         {one.name: one for one in moment.variables}
@@ -314,6 +369,7 @@ async def _merge(visit: Visit) -> Response:
             asyncio.to_thread(state.at, forecast.heads[0]), asyncio.to_thread(other.at, forecast.heads[1])
         )
     )
+    rows = merge_rows(forecast, ours, theirs)
     return visit.page(
         "merge",
         title=f"{visit.name}, a merge of {name}",
@@ -321,10 +377,12 @@ async def _merge(visit: Visit) -> Response:
         branch=name,
         forecast=forecast,
         heads=heads,
-        stale=bool(form) and result is None,
+        stale=shown is not None and result is None,
         result=result,
-        conflicts=[(one, ours.get(one), theirs.get(one)) for one in forecast.conflicts[:MOST_DIFFERENCES]],
+        rows=rows[:MOST_DIFFERENCES],
+        omitted=max(0, len(rows) - MOST_DIFFERENCES),
         most=MOST_DIFFERENCES,
+        take=_TAKE,
     )
 
 
@@ -334,4 +392,5 @@ ROUTES: Final[tuple[PageRoute, ...]] = (
     ("POST", "/runtimes/{runtime}/fork", _fork),
     ("GET", "/runtimes/{runtime}/merge", _merge),
     ("POST", "/runtimes/{runtime}/merge", _merge),
+    ("POST", "/runtimes/{runtime}/merge/names", _merge_names),
 )

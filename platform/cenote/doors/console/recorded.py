@@ -20,11 +20,12 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 from cenote.doors.console.app import RECORD_PAGES, Console
-from cenote.doors.console.session import PageRoute, Visit, page_number
+from cenote.doors.console.session import PageRoute, StepPage, Visit, page_number
 from cenote.doors.http_app import LOOPBACK
 from cenote.doors.open_runtimes import ListedRuntime, NotOpenError
 from cenote.doors.request_checks import ServerNames, SiteCheck
 from cenote.harness.questions.execution_state import ExecutionState
+from cenote.harness.record.step import Step
 from cenote_security.errors import (
     HistoryUnavailableError,
     NotAuthenticatedError,
@@ -37,6 +38,9 @@ from cenote_worker.history.store import StoredHistories
 
 SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
 """Of files in a folder that are tried as histories."""
+
+READ_WHOLE: Final = 1_000
+"""Events of a history that are read at once for the page of its steps."""
 
 MOST_NAMES: Final = 500
 """Variables and files of a checkpoint on its page."""
@@ -55,6 +59,22 @@ class RecordedRuntime:
     async def state(self) -> ExecutionState:
         """See SeenRuntime. Raises HistoryUnavailableError."""
         return await asyncio.to_thread(ExecutionState, self._read)
+
+    async def page(self, before: int | None, size: int) -> StepPage | None:
+        """See PagedRuntime. Raises HistoryUnavailableError."""
+        return await asyncio.to_thread(self._page, before, size)
+
+    def _page(self, before: int | None, size: int) -> StepPage | None:
+        if self._history.size or self._stored.size(self._runtime) <= READ_WHOLE:
+            return None
+        head = self._stored.head(self._runtime)
+        if head is None:
+            return None
+        count = self._stored.step_count(self._runtime)
+        end = count if before is None else min(before, count)
+        begin = max(0, end - size)
+        steps = tuple(map(Step, self._stored.steps(self._runtime, begin, end)))
+        return StepPage(steps=steps, begin=begin, count=count, head=head)
 
     def _read(self) -> History:
         with self._turn:

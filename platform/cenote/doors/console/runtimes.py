@@ -10,9 +10,19 @@ from typing import Final, TypeVar
 from starlette.responses import Response, StreamingResponse
 
 from cenote.doors.console.live import events
-from cenote.doors.console.session import DOOR, HEADERS, PageRoute, Visit, address, page_number, redirect
+from cenote.doors.console.session import (
+    HEADERS,
+    PagedRuntime,
+    PageRoute,
+    StepPage,
+    Visit,
+    address,
+    page_number,
+    redirect,
+)
 from cenote.doors.console.steps import JAIL_HEADERS
 from cenote.doors.open_runtimes import OpenRuntime
+from cenote.harness.questions.execution_state import ExecutionState
 from cenote.harness.questions.provenance import LiveVariable
 from cenote_security.errors import UnavailableError
 from cenote_worker.execution.results import VariableInfo
@@ -63,41 +73,53 @@ async def fleet(visit: Visit) -> Response:
 async def _runtime(visit: Visit) -> Response:
     seen = await visit.door.get(visit.name)
     runtime = seen if isinstance(seen, OpenRuntime) else None
-    state = await seen.state()
-    status = await runtime.owner.status() if runtime is not None else None
-    waits = runtime is not None and visit.cells.of(runtime) is not None
-    idle = status is not None and status.step is None and not waits
-    steps = state.history
     before = page_number(visit.request.query_params.get("before", ""))
-    end = len(steps) if before is None else min(before, len(steps))
-    begin = max(0, end - STEPS_OF_A_PAGE)
+    page = None
+    if isinstance(seen, PagedRuntime) and "variables" not in visit.request.query_params:
+        page = await seen.page(before, STEPS_OF_A_PAGE)
+    is_part = page is not None
     variables: Sequence[VariableInfo | LiveVariable] | None = None
-    if runtime is None:
-        variables = (await asyncio.to_thread(state.at, state.head)).variables
-    elif idle and runtime is not None:
-        variables = await variables_of(runtime)
+    status, idle = None, False
+    if page is None:
+        state = await seen.state()
+        page = _step_page(state, before)
+        if runtime is None:
+            variables = (await asyncio.to_thread(state.at, state.head)).variables
+    if runtime is not None:
+        status = await runtime.owner.status()
+        idle = status.step is None and not visit.cells.waits(runtime)
+        variables = await variables_of(runtime) if idle else None
+    end = page.begin + len(page.steps)
     return visit.page(
         "runtime",
         script=runtime is not None,
         title=visit.name,
         name=visit.name,
-        steps=steps[begin:end][::-1],
-        earlier=begin,
-        later=min(end + STEPS_OF_A_PAGE, len(steps)) if end < len(steps) else None,
-        count=len(steps),
-        head=state.head,
+        steps=page.steps[::-1],
+        earlier=page.begin,
+        later=min(end + STEPS_OF_A_PAGE, page.count) if end < page.count else None,
+        count=page.count,
+        head=page.head,
         jail=status,
         busy=not idle,
+        is_part=is_part,
         variables=variables[:MOST_VARIABLES] if variables is not None else None,
         more=max(0, len(variables or ()) - MOST_VARIABLES),
         snapshots=await runtime.owner.snapshots() if runtime is not None and idle else (),
     )
 
 
+def _step_page(state: ExecutionState, before: int | None) -> StepPage:
+    steps = state.history
+    end = len(steps) if before is None else min(before, len(steps))
+    begin = max(0, end - STEPS_OF_A_PAGE)
+    return StepPage(steps=steps[begin:end], begin=begin, count=len(steps), head=state.head)
+
+
 async def _live(visit: Visit) -> Response:
     """What happens there, as server-sent events."""
     runtime = await visit.runtime()
-    stream = events(runtime, visit.cells, DOOR, visit.request.headers.get("last-event-id", ""))
+    stream = events(runtime, visit.cells, visit.request.headers.get("last-event-id", ""))
     return StreamingResponse(stream, headers=HEADERS, media_type="text/event-stream")
 
 

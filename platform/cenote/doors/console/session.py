@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -175,6 +175,26 @@ class SeenRuntime(Protocol):
 
     async def state(self) -> ExecutionState:
         """Its record up to now; reading that may wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPage:
+    """Some steps of a record in the order in which they ended, without the rest of it. begin: their first place, from
+    0. count: of all steps. head: the step whose state was live at the end.
+    """
+
+    steps: tuple[Step, ...]
+    begin: int
+    count: int
+    head: int
+
+
+@runtime_checkable
+class PagedRuntime(Protocol):
+    """A SeenRuntime whose steps can be read without the rest."""
+
+    async def page(self, before: int | None, size: int) -> StepPage | None:
+        """The steps before a place; None: the last ones. None where all of the record is read as fast."""
 
 
 class ConsoleDoor(Protocol):

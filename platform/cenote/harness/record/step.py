@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cenote_worker.execution.results import ErrorInfo, MimeBundle
+from cenote_worker.execution.results import ErrorInfo, KeptAs, MimeBundle
 from cenote_worker.execution.trace import ANYTHING, Location, key_of, kind_of
 from cenote_worker.history.step import HostCallRecord, StepKind, StepOutcome, StepRecord, StepStatus
 from cenote_worker.history.tree import located, looked_at
@@ -111,6 +111,11 @@ class Step:
     @property
     def host_calls(self) -> tuple[HostCallRecord, ...]:
         return self.record.host_calls
+
+    @property
+    def kept_as(self) -> KeptAs:
+        """How the state before a cell was kept when the cell ended, as in ExecutionResult."""
+        return self.record.kept_as
 
     @property
     def started(self) -> float:

@@ -19,7 +19,7 @@ from cenote_worker.checkpoints.retention import Retention
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.execution.programs import ProgramOrder
-from cenote_worker.execution.results import Carried, JailStatus, OnError, SnapshotInfo
+from cenote_worker.execution.results import Carried, JailStatus, LiveOutput, OnError, SnapshotInfo
 from cenote_worker.history.events import ArtifactDeclared
 from cenote_worker.history.history import History
 from cenote_worker.runtime.injection import Injection
@@ -116,6 +116,9 @@ class Backend(Protocol):
 
     def status(self, answer: Callable[[JailStatus | Exception | None], None]) -> None:
         """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
+
+    def live_output(self, after: LiveOutput, answer: Callable[[LiveOutput | Exception], None]) -> None:
+        """`answer` is called, on any thread, with what the running cell has printed since that look."""
 
     def outcome(self, key: str, listener: Listener) -> None:
         """What became of a call of this key. The listener may get OutcomeUnknownError, or it is raised at once."""

@@ -16,6 +16,7 @@ from cenote_worker.execution.results import (
     Built,
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     Patched,
     Rollback,
     SnapshotInfo,
@@ -74,6 +75,12 @@ def result(outcome: Outcome) -> ExecutionResult:
 def status(answer: JailStatus | Exception | None) -> JailStatus:
     if answer is None:
         raise JailLostError("it ended before it could be asked")
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def live_output(answer: LiveOutput | Exception) -> LiveOutput:
     if isinstance(answer, Exception):
         raise answer
     return answer

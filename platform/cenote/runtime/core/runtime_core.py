@@ -60,6 +60,7 @@ from cenote_worker.execution.results import (
     ErrorInfo,
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     OnError,
     SnapshotInfo,
     StreamName,
@@ -393,6 +394,9 @@ class RuntimeCore:
 
     def status(self, answer: Callable[[JailStatus | Exception | None], None]) -> None:
         self.backend.status(answer)
+
+    def live_output(self, after: LiveOutput, answer: Callable[[LiveOutput | Exception], None]) -> None:
+        self.backend.live_output(after, answer)
 
     def outcome(self, key: str, listener: Listener) -> None:
         self.backend.outcome(key, listener)

@@ -31,6 +31,7 @@ from cenote.runtime.core.processes import (
 )
 from cenote.runtime.core.replies import (
     done,
+    live_output,
     past,
     reference,
     result,
@@ -56,6 +57,7 @@ from cenote_worker.execution.programs import ProgramOrder
 from cenote_worker.execution.results import (
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     OnError,
     Rollback,
     SnapshotInfo,
@@ -391,6 +393,21 @@ class AsyncPythonRuntime(RuntimeFace):
 
         self.core.status(answered)
         return status(await future)
+
+    async def live_output(self, after: LiveOutput | None = None) -> LiveOutput:
+        """What the running cell has printed since an earlier look, of any client or author; see LiveOutput.
+
+        The cell does not wait for those who look on: its latest 65,536 characters or so are stored.
+        """
+        await self._start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[LiveOutput | Exception] = loop.create_future()
+
+        def answered(answer: LiveOutput | Exception) -> None:
+            loop.call_soon_threadsafe(future.set_result, answer)
+
+        self.core.live_output(after or LiveOutput(), answered)
+        return live_output(await future)
 
     @property
     def state(self) -> AsyncRuntimeState[Self]:

@@ -31,6 +31,7 @@ from cenote.runtime.core.processes import (
 )
 from cenote.runtime.core.replies import (
     done,
+    live_output,
     past,
     reference,
     result,
@@ -55,6 +56,7 @@ from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.execution.results import (
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     OnError,
     Rollback,
     SnapshotInfo,
@@ -476,6 +478,15 @@ class PythonRuntime(RuntimeFace):
         answers: SimpleQueue[JailStatus | Exception | None] = SimpleQueue()
         self.core.status(answers.put)
         return status(answers.get())
+
+    def live_output(self, after: LiveOutput | None = None) -> LiveOutput:
+        """What the running cell has printed since an earlier look, of any client or author; see LiveOutput.
+
+        The cell does not wait for those who look on: its latest 65,536 characters or so are stored.
+        """
+        answers: SimpleQueue[LiveOutput | Exception] = SimpleQueue()
+        self.core.live_output(after or LiveOutput(), answers.put)
+        return live_output(answers.get())
 
     @property
     def state(self) -> RuntimeState[Self]:

@@ -14,7 +14,14 @@ from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailError, ProtocolViolation, RuntimeClosedError
 from cenote_worker.checkpoints.errors import NotDurableError
-from cenote_worker.execution.results import ExecutionResult, JailStatus, RanInFull, SnapshotInfo, StreamName
+from cenote_worker.execution.results import (
+    ExecutionResult,
+    JailStatus,
+    LiveOutput,
+    RanInFull,
+    SnapshotInfo,
+    StreamName,
+)
 from cenote_worker.history.events import ArtifactDeclared
 from cenote_worker.runtime.injection import Injection
 from cenote_worker.runtime.jail_requests import PYTHON, WorkdirRequest, WrittenForm
@@ -27,7 +34,7 @@ from cenote_worker.transport.content import Content, Holding
 from cenote_worker.wire.chunking import Incoming, Joiner, announce, inline
 from cenote_worker.wire.patches import to_built, to_patched
 from cenote_worker.wire.replies import Reply, payload_of, to_reply, to_rollback, to_snapshots
-from cenote_worker.wire.results import to_result, to_status
+from cenote_worker.wire.results import to_live_output, to_result, to_status
 
 HEARD_EVERY: Final = 64 * 1024
 """Characters of output after which the server is told how far its client is."""
@@ -336,6 +343,17 @@ def status_of(answer: Answer) -> JailStatus | Exception:
     if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("status"):
         return to_status(answer.status)
     return answer if isinstance(answer, Exception) else JailError("the platform gave no status")
+
+
+def live_output(after: LiveOutput) -> runtime_pb2.ClientFrame:
+    seen = runtime_pb2.OutputPosition(step=after.step or 0, position=after.end)
+    return runtime_pb2.ClientFrame(status=runtime_pb2.StatusQuestion(output_after=seen))
+
+
+def live_output_of(answer: Answer) -> LiveOutput | Exception:
+    if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("status"):
+        return to_live_output(answer.status)
+    return answer if isinstance(answer, Exception) else JailError("the platform gave no output")
 
 
 def snapshots_of(answer: Answer) -> tuple[SnapshotInfo, ...] | Exception:

@@ -33,7 +33,7 @@ from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedEr
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.execution.programs import ProgramOrder
-from cenote_worker.execution.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.execution.results import JailStatus, LiveOutput, OnError, SnapshotInfo
 from cenote_worker.history.history import History
 from cenote_worker.runtime.injection import Injection, stubs
 from cenote_worker.runtime.jail_requests import PYTHON, WorkdirRequest, WrittenForm
@@ -389,6 +389,14 @@ class RemoteRuntime:
         self.start()
         frame = runtime_pb2.ClientFrame(status=runtime_pb2.StatusQuestion())
         call = PendingCall(frame=frame, settle=lambda given: answer(calls.status_of(given)), limit=FRAMES)
+        background().post(self._current().call, call)
+
+    def live_output(self, after: LiveOutput, answer: Callable[[LiveOutput | Exception], None]) -> None:
+        self.start()
+        frame = calls.live_output(after)
+        call = PendingCall(
+            frame=frame, settle=lambda given: answer(calls.live_output_of(given)), limit=FRAMES
+        )
         background().post(self._current().call, call)
 
     def outcome(self, key: str, listener: Listener) -> None:

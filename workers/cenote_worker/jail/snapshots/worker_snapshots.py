@@ -154,8 +154,8 @@ class Snapshots:
         """Whether this is the worker's initial state: no request has come yet."""
         self._changed = True
         self._bound: frozenset[str] | None = None
-        self._log = ReplayLog(is_whole=False)
-        """The log of the cells since the latest copy."""
+        self.log = ReplayLog(is_whole=False)
+        """The log of the cells since the latest copy. `is_told`: the kept state is that copy with these cells."""
         self._copy_seconds = 0.0
         """CPU time that making the latest copy took."""
         self._passing = False
@@ -198,13 +198,13 @@ class Snapshots:
         the one before, and is copied only if another cell comes first.
         """
         self._bound = None if self._changed else bound_only
-        self._log.add(None if self._changed else cell)
+        self.log.add(None if self._changed else cell)
         self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
 
     def may_differ(self) -> None:
         """User code that is no cell may have run: no later state is sent as bindings of the latest copy."""
-        self._log.add(None)
+        self.log.add(None)
         if self._latest is not None:
             self._latest = replace(self._latest, names=None)
 
@@ -298,7 +298,7 @@ class Snapshots:
         """
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
-        if is_idle() and not self._log.may_tell(cost_of_copy(self._copy_seconds)):
+        if is_idle() and not self.log.may_tell(cost_of_copy(self._copy_seconds)):
             self._huge_pages.gather(is_idle, alone=self._latest is None)
         return is_idle() and self.take()
 
@@ -310,7 +310,7 @@ class Snapshots:
         self._quiet()
         if self._safety.make_quiet():
             return False  # the cells still describe it
-        self._log.add(None)
+        self.log.add(None)
         self._changed, self._bound = True, None
         return self.rest(is_idle)
 
@@ -324,12 +324,12 @@ class Snapshots:
             return False
         try:
             self._heed(self._line)
-            if not self._changed and not self._ended and not (firmly and self._log.is_told):
+            if not self._changed and not self._ended and not (firmly and self.log.is_told):
                 return False
             self._changed = False
             if firmly:
-                self._log.add(None)
-                self._bound = None if self._log.is_told else self._bound
+                self.log.add(None)
+                self._bound = None if self.log.is_told else self._bound
             return not self._is_told(self._line) and self._make_copy(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
@@ -375,7 +375,7 @@ class Snapshots:
         self._step = number(beginning.wanted, "step")
         self._go_on(beginning.wanted)
         self.amiss = (*self._differing, *amiss)
-        names = None if self._log.is_told else names
+        names = None if self.log.is_told else names
         files = number(beginning.wanted, "files")
         self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
 
@@ -397,7 +397,7 @@ class Snapshots:
     @property
     def is_slow(self) -> bool:
         """Whether the current state is kept as cells that take long to run again."""
-        return self._line is not None and not self._changed and self._log.is_slow
+        return self._line is not None and not self._changed and self.log.is_slow
 
     @property
     def may_cost(self) -> bool:
@@ -460,7 +460,7 @@ class Snapshots:
         files = self._files.keep()
         if files == NONE or not (is_bound or files == latest.files):
             return False
-        self._log.is_told = self._log.is_told or not is_bound
+        self.log.is_told = self.log.is_told or not is_bound
         send_bindings(line, latest.pid, self._step, files, data)
         self._unkept = ""
         return True
@@ -468,15 +468,15 @@ class Snapshots:
     def _told(self, latest: _Latest) -> tuple[bytes | None, bool]:
         """What turns that copy's state into the current one, and whether that is bindings. After replayed cells it is
         unknown which objects they have changed."""
-        if self._bound is not None and latest.names is not None and not self._log.is_told:
+        if self._bound is not None and latest.names is not None and not self.log.is_told:
             bindings = difference(latest.names, self._namespace, self._bound, self._sources, self._held())
             if bindings is not None:
                 return bindings, True
-        return self._log.told(cost_of_copy(self._copy_seconds)), False
+        return self.log.told(cost_of_copy(self._copy_seconds)), False
 
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
-        began, self._log = _now(), ReplayLog()
+        began, self.log = _now(), ReplayLog()
         self._latest, self._ended = None, False
         if self._is_beginning:
             self._tell_beginning(line)
@@ -570,7 +570,7 @@ class Snapshots:
             self._pools = NO_POOLS
             self._ended = os.getpid() == copy  # it is no copy any more, since this is the worker now
             if not self._ended:
-                names = None if self._log.is_told else names
+                names = None if self.log.is_told else names
                 self._latest = _Latest(pid=copy, names=names, holdings=self._holdings(), files=files)
             return True
         os._exit(1)
@@ -587,9 +587,9 @@ class Snapshots:
         if isinstance(bindings, str):
             self._step = number(told, "step")
             turn, data = turn_and_bindings(unpacked(bindings))
-            self._log.add(None)
-            self._log.is_told = is_told_by_cells(data)
-            if self._log.is_told and told.get("op") == LIVE:
+            self.log.add(None)
+            self.log.is_told = is_told_by_cells(data)
+            if self.log.is_told and told.get("op") == LIVE:
                 self._files.restore(self._wanted)  # the cells may read them
             self._differing = self._adopt(self._step, data, turn)
 

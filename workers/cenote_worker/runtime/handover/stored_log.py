@@ -55,6 +55,7 @@ class StoredHandoverLog:
         start: StartEnds,
     ) -> None:
         self._place = f"runtime/{name}/"
+        self._about = {"runtime": name}
         self._policy = policy
         self._descriptor_store = descriptor_store
         self._start_ends = start
@@ -332,7 +333,7 @@ class StoredHandoverLog:
                 if not self._left:
                     self._descriptor_store.put_soon(self._place + what, record, descriptors)
         except UnavailableError as error:
-            _log.warning("%s%s is not kept for a successor: %s", self._place, what, error)
+            _log.warning("%s%s is not kept for a successor: %s", self._place, what, error, extra=self._about)
 
     def _drop(self, what: str) -> None:
         try:
@@ -340,4 +341,4 @@ class StoredHandoverLog:
                 if not self._left:
                     self._descriptor_store.drop_soon(self._place + what)
         except UnavailableError as error:
-            _log.warning("%s%s could not be dropped: %s", self._place, what, error)
+            _log.warning("%s%s could not be dropped: %s", self._place, what, error, extra=self._about)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import runtime_pb2
@@ -13,6 +16,7 @@ from cenote_worker.execution.results import (
     Built,
     ExecutionResult,
     JailStatus,
+    LiveOutput,
     Patched,
     RanInFull,
     Rollback,
@@ -25,19 +29,23 @@ from cenote_worker.transport.content import Content
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.patches import from_built, from_patched
 from cenote_worker.wire.replies import from_checkpoint, from_reply, from_rollback, from_snapshots
-from cenote_worker.wire.results import from_info, from_result, from_status
+from cenote_worker.wire.results import from_info, from_live_output, from_result, from_status
 
 _log = logging.getLogger("cenote.serving")
 
 Frame = runtime_pb2.ServerFrame
 
 
-Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...] | CheckpointInfo
-"""The outcome of a request; a warden's answer: the jail's status, its snapshots; a stored checkpoint."""
+Answer = Outcome | JailStatus | LiveOutput | tuple[SnapshotInfo, ...] | CheckpointInfo
+"""The outcome of a request; a warden's answer: the jail's status, its snapshots; output of the running
+cell; a stored checkpoint."""
 
 
-def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
-    """The frame, and the content that has to follow it; the sender closes the content."""
+NOWHERE: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+def answer(call: int, outcome: Answer, about: Mapping[str, object] = NOWHERE) -> tuple[Frame, Content | None]:
+    """The frame, and the content that has to follow it; the sender closes the content. about: see `failure`."""
     match outcome:
         case tuple():
             return Frame(call=call, snapshots=from_snapshots(outcome)), None
@@ -45,6 +53,8 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, rolled_back=from_rollback(outcome)), None
         case JailStatus():
             return Frame(call=call, status=from_status(outcome)), None
+        case LiveOutput():
+            return Frame(call=call, status=from_live_output(outcome)), None
         case CheckpointInfo():
             return Frame(call=call, state_stored=from_checkpoint(outcome)), None
         case Patched():
@@ -60,11 +70,12 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             frame.result.not_durable = utf8_text(outcome.reason)
             return frame, None
         case NotDurableError():
-            return failure(call, NotDurableError(None, outcome.reason)), None
+            return failure(call, NotDurableError(None, outcome.reason), about), None
         case Exception():
-            return failure(call, outcome), None
+            return failure(call, outcome, about), None
         case ExecutedReply() | SharedReply():
-            return failure(call, TypeError(f"an answer that is no answer: {type(outcome).__name__}")), None
+            odd = TypeError(f"an answer that is no answer: {type(outcome).__name__}")
+            return failure(call, odd, about), None
     reply, content = from_reply(outcome)
     return Frame(call=call, reply=reply), content
 
@@ -74,12 +85,14 @@ def shared(call: int, record: ReferenceRecord) -> Frame:
     return Frame(call=call, shared=told)
 
 
-def failure(call: int, error: Exception) -> Frame:
-    """The error as a frame; of an internal error, only that there was one."""
+def failure(call: int, error: Exception, about: Mapping[str, object] = NOWHERE) -> Frame:
+    """The error as a frame; of an internal error, only that there was one. about: what the log's line is about:
+    `runtime`, `tenant`, `step`.
+    """
     if isinstance(error, OSError):
         error = UnavailableError(f"the server cannot have what this takes: {error}")
     if not isinstance(error, CenoteError):
-        _log.error("a call failed", exc_info=error)
+        _log.error("a call failed", exc_info=error, extra=dict(about))
         error = CenoteError("the server failed at this call; its log says how")
     return Frame(call=call, failure=to_failure(error))
 

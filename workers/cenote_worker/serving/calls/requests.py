@@ -17,7 +17,7 @@ from cenote_security.errors import JailLostError, UnavailableError, UsageError
 from cenote_security.printable import printable
 from cenote_worker.checkpoints.errors import carried_out
 from cenote_worker.checkpoints.store import CheckpointInfo
-from cenote_worker.execution.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.execution.results import JailStatus, LiveOutput, OnError, SnapshotInfo
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.messages import from_history
 from cenote_worker.process.threads import begin_thread
@@ -257,7 +257,15 @@ class Requests:
         def answer(status: JailStatus | None) -> None:
             self._tell(call, _ended() if status is None else status)
 
-        call = QueuedCall(number=frame.call, run=lambda: self.client.hosted.status(answer), at_once=True)
+        def run() -> None:
+            if frame.status.HasField("output_after"):
+                seen = frame.status.output_after
+                look = LiveOutput(step=seen.step or None, end=seen.position)
+                self.client.hosted.live_output(look, partial(self._tell, call))
+            else:
+                self.client.hosted.status(answer)
+
+        call = QueuedCall(number=frame.call, run=run, at_once=True)
         return call
 
     def snapshots(self, frame: runtime_pb2.ClientFrame) -> QueuedCall:

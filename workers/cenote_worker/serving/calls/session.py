@@ -331,7 +331,7 @@ class ClientSession:
         self._printed(call)
         content = None
         if call.number in self._calls:
-            frame, content = answers.answer(call.number, outcome)
+            frame, content = answers.answer(call.number, outcome, self._about)
             self._answer(call, frame, content)
         else:
             answers.discard(outcome)
@@ -353,7 +353,16 @@ class ClientSession:
             self._turns.carried()
 
     def _fail(self, number: int, error: Exception) -> None:
-        self.tell(answers.failure(number, error))
+        self.tell(answers.failure(number, error, self._about))
+
+    @property
+    def _about(self) -> dict[str, object]:
+        """What a line of the log is about. step: the last one that was begun."""
+        return {
+            "runtime": self._served.id,
+            "tenant": self._client.tenant,
+            "step": self._served.hosted.step,
+        }
 
     def _keep(self, call: QueuedCall, outcome: Outcome) -> None:
         """Makes a sealed value a reference, which waits for its first holder."""
