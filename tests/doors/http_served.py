@@ -29,7 +29,7 @@ def served(callers: Callers, policy: SandboxPolicy | None = None) -> Iterator[st
         assert not thread.is_alive()
 
 
-def client(base: str, token: str) -> httpx.Client:
+def client(base: str, token: str, timeout: float = 30) -> httpx.Client:
     return httpx.Client(
-        base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=30, trust_env=False
+        base_url=base, headers={"Authorization": f"Bearer {token}"}, timeout=timeout, trust_env=False
     )

@@ -20,7 +20,7 @@ from cenote_worker.execution.results import ErrorInfo, ExecutionResult, OnError,
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class _PolicySchema:
