@@ -295,6 +295,7 @@ async def run_program(asked: OperationCall[NewProgram]) -> ProgramEnded:
         exit_code=ended.exit_code,
         stdout=_text(ended.stdout),
         stderr=_text(ended.stderr),
+        omitted=ended.omitted,
         timed_out=ended.timed_out,
         killed_by=ended.killed_by or "",
         duration=ended.duration,
