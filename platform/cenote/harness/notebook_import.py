@@ -79,7 +79,9 @@ class ImportedNotebook:
         return tuple(cell.number for cell in self.cells if cell.differs)
 
 
-def import_notebook(runtime: NotebookRuntime, path: str | Path, *, keep_going: bool = False) -> ImportedNotebook:
+def import_notebook(
+    runtime: NotebookRuntime, path: str | Path, *, keep_going: bool = False
+) -> ImportedNotebook:
     """Runs the code cells of a notebook in order, so that the runtime's graph, slices and patches are about them.
 
     Stops at a cell that fails, unless the notebook recorded an error there or tagged it `raises-exception`.
