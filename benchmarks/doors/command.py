@@ -1,6 +1,7 @@
 """Runs one small cell through each interface to the same runtime, in turns, and measures the HTTP server at rest.
 
-HTTP and MCP are served by `cenote up`, and by a `cenote serve` in front of it.
+HTTP and MCP are served by `cenote up`, and by a `cenote serve` in front of it. HTTP is called with httpx, and over a
+bare connection, which shows what of it is the client's library.
 """
 
 from __future__ import annotations
@@ -75,8 +76,10 @@ async def _measured(token: str, rounds: int, cells: int) -> None:
         ways: dict[str, Way] = {
             "gRPC": lambda: _by_grpc(runtime),
             "HTTP of up": lambda: _by_http(http_of_up),
+            "HTTP, bare, of up": BareHttp(UP_PORT, token),
             "MCP of up": lambda: mcp_of_up.call_tool("run", {"code": CELL, "runtime": NAME}),
             "HTTP of serve": lambda: _by_http(http),
+            "HTTP, bare, of serve": BareHttp(HTTP_PORT, token),
             "MCP of serve": lambda: mcp.call_tool("run", {"code": CELL, "runtime": NAME}),
         }
         found: dict[str, list[float]] = {name: [] for name in ways}
@@ -86,10 +89,10 @@ async def _measured(token: str, rounds: int, cells: int) -> None:
                 took = [await _timed(ways[name]) for _ in range(cells)]
                 if number:  # the first round warms up
                     found[name].append(statistics.median(took))
-    print(f"{'way':14} {'median ms':>10} {'/ gRPC':>8}")
+    print(f"{'way':20} {'median ms':>10} {'/ gRPC':>8}")
     for name, medians in found.items():
         ratio = statistics.median(one / grpc for one, grpc in zip(medians, found["gRPC"], strict=True))
-        print(f"{name:14} {1000 * statistics.median(medians):10.2f} {ratio:8.2f}")
+        print(f"{name:20} {1000 * statistics.median(medians):10.2f} {ratio:8.2f}")
 
 
 async def _timed(way: Way) -> float:
@@ -105,6 +108,30 @@ async def _by_grpc(runtime: AsyncPythonRuntime) -> None:
 async def _by_http(http: httpx.AsyncClient) -> None:
     answer = await http.post(f"/v1/runtimes/{NAME}/cells", json={"code": CELL})
     assert json.loads(answer.content)["success"]
+
+
+class BareHttp:
+    """Writes each request as it stands and reads its answer, and does no more."""
+
+    def __init__(self, port: int, token: str) -> None:
+        body = json.dumps({"code": CELL}).encode()
+        head = (
+            f"POST /v1/runtimes/{NAME}/cells HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self._port = port
+        self._request = head.encode() + body
+        self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def __call__(self) -> None:
+        if self._line is None or self._line[0].at_eof():  # the server ends connections that are idle
+            self._line = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._line
+        writer.write(self._request)
+        status, *headers = (await reader.readuntil(b"\r\n\r\n")).splitlines()
+        assert b" 200 " in status
+        fields = dict(line.lower().split(b": ", 1) for line in headers if line)
+        assert json.loads(await reader.readexactly(int(fields[b"content-length"])))["success"]
 
 
 def _at_rest(server: int, seconds: float, when: str) -> None:

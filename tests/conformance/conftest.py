@@ -1,4 +1,5 @@
-"""The behaviour tests of runtimes again, on a platform: what a script does must not depend on where it runs.
+"""The behaviour tests of runtimes again, on a platform: what a script does must not depend on where it runs, or on
+the interface that it uses.
 
 Tests that inspect this process, its supervisors, descriptors or forks, run only where they are written.
 """
@@ -7,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.conformance.http_runtime import HttpRuntime
+from tests.doors.http_served import client, served
 from tests.gateway.world import World
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.runtime.conftest import make_runtime, runtime
+from tests.runtime.conftest import runtime
 from tests.shared_runtime.conftest import forgetful, gate, good, start
+from tests.waiting import PATIENCE
 
+import cenote
+from cenote.doors.callers import OneCaller
+from cenote.doors.open_runtimes import OpenRuntimes, PlatformSource
 from cenote.runtime import PythonRuntime
 from cenote.runtime.remote.address import Destination
 from cenote_worker.runtime.runtime import HostedRuntime
 
-__all__ = ["forgetful", "gate", "good", "make_runtime", "runtime", "start"]
+__all__ = ["forgetful", "gate", "good", "runtime", "start"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +54,34 @@ def _relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Where]:
     destination = Destination(world.address, world.user("tests").token)
     yield Where(destination=destination, hosted=lambda id: world.nodes._hosted[id].runtime)  # type: ignore
     world.close()
+
+
+@pytest.fixture(scope="session")
+def _by_http(_direct: Where) -> Iterator[Callable[..., HttpRuntime]]:
+    """Makes runtimes over an HTTP server in front of the platform."""
+    there = cenote.connect(_direct.destination.address, TOKEN)
+    numbers = count()
+    with (
+        served(OneCaller(TOKEN, OpenRuntimes(PlatformSource(there)))) as base,
+        client(base, TOKEN, timeout=PATIENCE) as http,
+    ):
+        yield lambda **arguments: HttpRuntime(http, f"by-http-{next(numbers)}", **arguments)
+
+
+@pytest.fixture
+def make_runtime(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Makes runtimes that are closed after the test; over HTTP in files whose names say so."""
+    is_http = request.path.name.startswith("test_http")
+    make = request.getfixturevalue("_by_http") if is_http else PythonRuntime
+    made: list[Any] = []
+
+    def made_one(**arguments: Any) -> Any:
+        made.append(make(**arguments))
+        return made[-1]
+
+    yield made_one
+    for each in made:
+        each.close()
 
 
 @pytest.fixture(autouse=True)

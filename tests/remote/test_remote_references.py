@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 from tests.remote.cable import Cable
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote import CaveAgent
 from cenote.models import ScriptedModel
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote.runtime.remote import references
+from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.platform_client import PlatformClient
 from cenote_security.errors import UnknownReferenceError, UsageError
 from cenote_security.policy import SandboxPolicy
 
@@ -79,6 +82,22 @@ def test_a_forgotten_reference_is_released(own_platform: SmallPlatform, connect:
         runtime.share("x")
     gc.collect()
     until(lambda: 0 == kept(own_platform))
+
+
+def test_a_process_that_ends_does_not_wait_for_a_platform_that_has_ended(
+    own_platform: SmallPlatform, connect: Connect
+) -> None:
+    """To give back what it held: its leases end. Else it waits for a platform that may come back."""
+    runtime = connect(own_platform)
+    runtime.execute("x = 1")
+    shared = runtime.share("x")
+    client = PlatformClient(Destination(own_platform.address, TOKEN, wait=10 * PATIENCE, insists=True))
+    found = client.references.hold(shared._held().id, "another")
+    held = background().wait(found, PATIENCE, "find the value")
+    own_platform.close()
+    held.release()
+    until(lambda: client.references._under_way)
+    background().wait(client._end(), PATIENCE, "end")
 
 
 @pytest.mark.slow

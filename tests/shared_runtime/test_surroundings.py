@@ -47,6 +47,18 @@ def test_what_one_author_changes_is_their_own(
     assert changed == good(ana, look).value
 
 
+def test_each_author_has_what_a_cell_of_the_owner_has(
+    runtime: PythonRuntime, pair: tuple[PythonRuntime, PythonRuntime], good: Callable
+) -> None:
+    """From the first cell on: modules in the working directory, and figures where `plt.show()` stands."""
+    good(runtime, "open('mine.py', 'w').write('value = 5')")
+    show = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\ndisplay('after')"
+    for author in pair:
+        assert "5" == good(author, "import mine\nmine.value").value
+        shown = [sorted(bundle) for bundle in good(author, show).outputs]
+        assert [["image/png", "text/plain"], ["text/plain"]] == shown
+
+
 def test_the_owners_are_the_owners_own(runtime: PythonRuntime, good: Callable) -> None:
     """All begin in the same place, whatever the owner did before they attached."""
     home = good(runtime, "import os\nprint(os.getcwd())").stdout

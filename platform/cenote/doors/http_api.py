@@ -295,6 +295,7 @@ async def run_program(asked: OperationCall[NewProgram]) -> ProgramEnded:
         exit_code=ended.exit_code,
         stdout=_text(ended.stdout),
         stderr=_text(ended.stderr),
+        omitted=ended.omitted,
         timed_out=ended.timed_out,
         killed_by=ended.killed_by or "",
         duration=ended.duration,
@@ -558,17 +559,16 @@ async def _parsed(request: Request, adapter: TypeAdapter[Any]) -> Any:
 
 async def until_gone(request: Request, work: Awaitable[T]) -> T:
     """The work's result; it is cancelled when the client disconnects. For requests whose body has been read."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    working = asyncio.current_task()
+    assert working is not None, "requests are handled in tasks"
+    leaving = asyncio.ensure_future(_cancel_when_gone(request, working))
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            working.cancel()
-        return await working
+        return await work
     finally:
         leaving.cancel()
-        working.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _cancel_when_gone(request: Request, working: asyncio.Task[Any]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    working.cancel()

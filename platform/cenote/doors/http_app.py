@@ -75,7 +75,9 @@ def http_app(
 
     sandboxes = E2bSandboxes(policy or SandboxPolicy())
     logging.getLogger("uvicorn.error").addFilter(_is_meant)
-    routes: list[BaseRoute] = [
+    mcp = McpEndpoint(callers)
+    routes: list[BaseRoute] = [  # tried in this order: those of frequent requests go first
+        Route("/mcp", mcp, methods=["GET", "POST", "DELETE"]),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
@@ -87,8 +89,6 @@ def http_app(
     operations = Operations(callers)
     console = Console(callers, (*PAGES, *operations.routes()), sections=SECTIONS)
     routes += console.routes()
-    mcp = McpEndpoint(callers)
-    routes.append(Route("/mcp", mcp, methods=["GET", "POST", "DELETE"]))
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:

@@ -20,7 +20,7 @@ from cenote_worker.execution.results import ErrorInfo, ExecutionResult, OnError,
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class _PolicySchema:
@@ -155,9 +155,12 @@ class Interrupted(BaseModel):
 
 
 class ProgramEnded(BaseModel):
+    """omitted: bytes left out of the middle of its output, which was more than `max_output`."""
+
     exit_code: int | None
     stdout: str
     stderr: str
+    omitted: int
     timed_out: bool
     killed_by: str
     duration: float
@@ -183,6 +186,10 @@ class CellResult(BaseModel):
     """What a failure is down to: `task`, `limit`, or `infrastructure`."""
     limit: str
     """Which one, for `limit`."""
+    back_at: int | None
+    """The step whose state is there again, if a failure has rolled the cell back."""
+    unkept: str
+    """Why the state before the cell could not be kept, if `on_error` wanted it; empty else."""
 
     @classmethod
     def of(cls, result: ExecutionResult) -> CellResult:
@@ -202,6 +209,8 @@ class CellResult(BaseModel):
             news=list(result.news),
             verdict=None if result.verdict is None else result.verdict.kind,
             limit="" if result.verdict is None else result.verdict.limit,
+            back_at=result.back_at,
+            unkept=result.unkept,
         )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
-from typing import Final
+from typing import Any, Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from cenote_security.errors import UnavailableError
 
@@ -16,6 +18,10 @@ PATIENCE: Final = 5
 """Seconds for requests to end when the server does."""
 
 _BACKLOG: Final = 512
+
+_GATHERED: Final = 64 * 1024
+"""Bytes of an answer that may wait for the loop's next turn; more is written at once, so that a slow reader makes
+the application wait."""
 
 
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
@@ -40,11 +46,52 @@ def url_of(scheme: str, host: str, listening: socket.socket) -> str:
 def server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
     """Runs on the thread that calls its `run`, which takes the socket."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=PATIENCE
+        app,
+        http=_GatheringProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=PATIENCE,
     )
     config.load()
     config.ssl = tls
     return uvicorn.Server(config)
+
+
+class _GatheringProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen when uvicorn is imported
+    """Sends the head and the body of an answer as one packet; uvicorn writes two, and each wakes the client."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        gathering = GatheringTransport(cast("asyncio.Transport", transport))
+        super().connection_made(cast("asyncio.Transport", gathering))
+
+
+class GatheringTransport:
+    """A transport that writes what one turn of the event loop gives it together."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._waiting = bytearray()
+
+    def write(self, data: bytes) -> None:
+        if data and not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting += data
+        if len(self._waiting) > _GATHERED:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            data, self._waiting = bytes(self._waiting), bytearray()
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class HttpThread:

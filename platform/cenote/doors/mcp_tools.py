@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -77,8 +78,12 @@ class Tool(BaseModel):
         raise NotImplementedError
 
     @classmethod
+    @cache
     def input_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of its arguments, in as few tokens as possible: a client pays them in each conversation."""
+        """The JSON Schema of its arguments, in as few tokens as possible: a client pays them in each conversation.
+
+        Made once, as the protocol's library reads it at each call. It is not to be changed.
+        """
         schema = cls.model_json_schema(schema_generator=_ShortSchema)
         schema.pop("description", None)
         return schema

@@ -12,6 +12,7 @@ from cenote.harness.artifacts import (
     UnbuildableError,
     UnknownArtifactError,
 )
+from cenote.harness.notebook_import import ImportedCell, ImportedNotebook, import_notebook
 from cenote.harness.patching.errors import PatchConflictError, StalePlanError, StateNotKeptError
 from cenote.harness.patching.patch import Patch
 from cenote.harness.patching.text_edits import TextEdit
@@ -43,6 +44,9 @@ __all__ = [
     "EffectNotRepeatedError",
     "ExecutionState",
     "Ground",
+    "import_notebook",
+    "ImportedCell",
+    "ImportedNotebook",
     "LiveVariable",
     "make_plan",
     "Moment",

@@ -105,11 +105,12 @@ class Kernel:
         self._turn: Turn = ("", False)
         self._turn_before = self._turn
         self._switches = 0
-        self._seats = AuthorNamespaces(self.module, self._runner.context)
         self._rebindings: Rebindings | None = None
         self._used: Collection[str] = ()
         self._notes: list[str] = []
         self._install_helpers()
+        # Each author begins with the environment and the import path as they are now, with all that helpers need.
+        self._seats = AuthorNamespaces(self.module, self._runner.context)
         if guarded:
             self.between_cells.guard()
             sys.unraisablehook = self._show_unraisable

@@ -1,4 +1,4 @@
-"""`cenote jupyter`: notebooks whose kernel is a jailed, recorded runtime."""
+"""`cenote jupyter`: notebooks whose kernel is a jailed, recorded runtime, and notebooks as histories of runtimes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,28 @@ import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from cenote.cli.arguments import COMMAND, add_policy_options
+from cenote.cli.arguments import COMMAND, add_policy_options, checker_from, policy_from
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.local.mcp import add_source_options, source_from
-from cenote.terminal.screen import Screen
+from cenote.runtime.remote.address import destination
+from cenote.terminal.screen import Screen, counted
 from cenote_security.errors import UsageError
 from cenote_security.extras import importing
+from cenote_security.policy import SandboxPolicy
+from cenote_security.printable import printable
+
+if TYPE_CHECKING:
+    from cenote.harness import ImportedNotebook
+    from cenote.runtime import PythonRuntime
 
 _NAME = re.compile(r"[a-z0-9._-]{1,60}")
+
+IMPORT_EPILOG = """The cells run in order, each is a step, and what they give is compared with what the notebook has
+recorded. With --store the state stays, too, and with --address both are the platform's.
+Exit status: 0 all cells have run, 1 a cell failed that was not meant to, 2 wrong usage, 4 the platform or the jail
+is not available."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,10 +39,27 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     install.add_argument("--name", default="cenote", help="of the kernel, for Jupyter (default %(default)s)")
     attach = verbs.add_parser("attach", help="let Jupyter offer a kernel that joins a runtime of a platform")
     attach.add_argument("runtime", metavar="NAME")
+    imported = verbs.add_parser(
+        "import", help="run a notebook's cells as steps of a runtime", epilog=IMPORT_EPILOG
+    )
+    imported.add_argument("notebook", metavar="FILE", type=Path, help="a notebook (.ipynb)")
+    imported.add_argument(
+        "--runtime", metavar="NAME", help="that goes on with them, or is made (default: the file's name)"
+    )
+    imported.add_argument(
+        "--history", metavar="PLACE", help="a file or the URL of a database where the steps stay"
+    )
+    imported.add_argument("--keep-going", action="store_true", help="do not stop at a cell that fails")
     kernel = verbs.add_parser("kernel", help="what Jupyter starts")
     kernel.add_argument("-f", dest="connection", required=True, metavar="FILE")
     kernel.add_argument("--runtime", default="notebook", metavar="NAME")
-    for verb, handler in ((install, handle_install), (attach, handle_attach), (kernel, handle_kernel)):
+    handlers = {
+        install: handle_install,
+        attach: handle_attach,
+        imported: handle_import,
+        kernel: handle_kernel,
+    }
+    for verb, handler in handlers.items():
         add_source_options(verb)
         add_policy_options(verb)
         verb.set_defaults(handler=handler)
@@ -85,6 +115,65 @@ def _again(arguments: argparse.Namespace) -> list[str]:
         elif word not in own and not word.startswith("--name="):
             kept.append(word)
     return kept
+
+
+def handle_import(arguments: argparse.Namespace) -> int:
+    from cenote.harness.notebook_import import import_notebook, read_notebook
+
+    source_from(arguments)  # so that wrong options are said now
+    read_notebook(arguments.notebook)  # and a file that is none, before there is a runtime
+    name = arguments.runtime or arguments.notebook.stem
+    with _runtime(arguments, name) as runtime:
+        done = import_notebook(runtime, arguments.notebook, keep_going=arguments.keep_going)
+    return _report(name, done, Screen())
+
+
+def _runtime(arguments: argparse.Namespace, name: str) -> PythonRuntime:
+    """One whose history stays. Raises UsageError where it would not."""
+    from cenote.connection import Platform
+    from cenote.runtime import PythonRuntime
+
+    policy, checker = policy_from(arguments), checker_from(arguments)
+    where = destination(arguments.address)
+    if where is not None:
+        if arguments.history is not None:
+            raise UsageError("a platform keeps the history of its runtimes: leave --history or --address out")
+        wanted = None if policy == SandboxPolicy() else policy
+        return Platform(where).runtime(
+            name, sandbox=wanted, security_checker=checker, durable=arguments.durable
+        )
+    if arguments.history is None:
+        raise UsageError("give the history a place: --history FILE, or a platform with --address HOST:PORT")
+    if arguments.store is None:
+        return PythonRuntime(
+            name=name,
+            sandbox=policy,
+            security_checker=checker,
+            history=arguments.history,
+            address="embedded",
+        )
+    return PythonRuntime.open(
+        arguments.store, name, sandbox=policy, security_checker=checker, history=arguments.history
+    )
+
+
+def _report(name: str, done: ImportedNotebook, screen: Screen) -> int:
+    steps = [cell.step for cell in done.cells]
+    screen.line(
+        f"{counted(len(steps), 'cell')} ran as steps {steps[0]} to {steps[-1]} of {name}"
+        if steps
+        else "the notebook has no code"
+    )
+    for cell in done.cells:
+        if cell.error is not None:
+            screen.line(printable(f"cell {cell.number} failed: {cell.error.type}: {cell.error.message}"))
+    if done.different:
+        numbers = ", ".join(map(str, done.different))
+        screen.line(f"other than the notebook has recorded: cells {numbers}")
+    if done.left:
+        screen.line(f"{counted(len(done.left), 'cell')} did not run; --keep-going does not stop")
+    failed = any(cell.error is not None and not cell.may_fail for cell in done.cells)
+    return ExitStatus.FAILED if failed else ExitStatus.OK
 
 
 def handle_kernel(arguments: argparse.Namespace) -> int:

@@ -69,6 +69,7 @@ class Channels:
     def __init__(self, authority: str = "", wait: float = 0.0, *, insists: bool = False) -> None:
         self._wait = wait
         self._insists = insists
+        self._ending = asyncio.Event()
         self._credentials = tls_credentials(authority) if authority else None
         self._unary: dict[str, grpc.aio.Channel] = {}
         self._streaming: dict[_Server, list[_Connection]] = {}
@@ -77,7 +78,7 @@ class Channels:
         """For calls that end soon."""
         if address not in self._unary:
             self._unary[address] = self._channel(
-                address, "", (ReturnWaiter(address, self._wait, insists=self._insists),)
+                address, "", (ReturnWaiter(address, self._wait, self._ending, insists=self._insists),)
             )
         return self._unary[address]
 
@@ -106,6 +107,10 @@ class Channels:
         if credentials is None:
             return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=interceptors)
         return grpc.aio.secure_channel(address, credentials, options=OPTIONS, interceptors=interceptors)
+
+    def stop_waiting(self) -> None:
+        """No call waits any more for a server that does not answer: the process ends."""
+        self._ending.set()
 
     async def close(self) -> None:
         connections = [one.channel for some in self._streaming.values() for one in some]

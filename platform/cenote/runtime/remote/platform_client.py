@@ -159,8 +159,8 @@ class PlatformClient:
         return await asked(call, self._destination)
 
     async def _end(self) -> None:
-        with without_waiting():
-            await self.references.close()
+        self.channels.stop_waiting()
+        await self.references.close()
         await self.channels.close()
 
     def _stub(self) -> PlatformServiceAsyncStub:

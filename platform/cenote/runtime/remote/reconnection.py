@@ -149,11 +149,15 @@ def without_waiting() -> Iterator[None]:
 
 
 class ReturnWaiter(grpc.aio.UnaryUnaryClientInterceptor):
-    """Of the calls to one gateway. It waits for one that was there before. wait, insists: see Destination."""
+    """Of the calls to one gateway. It waits for one that was there before.
 
-    def __init__(self, address: str, wait: float, *, insists: bool) -> None:
+    wait, insists: see Destination. ending: set when the process ends; no call waits from then on.
+    """
+
+    def __init__(self, address: str, wait: float, ending: asyncio.Event, *, insists: bool) -> None:
         self._address = address
         self._wait = wait
+        self._ending = ending
         self._known = insists
         """Also once it has answered."""
         self._said = False
@@ -179,9 +183,10 @@ class ReturnWaiter(grpc.aio.UnaryUnaryClientInterceptor):
                 return call
             returning = returning or Returning(f"the platform at {self._address}", self._wait, self._say)
             pause = returning.pause(short(details))
-            if pause is None:
+            if pause is None or self._ending.is_set():
                 return call
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), pause)
 
     def _say(self, text: str) -> None:
         if not self._said:
