@@ -207,8 +207,8 @@ class TeamRunTable:
             self._database.execute(sql, self._clock(), team, number)
 
     def give_up(self, team: TeamId, reason: str) -> None:
-        """Ends the run that processes work on as failed: the one under way, else the first that waits, whose processes
-        have ended before they could begin it. Its followers get the event of that.
+        """Ends the run that processes work on as failed: the one under way, else the first that waits, which its
+        processes have not begun before they ended. Followers get the event of that.
         """
         with self._database.transaction():
             if not (runs := self.open(team)):
