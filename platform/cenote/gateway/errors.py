@@ -39,8 +39,8 @@ class StoreAwayError(UnavailableError):
         if self.gone:
             return f"the folder of {what} is gone; put it back, or mount what has it"
         return (
-            f"another folder is in the place of {what}; put the former one back, or mount what has it (a platform that "
-            "is started again takes this one)"
+            f"another folder is in the place of {what}; put the former one back, or mount what has it (a platform "
+            "that is started again takes this one)"
         )
 
 

@@ -86,8 +86,8 @@ def _remedy(error: Exception) -> str:
 
 
 def _make_private(path: Path) -> None:
-    """SQLite gives its additional files the mode of the database. The folder exists: a platform's state that was moved
-    away is not begun anew.
+    """SQLite gives its additional files the mode of the database. The folder exists: a platform's state that was
+    moved away is not begun anew.
 
     An existing file is not opened: closing it would release the locks that this process holds on it through other
     descriptors.

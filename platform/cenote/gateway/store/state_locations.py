@@ -19,7 +19,6 @@ from cenote_worker.checkpoints.retention import NOTHING_STORED, Retention
 from cenote_worker.checkpoints.store import CheckpointStore, is_local, local_root
 from cenote_worker.runtime.state.storage import PLACE, RECORD, RuntimeStorage
 
-
 MARK: Final = "cenote-store"
 """A file in a local store with an identity: an empty folder where a disk was mounted is another store."""
 
@@ -141,7 +140,7 @@ class StateLocations:
 
 
 def _mark(root: Path) -> bytes:
-    """The identity of a folder, which gets one if it has none. Empty where its disk is full: that is said elsewhere."""
+    """The identity of a folder, which gets one if it has none; empty where its disk is full, which health says."""
     with suppress(FileNotFoundError):
         return (root / MARK).read_bytes()
     mark = f"{secrets.token_hex(16)}\n".encode()

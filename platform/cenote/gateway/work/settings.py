@@ -12,6 +12,7 @@ from typing import Protocol
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.work.workload import Kind
 from cenote_security.auth.secret_files import read_secret_file, replace_file
+from cenote_security.errors import SecretFileError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ PLACE: Final = "the platform's store"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeStorage(Retention):
     """store: URL of all checkpoints of the runtime's tenant. records: folder with one for each runtime's record;
-    empty to have it in memory. Folders of both exist. durable: see Checkpoints. partial: begin without the missing parts of a stored state.
-    known: it was served before, so its store knows it.
+    empty to have it in memory. Folders of both exist. durable: see Checkpoints. partial: begin without the missing
+    parts of a stored state. known: it was served before, so its store knows it.
     """
 
     store: str = ""
