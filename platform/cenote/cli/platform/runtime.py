@@ -22,7 +22,7 @@ from cenote.cli.platform.connection import (
     platform_connection,
     platform_destination,
 )
-from cenote.cli.platform.runtime_states import target
+from cenote.cli.platform.runtime_states import RuntimeContents, target
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.live import table
 from cenote.terminal.screen import BOLD, Screen
@@ -33,9 +33,7 @@ from cenote_security.printable import shown_size
 from cenote_worker.checkpoints.retention import Retention
 
 if TYPE_CHECKING:
-    from cenote.harness.questions.provenance import LiveVariable
     from cenote_proto.v1 import platform_pb2
-    from cenote_worker.execution.results import SnapshotInfo
 
 
 def _plain(value: object) -> object:
@@ -233,29 +231,27 @@ def show(arguments: argparse.Namespace) -> int:
         found = as_data(line.runtime(arguments.name))
     there = _there(found, platform_destination(arguments.address, wait=arguments.answer_wait))
     if arguments.json:
-        kept, known = (None, None) if there is None else ([asdict(one) for one in part] for part in there)
-        screen.line(json.dumps({**found, "snapshots": kept, "variables": known}, indent=2))
+        more = dict.fromkeys(("snapshots", "variables", "packages")) if there is None else asdict(there)
+        screen.line(json.dumps({**found, **more}, indent=2))
         return ExitStatus.OK
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
             if part is not None:
                 screen.line(f"{_TITLES.get(name, name):<16} {shown_size(part) if name in _SIZES else part}")
-    states, variables = there or ((), ())
-    for state in states:
+    there = there or RuntimeContents()
+    for package in runtime_states.packages_lines(there.packages) if there.packages else ():
+        screen.line(f"{'packages':<16} {package}")
+    for state in there.snapshots:
         screen.line(f"{'kept':<16} {runtime_states.as_line(state)}")
-    for variable in variables:
+    for variable in there.variables:
         screen.line(f"{'variable':<16} {runtime_states.as_variable_line(variable)}")
     return ExitStatus.OK
 
 
-def _there(
-    found: dict[str, Any], where: Destination
-) -> tuple[tuple[SnapshotInfo, ...], tuple[LiveVariable, ...]] | None:
-    """What is kept of it, and its variables; None if it cannot be asked, as one without a jail. Where nothing ran, or
-    one sleeps, nothing is started.
-    """
+def _there(found: dict[str, Any], where: Destination) -> RuntimeContents | None:
+    """None if it cannot be asked, as one without a jail. Where nothing ran, or one sleeps, nothing is started."""
     if not found["steps"] or found["state"] == "hibernated":
-        return (), ()
+        return RuntimeContents()
     try:
         return runtime_states.what_is_there(found["name"] or found["id"], where)
     except CenoteError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cenote.harness import Blame, StateDiff, Step
     from cenote.harness.questions.provenance import LiveVariable
     from cenote_worker.execution.results import Rollback, SnapshotInfo
+    from cenote_worker.history.events import EnvironmentUsed
 
 
 _CODE = 72
@@ -212,12 +213,32 @@ def roll_back(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK
 
 
-def what_is_there(name: str, where: Destination) -> tuple[tuple[SnapshotInfo, ...], tuple[LiveVariable, ...]]:
-    """The kept states of a runtime that has run something, and its variables as its history tells them: a cell that
-    runs is not waited for.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeContents:
+    """What is kept of a runtime, its variables, and the packages of its last jail."""
+
+    snapshots: tuple[SnapshotInfo, ...] = ()
+    variables: tuple[LiveVariable, ...] = ()
+    packages: EnvironmentUsed | None = None
+
+
+def what_is_there(name: str, where: Destination) -> RuntimeContents:
+    """Of a runtime that has run something, as its history tells it: a cell that runs is not waited for."""
     with attached_runtime(name, where) as runtime:
-        return runtime.snapshots(), runtime.state.at(runtime.state.head).variables
+        state = runtime.state
+        return RuntimeContents(
+            snapshots=runtime.snapshots(),
+            variables=state.at(state.head).variables,
+            packages=state.environment(),
+        )
+
+
+def packages_lines(used: EnvironmentUsed) -> list[str]:
+    """None for the packages of the platform's own process."""
+    if not used.digest:
+        return []
+    lock = f", lock {used.lock[:12]}" if used.lock else ""
+    return [f"Python {used.python}, {used.digest[:12]}{lock}", *used.packages]
 
 
 def as_line(kept: SnapshotInfo) -> str:
