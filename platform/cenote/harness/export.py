@@ -382,7 +382,7 @@ def exported(past: HistoryIndex, suffix: str) -> str:
 
 
 def _environments(past: HistoryIndex) -> list[Json]:
-    """The packages that steps ran with, each from the step behind `after` on; empty for those of the process."""
+    """The packages of steps, each for those after its `after`; none where they had those of the process."""
     return [{**asdict(used), "packages": list(used.packages)} for used in past.history.environments]
 
 
