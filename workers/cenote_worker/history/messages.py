@@ -154,7 +154,8 @@ def from_event(event: Event) -> bytes:
     elif isinstance(event, EnvironmentUsed):
         made = message.environment
         made.SetInParent()
-        made.digest, made.python, made.lock = map(utf8_text, (event.digest, event.python, event.lock))
+        made.digest, made.python = utf8_text(event.digest), utf8_text(event.python)
+        made.lock = utf8_text(event.lock)
         made.packages.extend(utf8_texts(event.packages))
         made.after = event.after
     else:
