@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -51,6 +52,31 @@ def one(of: Of) -> Iterator[PythonRuntime]:
     """A runtime of `greeting` 1.0."""
     with opened(of("greeting==1.0")) as runtime:
         yield runtime
+
+
+def test_the_record_names_its_packages(of: Of, kept: EnvironmentStore, tmp_path: Path) -> None:
+    """Each with its version, and the hash of the lock: in the state, in an export, and in a history that is read."""
+    with opened(of("greeting==1.0"), history=tmp_path / "history.db", name="named") as runtime:
+        runtime.execute("import greeting")
+        used = runtime.state.environment(1)
+        built = kept.get(used.digest)
+        assert built is not None
+        assert ("greeting==1.0", "tone==1.5") == used.packages == built.packages
+        assert hashlib.sha256(built.lock.encode()).hexdigest() == used.lock
+        assert built.python == used.python
+        for suffix in ("json", "ipynb"):
+            runtime.state.export(tmp_path / f"run.{suffix}")
+    told = json.loads((tmp_path / "run.json").read_text())["environments"]
+    noted = json.loads((tmp_path / "run.ipynb").read_text())["metadata"]["cenote"]["environments"]
+    assert told == noted
+    assert [(used.digest, ["greeting==1.0", "tone==1.5"], 0)] == [
+        (each["digest"], each["packages"], each["after"]) for each in told
+    ]
+    with opened(None) as plain:
+        plain.execute("1")
+        assert "" == plain.state.environment().digest
+        plain.state.export(tmp_path / "plain.json")
+    assert "environments" not in json.loads((tmp_path / "plain.json").read_text())
 
 
 def test_its_packages_and_no_others(one: PythonRuntime, kept: EnvironmentStore, place: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cenote
+from cenote.cli.main import main
 from cenote.connection import Platform
 from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.process.platform import platform as begun_platform
@@ -80,6 +81,30 @@ def test_runtimes_have_what_the_name_means(platform: Platform, built: BuiltEnvir
             error = runtime.execute("import numpy").error
             assert error is not None
             assert "ModuleNotFoundError" == error.type
+
+
+def test_the_record_and_the_command_name_the_packages(
+    platform: Platform,
+    built: BuiltEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with platform.runtime("named", sandbox=policy("words")) as runtime:
+        runtime.execute(VERSION)
+        assert (built.digest, built.packages) == (
+            runtime.state.environment(1).digest,
+            runtime.state.environment(1).packages,
+        )
+    assert platform._destination.token is not None
+    monkeypatch.setenv("CENOTE_TOKEN", platform._destination.token)
+    assert 0 == main(["runtime", "show", "named", "--address", platform.address])
+    shown = [
+        line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines() if "packages " in line
+    ]
+    assert built.digest[:12] in shown[0]
+    assert list(built.packages) == shown[1:]
+    assert 0 == main(["runtime", "show", "named", "--json", "--address", platform.address])
+    assert list(built.packages) == json.loads(capsys.readouterr().out)["packages"]["packages"]
 
 
 def test_a_runtime_that_is_there_has_its_own(platform: Platform, built: BuiltEnvironment) -> None:

@@ -19,7 +19,7 @@ from cenote.gateway.machines.local_nodes import _quietly
 from cenote.gateway.store.state_locations import StateLocations
 from cenote.gateway.values.quota import Quota
 from cenote.runtime import NotDurableError
-from cenote_security.errors import JailLostError, UsageError
+from cenote_security.errors import JailLostError, UnavailableError, UsageError
 from cenote_worker.checkpoints.retention import Retention
 from cenote_worker.node.node import HibernationThreads
 
@@ -267,15 +267,40 @@ def test_a_failing_store(owner: Owner) -> None:
     assert "2" == runtime.execute("x").value
 
 
+@pytest.mark.parametrize("in_its_place", ["nothing", "an empty folder"])
+def test_a_store_that_is_moved_away(owner: Owner, in_its_place: str) -> None:
+    """Nothing is acknowledged as stored, no runtime is made, no folder is begun anew; put back, it goes on."""
+    runtime = owner.runtime()
+    runtime.execute("x = 1")
+    store, elsewhere = owner.world.state.store, owner.world.state.path / "elsewhere"
+    store.rename(elsewhere)
+    if in_its_place != "nothing":
+        store.mkdir()
+    with pytest.raises(NotDurableError) as caught:
+        runtime.execute("x += 1\nx")
+    assert "2" == caught.value.outcome.value
+    with pytest.raises(UnavailableError, match="store of durable runtimes"):
+        owner.runtime("other").execute("1")
+    assert [] == list(store.glob("*"))
+    if in_its_place != "nothing":
+        store.rmdir()
+    assert not store.exists()
+    elsewhere.rename(store)
+    assert "3" == runtime.execute("x += 1\nx").value
+    owner.reopen()
+    assert "3" == owner.runtime().execute("x").value
+
+
 def test_another_store(owner: Owner) -> None:
     """A state that another store holds is missing: the runtime is not taken for one that never ran."""
     owner.runtime().execute("x = 1")
-    owner.reopen()
     store, elsewhere = owner.world.state.store, owner.world.state.path / "elsewhere"
     store.rename(elsewhere)
+    owner.reopen()
     assert "nothing of this runtime is there" in refused(lambda: owner.user.get("r")).text
     shutil.rmtree(store)
     elsewhere.rename(store)
+    owner.reopen()
     assert "1" == owner.runtime().execute("x").value
 
 

@@ -264,6 +264,24 @@ def test_a_store_that_is_away_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "the store of durable runtimes cannot be reached" in cause.text
 
 
+def test_a_store_that_was_moved_away_is_not_begun_anew(tmp_path: Path) -> None:
+    """Nor is an empty folder, as of a disk that is not mounted any more, taken for it."""
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    states = StateLocations(str(store))
+    states.check_store()
+    store.rename(elsewhere)
+    (cause,) = store_causes(states)
+    assert ("store", False) == (cause.subject, cause.warning)
+    assert "is gone; put it back" in cause.text
+    assert not store.exists()
+    store.mkdir()
+    (cause,) = store_causes(states)
+    assert "another folder is in the place" in cause.text
+    store.rmdir()
+    elsewhere.rename(store)
+    assert [] == [cause for cause in store_causes(states) if not cause.warning]
+
+
 class Machines(SlowNodes):
     """Machines, some of which do not answer."""
 

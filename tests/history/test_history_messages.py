@@ -13,6 +13,7 @@ from cenote_security.printable import printable
 from cenote_worker.execution.results import VariableInfo
 from cenote_worker.history.events import (
     ArtifactDeclared,
+    EnvironmentUsed,
     Event,
     FileStored,
     HeadMoved,
@@ -75,6 +76,14 @@ events: st.SearchStrategy[Event] = st.one_of(
         author=texts,
         step=st.integers(0, 9),
         dropped=st.booleans(),
+    ),
+    st.builds(
+        EnvironmentUsed,
+        digest=texts,
+        python=texts,
+        packages=st.lists(texts, max_size=2).map(tuple),
+        lock=texts,
+        after=st.integers(0, 9),
     ),
     st.builds(
         SuiteOutcome,

@@ -127,3 +127,24 @@ def test_old_news_are_dropped(database: Database, team: TeamRow, monkeypatch: py
     ledger, table = TeamLedger(database, team.id), TeamEventTable(database)
     ledger.tell([news("code") for _ in range(5)])
     assert (3, 5) == table.kept(team.id)
+
+
+def test_the_run_that_no_process_completes_is_given_up(database: Database, team: TeamRow) -> None:
+    """The one under way, else the first that waits: its processes ended before they could begin it."""
+    runs, events = TeamRunTable(database), TeamEventTable(database)
+    ledger = TeamLedger(database, team.id)
+    for _ in range(3):
+        runs.add(team.id, b"work", "")
+    ledger.begin_run(1)
+    for number in (1, 2):
+        runs.give_up(team.id, f"reason {number}")
+        assert ("failed", f"reason {number}") == (
+            runs.get(team.id, number).state,
+            runs.get(team.id, number).error,
+        )
+        last = events.after(team.id, 0)[-1]
+        assert ("failed", number, f"reason {number}") == (last.kind, last.run, last.content)
+    assert [3] == [run.number for run in runs.open(team.id)]
+    runs.give_up(team.id, "the last")
+    runs.give_up(team.id, "none is left")
+    assert [] == runs.open(team.id)

@@ -1,4 +1,4 @@
-"""Runs the tests of each adapter, and its example, in an environment that has its framework.
+"""Runs the tests of each adapter, and its examples, in an environment that has its framework.
 
     python -m tests.peers.adapters [FRAMEWORK...] [pytest arguments]
 
@@ -55,12 +55,17 @@ def main() -> int:
 def run(peer: str, more: list[str]) -> bool:
     python = environment(peer)
     command = [python, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-W", "ignore", "-rs"]
-    tests = subprocess.run([*command, f"tests/adapters/test_{peer}.py", *more], cwd=ROOT, check=False)
-    (example,) = (ROOT / "examples" / "adapters").glob(f"{peer}_*.py")
+    files = sorted(path.relative_to(ROOT) for path in (ROOT / "tests" / "adapters").glob(f"test_{peer}*.py"))
+    tests = subprocess.run([*command, *files, *more], cwd=ROOT, check=False)
+    examples = sorted((ROOT / "examples" / "adapters").glob(f"{peer}_*.py"))
+    return all([tests.returncode == 0, *(example_runs(python, example) for example in examples)])
+
+
+def example_runs(python: Path, example: Path) -> bool:
     shown = subprocess.run([python, example], cwd=ROOT, capture_output=True, text=True, check=False)
     if shown.stdout != SHOWN:
         print(f"{example.name} does not print what it should:\n{shown.stdout}{shown.stderr[-2000:]}")
-    return tests.returncode == 0 and shown.stdout == SHOWN
+    return shown.stdout == SHOWN
 
 
 def environment(peer: str) -> Path:
@@ -68,11 +73,12 @@ def environment(peer: str) -> Path:
     folder = ROOT / f".venv-peers-{peer}"
     python = folder / "bin" / "python"
     stamp = folder / ".project"
+    extra = peer.replace("_", "-")  # as metadata spell it, which pip before 23.3 takes literally
     wanted = (ROOT / "pyproject.toml").read_text() + repr((PEERS[peer], TESTS))
     if not stamp.exists() or stamp.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*install, "-e", f"{ROOT}[data,{peer}]", *PEERS[peer], *TESTS], check=True)
+        subprocess.run([*install, "-e", f"{ROOT}[data,{extra}]", *PEERS[peer], *TESTS], check=True)
         stamp.write_text(wanted)
     return python
 

@@ -7,14 +7,16 @@ jail may do are the same for every command that makes one.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol
 
 from cenote.cli.exit_status import ExitStatus
 from cenote_security.errors import UsageError
-from cenote_security.network import Allow
+from cenote_security.network import MAX_SECRET, Allow, Secret
 from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import printable
@@ -134,12 +136,7 @@ def add_policy_options(parser: argparse.ArgumentParser, *, rules: bool = True) -
     """rules: with the choice of rules, for commands that run code."""
     group = parser.add_argument_group("jail")
     add_flags(group, SandboxPolicy)
-    group.add_argument(
-        "--allow",
-        action="append",
-        metavar="NAME[:PORT]",
-        help='a name that the code may reach, such as "pypi.org" or "*.example.com:8443"; may be repeated',
-    )
+    add_network_options(group)
     if not rules:
         return
     group.add_argument(
@@ -148,6 +145,74 @@ def add_policy_options(parser: argparse.ArgumentParser, *, rules: bool = True) -
         choices=["default", "strict", "off"],
         help="what is refused before it runs; the jail holds in any case",
     )
+
+
+def add_network_options(flags: Flags) -> None:
+    flags.add_argument(
+        "--allow",
+        action="append",
+        metavar="NAME[:PORT]",
+        help='a name that the code may reach, such as "pypi.org" or "*.example.com:8443"; may be repeated',
+    )
+    flags.add_argument(
+        "--credential",
+        action="append",
+        metavar="HOST[:PORT]=env:NAME|file:PATH[,scheme=WORD][,header=NAME][,path=PATTERN]",
+        help="a credential that requests to an allowed host get outside of the jail, from a variable or a file of "
+        "yours, such as api.example.com=env:API_KEY,scheme=Bearer; may be repeated",
+    )
+
+
+def network_from(arguments: argparse.Namespace) -> Allow | Literal["none"]:
+    """What code may reach. Raises UsageError, whose text has no secret."""
+    given = dict[str, Secret]()
+    for text in arguments.credential or ():
+        host, secret = _credential(text)
+        if host in given:
+            raise UsageError(f"--credential names {host!r:.300} twice; a host has one credential")
+        given[host] = secret
+    if arguments.allow:
+        return Allow(arguments.allow, credentials=given)
+    if given:
+        raise UsageError(f"--credential is for hosts that code may reach: add --allow {next(iter(given))}")
+    return "none"
+
+
+def _credential(text: str) -> tuple[str, Secret]:
+    host, _, rest = text.partition("=")
+    source, *more = rest.split(",")
+    kind, _, name = source.partition(":")
+    facts = [part.partition("=")[::2] for part in more]
+    known = [(key, value) for key, value in facts if key in ("scheme", "header", "path") and value]
+    # What is wrong may be a secret that was given in the place of its name: it is not repeated.
+    if not host or not name or kind not in ("env", "file") or len(known) < len(facts):
+        raise UsageError(
+            "--credential is HOST[:PORT]=env:NAME or HOST[:PORT]=file:PATH, then ,scheme=WORD ,header=NAME "
+            ",path=PATTERN as they are needed; it names where the secret is, and never has it"
+        )
+    value = _of_variable(name) if kind == "env" else _of_file(Path(name))
+    options = dict(known)
+    secret = Secret(f"{options['scheme']} {value}" if "scheme" in options else value)
+    paths = tuple(value for key, value in known if key == "path")
+    return host, replace(secret, header=options.get("header", secret.header), paths=paths or secret.paths)
+
+
+def _of_variable(name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise UsageError("--credential: the environment variable that it names is not set, or empty")
+    return value
+
+
+def _of_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            value = file.read(MAX_SECRET + 2).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise UsageError(f"--credential: {str(path)!r} cannot be read: {error.strerror}") from None
+    if not value:
+        raise UsageError(f"--credential: there is nothing in {str(path)!r}")
+    return value
 
 
 def positive_seconds(text: str) -> float:
@@ -166,7 +231,7 @@ def policy_from(arguments: argparse.Namespace, preload: Sequence[str] | None = N
     defaults = SandboxPolicy()
     return SandboxPolicy(
         **given(arguments, SandboxPolicy),
-        network=Allow(arguments.allow) if arguments.allow else "none",
+        network=network_from(arguments),
         preload=defaults.preload if preload is None else preload,
     )
 

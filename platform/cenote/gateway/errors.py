@@ -24,6 +24,26 @@ class DatabaseUnavailableError(UnavailableError):
         return f"the database {self.place!r} cannot be used: {self.reason}{remedy}"
 
 
+class StoreAwayError(UnavailableError):
+    """The folder in which a platform stores states is gone, or another one has its place. Nothing is stored there.
+
+    gone: whether there is none.
+    """
+
+    def __init__(self, *, gone: bool) -> None:
+        super().__init__(gone)
+        self.gone = gone
+
+    def __str__(self) -> str:
+        what = "the store of durable runtimes"
+        if self.gone:
+            return f"the folder of {what} is gone; put it back, or mount what has it"
+        return (
+            f"another folder is in the place of {what}; put the former one back, or mount what has it (a platform "
+            "that is started again takes this one)"
+        )
+
+
 class DuplicateRowError(RejectedError):
     """A row violates a unique constraint: the caller knows what that means."""
 

@@ -364,17 +364,26 @@ def exported(past: HistoryIndex, suffix: str) -> str:
     match suffix:
         case ".ipynb":
             steps = [Step(record) for record in past.line(past.head) if record.stays]
-            return _json(notebook(steps, past.begun))
+            made = notebook(steps, past.begun)
+            if used := _environments(past):
+                made["metadata"]["cenote"] = {"environments": used}
+            return _json(made)
         case ".json":
             steps = [Step(record) for record in past.all()]
-            return _json(
-                {"head": past.head, "steps": [as_data(step) for step in steps], "graph": graph(past)}
-            )
+            told = {"head": past.head, "steps": [as_data(step) for step in steps], "graph": graph(past)}
+            if used := _environments(past):
+                told["environments"] = used
+            return _json(told)
         case ".mmd":
             return to_mermaid(graph(past))
         case ".dot":
             return to_dot(graph(past))
     raise UsageError(f"{suffix or 'no suffix'!r} is none of {', '.join(FORMATS)}")
+
+
+def _environments(past: HistoryIndex) -> list[Json]:
+    """The packages of steps, each for those after its `after`; none where they had those of the process."""
+    return [{**asdict(used), "packages": list(used.packages)} for used in past.history.environments]
 
 
 def export(past: HistoryIndex, path: str | Path) -> Path:

@@ -97,7 +97,8 @@ class LiveState(ExecutionState):
         try:
             line = self._past.line(self.head)
             present = patch.renumbered(self._past.present(line))
-            return make_plan(present, line, kept, stored, begun=self._past.begun)
+            environments = self._past.history.environments
+            return make_plan(present, line, kept, stored, begun=self._past.begun, environments=environments)
         except NoWayError as none:
             if not (why := self._site.why_not_begun_again()):
                 raise

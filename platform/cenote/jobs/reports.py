@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from cenote_proto.v1 import job_pb2
 from cenote_security.printable import printable
@@ -202,31 +202,17 @@ def status_of(message: job_pb2.JobDescription) -> JobStatus:
 
 def result_of(message: job_pb2.JobResult) -> TaskResult:
     return TaskResult(
-        index=message.index,
-        id=message.id,
         status=_STATUSES[message.status] if message.status < len(_STATUSES) else "failed",
         value=json.loads(message.value) if message.value else None,
         answer=message.answer,
-        error=_error(message),
-        attempts=message.attempts,
-        lost=message.lost,
-        duration=message.duration,
-        tokens=message.tokens,
-        cost=message.nanodollars / 10**9,
+        **_attempts(message),
     )
 
 
 def task_of(message: job_pb2.TaskSummary) -> TaskInfo:
     return TaskInfo(
-        index=message.index,
-        id=message.id,
         state=TASK_STATES[message.state] if message.state < len(TASK_STATES) else "running",
-        error=_error(message),
-        attempts=message.attempts,
-        lost=message.lost,
-        duration=message.duration,
-        tokens=message.tokens,
-        cost=message.nanodollars / 10**9,
+        **_attempts(message),
     )
 
 
@@ -244,6 +230,32 @@ def details_of(message: job_pb2.TaskDescription) -> TaskDetails:
 
 def cause_of(message: job_pb2.FailureGroup) -> FailureCause:
     return FailureCause(error=_error(message), tasks=message.tasks, examples=tuple(message.examples))
+
+
+class _Attempts(TypedDict):
+    """What a result and a task without its result both say."""
+
+    index: int
+    id: str
+    error: TaskError | None
+    attempts: int
+    lost: int
+    duration: float
+    tokens: int
+    cost: float
+
+
+def _attempts(message: job_pb2.JobResult | job_pb2.TaskSummary) -> _Attempts:
+    return {
+        "index": message.index,
+        "id": message.id,
+        "error": _error(message),
+        "attempts": message.attempts,
+        "lost": message.lost,
+        "duration": message.duration,
+        "tokens": message.tokens,
+        "cost": message.nanodollars / 10**9,
+    }
 
 
 def _error(message: job_pb2.JobResult | job_pb2.TaskSummary | job_pb2.FailureGroup) -> TaskError | None:

@@ -34,6 +34,7 @@ class HistoryEvent(_message.Message):
     KEPT_FIELD_NUMBER: _builtins.int
     VALUE_KEPT_FIELD_NUMBER: _builtins.int
     VALUE_GONE_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def step(self) -> Global___Step: ...
     @_builtins.property
@@ -52,6 +53,8 @@ class HistoryEvent(_message.Message):
     def value_kept(self) -> Global___ValueKept: ...
     @_builtins.property
     def value_gone(self) -> Global___ValueGone: ...
+    @_builtins.property
+    def environment(self) -> Global___EnvironmentUsed: ...
     def __init__(
         self,
         *,
@@ -64,16 +67,55 @@ class HistoryEvent(_message.Message):
         kept: Global___FileKept | None = ...,
         value_kept: Global___ValueKept | None = ...,
         value_gone: Global___ValueGone | None = ...,
+        environment: Global___EnvironmentUsed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested", "value_gone", b"value_gone", "value_kept", b"value_kept"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "environment", b"environment", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested", "value_gone", b"value_gone", "value_kept", b"value_kept"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested", "value_gone", b"value_gone", "value_kept", b"value_kept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "environment", b"environment", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested", "value_gone", b"value_gone", "value_kept", b"value_kept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested", "kept", "value_kept", "value_gone"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested", "kept", "value_kept", "value_gone", "environment"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HistoryEvent: _TypeAlias = HistoryEvent  # noqa: Y015
+
+@_typing.final
+class EnvironmentUsed(_message.Message):
+    """Steps after `after` ran with these packages, until the next such event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    PACKAGES_FIELD_NUMBER: _builtins.int
+    LOCK_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """Empty: the packages of the process that starts the jails."""
+    python: _builtins.str
+    lock: _builtins.str
+    """SHA-256 of what they were installed from, in hexadecimal digits."""
+    after: _builtins.int
+    @_builtins.property
+    def packages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As `name==version`."""
+
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        python: _builtins.str = ...,
+        packages: _abc.Iterable[_builtins.str] | None = ...,
+        lock: _builtins.str = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "digest", b"digest", "lock", b"lock", "packages", b"packages", "python", b"python"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvironmentUsed: _TypeAlias = EnvironmentUsed  # noqa: Y015
 
 @_typing.final
 class HeadMoved(_message.Message):

@@ -26,9 +26,10 @@ copying from there takes a fifth more CPU time."""
 class LocalFolder:
     """See Folder. The writer holds a kernel lock, which ends with its process."""
 
-    def __init__(self, path: Path, place: str = "") -> None:
-        """place: what errors call it instead of its path."""
+    def __init__(self, path: Path, place: str = "", *, within: bool = False) -> None:
+        """place: what errors call it instead of its path. within: make it only in a folder that is there."""
         self._path = path
+        self._within = within
         self._place = place or str(path)
         self._lock = -1
         self.at_once = _AT_ONCE
@@ -77,7 +78,7 @@ class LocalFolder:
             shutil.rmtree(self._path)
 
     def claim(self, above: int = 0) -> int | None:
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._path.mkdir(parents=not self._within, exist_ok=True)
         lock = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +90,9 @@ class LocalFolder:
             if isinstance(error, BlockingIOError):
                 return None
             raise
-        self._lock = lock
+        former, self._lock = self._lock, lock
+        if former >= 0:  # of a folder that was removed meanwhile
+            os.close(former)
         for leftover in self._path.glob("*.part"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
         self.images.keep_only(self.numbers())

@@ -107,7 +107,6 @@ class CheckpointWriter:
             return CheckpointDraft(self._folder.draft(self._last + 1), self._last + 1, known)
 
     def _claim_anew(self) -> None:
-        self._folder.release()
         if (fence := self._folder.claim()) is None:
             raise StoreBusyError(self._name)
         self._fence = fence

@@ -9,7 +9,14 @@ from typing import Final
 from cenote_security.errors import RejectedError
 from cenote_worker.execution.results import ErrorInfo, MimeBundle
 from cenote_worker.execution.trace import untold
-from cenote_worker.history.events import ArtifactDeclared, Event, InitialNames, RanTest, SuiteOutcome
+from cenote_worker.history.events import (
+    ArtifactDeclared,
+    EnvironmentUsed,
+    Event,
+    InitialNames,
+    RanTest,
+    SuiteOutcome,
+)
 from cenote_worker.history.step import StepRecord
 
 MAX_TEXT: Final = 64 * 1024
@@ -125,6 +132,8 @@ def told(event: Event) -> int:
         return len(event.code) + sum(map(len, event.names))
     if isinstance(event, ArtifactDeclared):
         return len(event.name) + sum(map(len, event.depends_on))
+    if isinstance(event, EnvironmentUsed):
+        return sum(map(len, event.packages))
     if isinstance(event, SuiteOutcome):
         return sum(map(_told_of, event.tests)) + _lengths(event.units)
     return 0

@@ -222,7 +222,9 @@ def _sum(position: int, event: bytes) -> int:
 
 def _opened(path: Path) -> int:
     with _explained(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(
+            mode=0o700, exist_ok=True
+        )  # not those above it, which were moved away if they are missing
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,7 +5,7 @@ A history is read from its beginning, and only added to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -145,6 +145,31 @@ class SuiteOutcome:
     units: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentUsed:
+    """Steps after `after` ran with these packages, until the next such event.
+
+    digest: of the built environment; empty for the packages of the process that starts the jails, not named here.
+    python: its version. packages: as `name==version`. lock: SHA-256 of what they were installed from; empty for a
+    virtual environment that lies elsewhere.
+    """
+
+    digest: str = ""
+    python: str = ""
+    packages: tuple[str, ...] = ()
+    lock: str = ""
+    after: int = START
+
+    def __str__(self) -> str:
+        return f"environment {self.digest[:12]}" if self.digest else "the packages of the process"
+
+
+def packages_of(step: int, environments: Sequence[EnvironmentUsed]) -> EnvironmentUsed:
+    """What a step ran with."""
+    used = [environment for environment in environments if environment.after < step]
+    return used[-1] if used else EnvironmentUsed()
+
+
 Event = (
     StepRecord
     | HeadMoved
@@ -155,6 +180,7 @@ Event = (
     | FileStored
     | ValueStored
     | ValueDropped
+    | EnvironmentUsed
 )
 
 

@@ -35,6 +35,7 @@ from cenote_worker.history.bounds import (
 )
 from cenote_worker.history.events import (
     ArtifactDeclared,
+    EnvironmentUsed,
     Event,
     FileStored,
     HeadMoved,
@@ -144,6 +145,8 @@ class History:
         """The same by content, where the values may still be available."""
         self.units: Mapping[str, ArtifactDeclared] = {}
         """The tracked units by name, the latest declared last. Replaced and never changed, as `suites`."""
+        self.environments: tuple[EnvironmentUsed, ...] = ()
+        """In order; none where jails always had the packages of their process. Replaced and never changed."""
         self.suites: Mapping[str, SuiteOutcome] = {}
         """The latest outcomes of each suite's tests."""
         self._keep = keep
@@ -286,6 +289,13 @@ class History:
                 self._append(replace(unit, step=self.tree.head))
             self._tell(())
 
+    def runs_in(self, environment: EnvironmentUsed) -> None:
+        """Jails have these packages from now on. Recorded where they are other ones than before."""
+        with self._lock:
+            before = self.environments[-1].digest if self.environments else ""
+            if before != environment.digest:
+                self._append(replace(environment, after=self.tree.last))
+
     def tested(self, found: SuiteOutcome) -> None:
         """Tests of a suite were run, or their outcomes found still valid. Raises RejectedError, as `declared`."""
         with self._lock:
@@ -370,6 +380,8 @@ class History:
             self._declare(event)
         elif isinstance(event, SuiteOutcome):
             self.suites = {**self.suites, event.suite: event}
+        elif isinstance(event, EnvironmentUsed):
+            self.environments = (*self.environments, event)
         else:
             self._described.setdefault(event.step, []).append(event)
             self._infos |= {info.name: info for info in event.variables}

@@ -18,6 +18,7 @@ from cenote_worker.history.events import (
     EFFECT_NAMES,
     EFFECTS,
     ArtifactDeclared,
+    EnvironmentUsed,
     Event,
     FileStored,
     HeadMoved,
@@ -151,6 +152,13 @@ def from_event(event: Event) -> bytes:
         fill_declared(message.declared, event)
     elif isinstance(event, SuiteOutcome):
         fill_tested(message.tested, event)
+    elif isinstance(event, EnvironmentUsed):
+        made = message.environment
+        made.SetInParent()
+        made.digest, made.python = utf8_text(event.digest), utf8_text(event.python)
+        made.lock = utf8_text(event.lock)
+        made.packages.extend(utf8_texts(event.packages))
+        made.after = event.after
     else:
         message.described.step = event.step
         message.described.variables.extend(map(from_info, event.variables))
@@ -196,6 +204,14 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
             return to_declared(message.declared)
         case "tested":
             return to_tested(message.tested)
+        case "environment":
+            return EnvironmentUsed(
+                digest=message.environment.digest,
+                python=message.environment.python,
+                packages=tuple(message.environment.packages),
+                lock=message.environment.lock,
+                after=message.environment.after,
+            )
     raise MalformedValueError("an event of a history of an unknown kind")
 
 

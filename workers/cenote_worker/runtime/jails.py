@@ -6,6 +6,7 @@ over. The first injection of a host function opens the channel for its calls.
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 import time
@@ -17,6 +18,8 @@ from cenote_security.errors import RuntimeClosedError, RuntimeExpiredError, Unav
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import EgressLedger
 from cenote_worker.environments.building import pinned
+from cenote_worker.environments.store import EnvironmentStore
+from cenote_worker.history.events import EnvironmentUsed
 from cenote_worker.history.host_calls import HostCallNotes
 from cenote_worker.history.step import START
 from cenote_worker.process.metrics import STARTS
@@ -195,6 +198,16 @@ class InjectionDelivery:
         return theirs.dup()
 
 
+def _used(policy: SandboxPolicy) -> EnvironmentUsed:
+    """What a record says of the packages of jails with this policy, whose environment is a digest."""
+    digest = str(policy.environment or "")
+    built = EnvironmentStore().get(digest) if digest else None
+    if built is None:
+        return EnvironmentUsed(digest=digest)
+    lock = hashlib.sha256(built.lock.encode()).hexdigest() if built.lock else ""
+    return EnvironmentUsed(digest=digest, python=built.python, packages=built.packages, lock=lock)
+
+
 _CLOSED: Final = JailExit(reason="closed")
 
 StartJail = Callable[[SandboxPolicy, EgressLedger | None, float | None], Supervisor]
@@ -302,6 +315,7 @@ class FreshJails:
                 self._filling, closed = supervisor, self._closed
             if closed:
                 raise RuntimeClosedError("this runtime was closed while its jail was started; make a new one")
+            self._recorder.runs_in(_used(self.policy))
             yield supervisor
             took = time.monotonic() - began
             self._recorder.counts.observe(STARTS, took, "cold" if supervisor.began_cold else "warm")

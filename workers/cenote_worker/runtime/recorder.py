@@ -17,7 +17,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError
 from cenote_worker.execution.results import CellUsage, ErrorInfo, ExecutionResult, Rollback, StreamName
 from cenote_worker.history.bounds import MAX_BEGUN_FILES
-from cenote_worker.history.events import ValuesInjected
+from cenote_worker.history.events import EnvironmentUsed, ValuesInjected
 from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
 from cenote_worker.history.step import START, HostCallRecord, StepRecord, StepStatus
@@ -320,6 +320,10 @@ class StepRecorder:
         elif not self.history.begun:
             self.history.begins_with(names, values=values)
         self.history.moved(step if step in self.history.tree else START, arrival)
+
+    def runs_in(self, environment: EnvironmentUsed) -> None:
+        """A jail with these packages was started."""
+        self.history.runs_in(environment)
 
     def goes_on_from(self, step: int) -> None:
         """The state that the next jail begins with is stored, and that step is its last. Later steps may be on

@@ -19,13 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, Self
 
-from cenote.cli.arguments import COMMAND, add_flags, given
+from cenote.cli.arguments import COMMAND, add_flags, add_network_options, given, network_from
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform.connection import add_verb, platform_destination
 from cenote.gateway.jobs.rules import JobRules
 from cenote.terminal.screen import BOLD, Screen, counted
 from cenote_security.errors import CenoteError, UsageError
-from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import printable
 
@@ -209,9 +208,7 @@ def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     agents.add_argument("--budget-cost", type=float, metavar="DOLLARS", help="of all agents together")
     jail = parser.add_argument_group("jail")
     add_flags(jail, SandboxPolicy, but=("timeout",))
-    jail.add_argument(
-        "--allow", action="append", metavar="NAME[:PORT]", help="what code may reach; may be repeated"
-    )
+    add_network_options(jail)
     parser.add_argument("--wait", action="store_true", help="wait until it is over")
     parser.add_argument("--output", type=Path, metavar="FILE", help="wait, and put the results there")
     parser.add_argument("--json", action="store_true", help="print the job as one JSON object")
@@ -262,7 +259,7 @@ def _terms(arguments: argparse.Namespace, batch: Batch | None) -> JobTerms:
         "secrets": {"key": secret} if secret else {},
         "sandbox": SandboxPolicy(
             **given(arguments, SandboxPolicy),
-            network=Allow(arguments.allow) if arguments.allow else "none",
+            network=network_from(arguments),
         ),
         "setup": _text(arguments.setup),
         "result": arguments.result,

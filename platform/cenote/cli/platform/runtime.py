@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -231,9 +231,9 @@ def show(arguments: argparse.Namespace) -> int:
         found = as_data(line.runtime(arguments.name))
     there = _there(found, platform_destination(arguments.address, wait=arguments.answer_wait))
     if arguments.json:
-        kept = None if there is None else [asdict(one) for one in there.snapshots]
-        known = None if there is None else [asdict(one) for one in there.variables]
-        screen.line(json.dumps({**found, "snapshots": kept, "variables": known}, indent=2))
+        contents = {} if there is None else asdict(replace(there, graph=None))
+        more = {key: contents.get(key) for key in ("snapshots", "variables", "packages")}
+        screen.line(json.dumps({**found, **more}, indent=2))
         return ExitStatus.OK
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
@@ -245,6 +245,8 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _show_contents(screen: Screen, there: RuntimeContents) -> None:
+    for package in runtime_states.packages_lines(there.packages) if there.packages else ():
+        screen.line(f"{'packages':<16} {package}")
     for state in there.snapshots:
         screen.line(f"{'kept':<16} {runtime_states.as_line(state)}")
     for variable in there.variables:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cenote.harness.export import Graph
     from cenote.harness.questions.provenance import LiveVariable
     from cenote_worker.execution.results import Rollback, SnapshotInfo
+    from cenote_worker.history.events import EnvironmentUsed
 
 
 _SHOWN = 20
@@ -235,27 +236,38 @@ def roll_back(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeContents:
-    """graph: of the latest steps of the line to the head. earlier: how many steps come before these."""
+    """What is kept of a runtime, its variables, and the packages of its last jail.
+
+    graph: of the latest steps of the line to the head. earlier: how many steps come before these.
+    """
 
     snapshots: tuple[SnapshotInfo, ...] = ()
     variables: tuple[LiveVariable, ...] = ()
+    packages: EnvironmentUsed | None = None
     graph: Graph | None = None
     earlier: int = 0
 
 
 def what_is_there(name: str, where: Destination) -> RuntimeContents:
-    """The kept states of a runtime that has run something, and its variables as its history tells them: a cell that
-    runs is not waited for.
-    """
+    """Of a runtime that has run something, as its history tells it: a cell that runs is not waited for."""
     with attached_runtime(name, where) as runtime:
         state = runtime.state
         line = state.line(state.head)
         return RuntimeContents(
             snapshots=runtime.snapshots(),
             variables=state.at(state.head).variables,
+            packages=state.environment(),
             graph=state.graph([step.number for step in line[-_SHOWN:]]),
             earlier=max(0, len(line) - _SHOWN),
         )
+
+
+def packages_lines(used: EnvironmentUsed) -> list[str]:
+    """None for the packages of the platform's own process."""
+    if not used.digest:
+        return []
+    lock = f", lock {used.lock[:12]}" if used.lock else ""
+    return [f"Python {used.python}, {used.digest[:12]}{lock}", *used.packages]
 
 
 def as_line(kept: SnapshotInfo) -> str:

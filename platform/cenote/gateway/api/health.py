@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from cenote.gateway.errors import StoreAwayError
 from cenote.gateway.machines.nodes import Nodes
 from cenote.gateway.store.database import Database
 from cenote.gateway.store.state_locations import StateLocations
@@ -248,6 +249,8 @@ def store_causes(states: StateLocations) -> list[Cause]:
     what = "the store of durable runtimes"
     try:
         folder = states.reached()
+    except StoreAwayError as error:
+        return [Cause(subject="store", text=str(error))]
     except Exception as error:  # noqa: BLE001  (whatever a library for some store raises)
         text = f"{what} cannot be reached; see that it runs, and --store"
         return [Cause(subject="store", text=text, detail=repr(error))]

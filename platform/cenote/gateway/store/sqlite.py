@@ -86,12 +86,12 @@ def _remedy(error: Exception) -> str:
 
 
 def _make_private(path: Path) -> None:
-    """SQLite gives its additional files the mode of the database.
+    """SQLite gives its additional files the mode of the database. The folder exists: a platform's state that was
+    moved away is not begun anew.
 
     An existing file is not opened: closing it would release the locks that this process holds on it through other
     descriptors.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:

@@ -207,9 +207,26 @@ class TeamRunTable:
             self._database.execute(sql, self._clock(), team, number)
 
     def give_up(self, team: TeamId, reason: str) -> None:
-        """Ends the team's current run as failed, because no process can complete it."""
-        sql = "UPDATE team_runs SET state = 'failed', error = ?, ended = ? WHERE team_id = ? AND state = 'running'"
-        self._database.execute(sql, reason, self._clock(), team)
+        """Ends the run that processes work on as failed: the one under way, else the first that waits, which its
+        processes have not begun before they ended. Followers get the event of that.
+        """
+        with self._database.transaction():
+            if not (runs := self.open(team)):
+                return
+            number, now = runs[0].number, self._clock()
+            sql = (
+                "UPDATE team_runs SET state = 'failed', error = ?, ended = ? WHERE team_id = ? AND number = ?"
+            )
+            self._database.execute(sql, reason, now, team, number)
+            self._database.execute("DELETE FROM team_record WHERE team_id = ?", team)
+            news = TeamEventTable(self._database)
+            last = news.kept(team)[1] + 1
+            news.add(
+                team,
+                StoredTeamEvent(
+                    number=last, at=now, run=number, agent="", place="", kind="failed", content=reason
+                ),
+            )
 
 
 def _run(row: DatabaseRow) -> RunRow:

@@ -159,6 +159,10 @@ class ProcessOrchestrators:
                     f"{MAX_FAILURES} processes ended without getting any further; the platform's log says why"
                 )
                 self._works.stuck(work, reason)
+                if (
+                    after := self._works.progress(work)
+                ) != now:  # a run has ended; the next one has its own tries
+                    failures, before = 0, after
 
     def _overstays(self, work: str) -> bool:
         with self._lock:

@@ -97,7 +97,7 @@ class OrchestratorActor:
                 failures += 1
                 known = isinstance(error, CenoteError)
                 log.error("%s cannot be worked on: %s", self._settings.work, error, exc_info=not known)
-                self._again(failures)
+                failures = self._again(failures)
             if not self._woken.is_set():
                 self._idle.set()
 
@@ -108,18 +108,25 @@ class OrchestratorActor:
             self._loop = loop_of(self._settings)
             self._loop.work()
 
-    def _again(self, failures: int) -> None:
-        if failures == MAX_FAILURES:
+    def _again(self, failures: int) -> int:
+        """Returns how many tries in a row have failed: none where that has ended something, such as a run."""
+        pause = pause_after(failures)
+        if failures >= MAX_FAILURES:
             reason = f"{failures} tries did not get any further; the log of the cluster says why"
             try:
                 with Database(database_place(self._settings.state)) as database:
-                    works_of(self._settings.kind, database).stuck(self._settings.work, reason)
+                    works = works_of(self._settings.kind, database)
+                    before = works.progress(self._settings.work)
+                    works.stuck(self._settings.work, reason)
+                    if works.progress(self._settings.work) != before:
+                        failures = 0
             except (CenoteError, OSError) as error:
                 log.error(
                     "%s is tried on: it could not be noted that it is stuck: %s", self._settings.work, error
                 )
-        time.sleep(pause_after(failures))
+        time.sleep(pause)
         self._woken.set()
+        return failures
 
 
 class RayOrchestrators:

@@ -12,6 +12,7 @@ from typing import Protocol
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.work.workload import Kind
 from cenote_security.auth.secret_files import read_secret_file, replace_file
+from cenote_security.errors import SecretFileError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,14 @@ class WorkSecrets:
         self._folder = folder
 
     def make(self, token: str) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            for folder in (
+                self._folder.parent,
+                self._folder,
+            ):  # not the platform's state, which may be moved away
+                folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise SecretFileError(self._folder, error.strerror or str(error)) from None
         replace_file(self._token, token.encode())
         self.keep({}, {})
 

@@ -144,7 +144,7 @@ def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) 
 def _applied_or_undone(
     course: Course, plan: Plan, ground: Ground, options: ApplyOptions, *, kept: bool
 ) -> ApplyResult:
-    notes = _replanned(plan, course)
+    notes = [*_replanned(plan, course), *filter(None, [plan.packages])]
     try:
         course, walked = _walk(course, ground, options, notes)
     except (_Failed, _Cancelled, EffectNotRepeatedError) as ended:

@@ -106,7 +106,14 @@ class Builder:
         patch = Patch(changes=(needed.change(contents),), reason="brings artifacts up to date")
         tree = self._history.tree
         kept, stored = self._ground.kept(), self._ground.stored()
-        return make_plan(patch, tree.line(tree.head), kept, stored, begun=self._history.begun)
+        return make_plan(
+            patch,
+            tree.line(tree.head),
+            kept,
+            stored,
+            begun=self._history.begun,
+            environments=self._history.environments,
+        )
 
     def _content(self, path: str) -> str:
         """Of a file, as the jail says."""

@@ -27,6 +27,7 @@ from cenote.harness.planning.state_contents import effects, writes_anything
 from cenote.harness.planning.stored_states import LOST, beyond_storing, newest_first
 from cenote.harness.record.code_names import bound_names, written_file
 from cenote_worker.execution.trace import ABSENT, Location, StepTrace, Version, file, kind_of, name
+from cenote_worker.history.events import EnvironmentUsed, packages_of
 from cenote_worker.history.step import START, StepRecord
 
 _TRIES = 20
@@ -176,17 +177,31 @@ def make_plan(
     stored: Mapping[int, int] = MappingProxyType({}),
     cancelled: Callable[[], bool] = _never,
     begun: Sequence[str] = (),
+    environments: Sequence[EnvironmentUsed] = (),
 ) -> Plan:
     """What applying the patch to this line would do, from the cheapest state to begin with.
 
     records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
     taken to be one of them. stored: see Ground. cancelled: see Forecast; traces come from jails, and may take minutes
-    to read. begun: names that were there before the first step, in their order. Raises PatchConflictError if the
-    patch does not fit the line; NoWayError if a needed state is not kept any more; PlanGivenUp. Nothing is executed.
+    to read. begun: names that were there before the first step, in their order. environments: of the history.
+    Raises PatchConflictError if the patch does not fit the line; NoWayError if a needed state is not kept any more;
+    PlanGivenUp. Nothing is executed.
     """
-    return cheapest(
+    plan = cheapest(
         patch, records, frozenset({_head(records), *kept}), stored, cancelled=cancelled, begun=begun
     )
+    return replace(plan, packages=other_packages([step.number for step in plan.rerun], environments))
+
+
+def other_packages(steps: Iterable[int], environments: Sequence[EnvironmentUsed]) -> str:
+    """A sentence where some of the steps were recorded with other packages than the last ones; else empty."""
+    now = environments[-1] if environments else EnvironmentUsed()
+    before = {number: packages_of(number, environments) for number in steps if number != START}
+    others = [number for number, used in before.items() if used.digest != now.digest]
+    if not others:
+        return ""
+    which = f"step {others[0]}" if len(others) == 1 else f"{len(others)} steps, step {others[0]} first,"
+    return f"{which} ran with {before[others[0]]} and would run again with {now}: results may differ"
 
 
 def cheapest(

@@ -64,6 +64,8 @@ class Plan:
     head: the step that the patched line ends with. base: the step whose state is begun from.
     steps: the whole patched history. carried: groups that are brought over from kept states.
     blocked: effects of steps to run again. seconds: expected of those, from what was recorded.
+    packages: a sentence where steps to run again were recorded with other packages than those that jails have now;
+    else empty.
     """
 
     patch: Patch
@@ -74,6 +76,7 @@ class Plan:
     carried: tuple[Carried, ...] = ()
     blocked: tuple[BlockedEffect, ...] = ()
     seconds: float = 0.0
+    packages: str = ""
 
     def __repr__(self) -> str:
         return f"<Plan: {self._beginning()}; explain() has a line for each>"
@@ -108,7 +111,7 @@ class Plan:
         plain = sum(1 for step in self.steps if self._plain(step))
         if plain:
             lines.insert(1, f"{plain} step{'s' if plain > 1 else ''} before the change: kept")
-        return "\n".join([*lines, *(str(effect) for effect in self.blocked)])
+        return "\n".join([*lines, *(str(effect) for effect in self.blocked), *filter(None, [self.packages])])
 
     def _plain(self, step: PlannedStep) -> bool:
         return step.action == "reuse" and step.position <= self.course.fork

@@ -20,7 +20,7 @@ from cenote.harness.record.history_index import HistoryIndex, location_of
 from cenote.harness.record.step import Step
 from cenote.harness.slicing.slices import Slice, SlicedLines, slice_of
 from cenote_security.errors import NotCopiedError, UsageError
-from cenote_worker.history.events import ArtifactDeclared
+from cenote_worker.history.events import ArtifactDeclared, EnvironmentUsed, packages_of
 from cenote_worker.history.history import History, no_collections
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.history.tree import located, written
@@ -212,6 +212,17 @@ class ExecutionState:
         other: whose step `b` is: the state of a branch, or of the runtime that this is a branch of.
         """
         return provenance.diff(self._past, a, b, other._past if other is not None else None)
+
+    def environment(self, number: int | None = None) -> EnvironmentUsed:
+        """The packages that a step ran with, by default those of the last jail. Raises UnknownEntryError.
+
+        Without a `digest` they were those of the process that started the jail, which no record names.
+        """
+        used = self._past.history.environments
+        if number is None:
+            return used[-1] if used else EnvironmentUsed()
+        self._past.check(number)
+        return packages_of(number, used)
 
     # -- for other programs --
 

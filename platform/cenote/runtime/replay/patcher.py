@@ -100,7 +100,8 @@ def _planned(
     patch = Patch(changes=(told,), cause=request.cause)
     line = runtime.history.tree.line(request.head)
     begun = runtime.history.begun
-    return make_plan(patch, line, ground.kept(), ground.stored(), watch.cancelled, begun)
+    known = runtime.history.environments
+    return make_plan(patch, line, ground.kept(), ground.stored(), watch.cancelled, begun, known)
 
 
 def _told(progress: Progress) -> runtime_pb2.ApplyProgress:

@@ -29,8 +29,8 @@ PLACE: Final = "the platform's store"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeStorage(Retention):
     """store: URL of all checkpoints of the runtime's tenant. records: folder with one for each runtime's record;
-    empty to have it in memory. durable: see Checkpoints. partial: begin without the missing parts of a stored state.
-    known: it was served before, so its store knows it.
+    empty to have it in memory. Folders of both exist. durable: see Checkpoints. partial: begin without the missing
+    parts of a stored state. known: it was served before, so its store knows it.
     """
 
     store: str = ""
@@ -50,7 +50,7 @@ class RuntimeStorage(Retention):
         """
         if not self.stores:
             return
-        store = CheckpointStore(self.store, PLACE)
+        store = CheckpointStore(self.store, PLACE, there=True)
         if self.durable and self.known and not store.folder(hosted.name).was_claimed():
             raise StoreFailedError(PLACE, "nothing of this runtime is there; it may be kept in another store")
         base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
