@@ -8,10 +8,14 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from typing import Final
 
+from benchmarks.record import soak
 from benchmarks.record.contenders import CONTENDERS, Contender, Jail, lacking
 from benchmarks.record.rows import ROWS, Row
 from benchmarks.state.cpu import timed
+
+_SOAK: Final = "a cell of a session that grows"
 
 
 @dataclass(kw_only=True)
@@ -60,6 +64,23 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         if arguments.only in name:
             _show(name, "<= 5 ms" if measure is _shares else "<= 1.1 of bare", measure(names))
+    if arguments.only in _SOAK:
+        _show_soak(names)
+
+
+def _show_soak(names: list[str]) -> None:
+    """By the first part of the session and by the last one."""
+    print(
+        f"{'':44} {'':10} {'first ms':>10} {'last ms':>10} {'CPU, first':>10} {'last':>10} {'of first':>8}  goal"
+    )
+    with ExitStack() as stack:
+        opened = {each: stack.enter_context(closing(CONTENDERS[each]())) for each in names}
+        for who, (first, *_, last) in soak.run(opened).items():
+            print(
+                f"{_SOAK:44} {who:10} {first.wall * 1e3:10.2f} {last.wall * 1e3:10.2f} {first.cpu * 1e3:10.2f}"
+                f" {last.cpu * 1e3:10.2f} {last.cpu / first.cpu:8.2f}  {'<= 1.3' if who == 'default' else ''}",
+                flush=True,
+            )
 
 
 def _show(name: str, goal: str, found: dict[str, Times]) -> None:

@@ -28,7 +28,9 @@ MFD_NOEXEC_SEAL = 0x8
 """Linux 6.3: what the memory file holds can never be executed. Python 3.11 has no name for it."""
 
 _MEMORY_FILE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-_CONTENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+CONTENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""Those of memory whose bytes nothing can change any more."""
+
 _PIECES_PER_WRITE = 1024  # IOV_MAX of Linux
 _BLOCK = 512  # of st_blocks, whatever the file system
 _HUGE_PAGE = 2 * 2**20  # the last of a file's may reach beyond its end
@@ -242,7 +244,7 @@ def _memory_file() -> int:
 
 
 def _seal(fd: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _CONTENT_SEALS | fcntl.F_SEAL_SEAL)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, CONTENT_SEALS | fcntl.F_SEAL_SEAL)
 
 
 def copy_bytes(source: int, offset: int, size: int, target: int) -> None:
@@ -275,7 +277,7 @@ def _checked_size(fd: int, max_size: int) -> int:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         raise MalformedValueError("the descriptor is not memory that can be sealed") from None
-    if seals & _CONTENT_SEALS != _CONTENT_SEALS:
+    if seals & CONTENT_SEALS != CONTENT_SEALS:
         raise MalformedValueError("the memory is not sealed; its sender could still change or shrink it")
     # Huge-page memory takes seals too, but a write to a private mapping of it can die of SIGBUS.
     if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:

@@ -186,3 +186,75 @@ def test_changed_builtins_do_not_reach_the_tracker(runtime: PythonRuntime) -> No
 def test_it_can_be_turned_off() -> None:
     with PythonRuntime(sandbox=SandboxPolicy(preload=(), tracking=False)) as runtime:
         assert runtime.execute("x = 1").trace is None
+
+
+MANY = "from pathlib import Path\nfor i in range(50):\n    Path(f'f{i}').write_text('x')"
+
+BY_C = """\
+import ctypes
+c = ctypes.CDLL(None)
+c.fopen.restype = ctypes.c_void_p
+opened = c.fopen(b"f3", b"w")
+c.fputs(b"y", ctypes.c_void_p(opened))
+c.fclose(ctypes.c_void_p(opened))"""
+
+MAPPER = """\
+import mmap, os, sys
+with open("f3", "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 1)
+print("mapped", flush=True)
+sys.stdin.readline()
+memory[0] = ord("y")
+print("written", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "Path('f3').write_text('y')",
+        "import subprocess\nsubprocess.run('echo y > f3', shell=True, check=True)",
+        "import os\nos.replace('f4', 'f3')",
+        "way = os.open('f3', os.O_WRONLY)\nos.write(way, b'y')",
+        "with open('f3', 'r+b') as file, mmap.mmap(file.fileno(), 1) as memory:\n    memory[0] = ord('y')",
+        "memory = numpy.memmap('f3', dtype='u1', mode='r+')\nmemory[0] = 5",
+        BY_C,
+    ],
+    ids=["Python", "a process", "renaming", "a descriptor", "memory", "an array", "C"],
+)
+def test_a_change_beside_many_files(runtime: PythonRuntime, cell: str) -> None:
+    """The folder is watched then, and not looked through."""
+    runtime.execute(f"import mmap, os, numpy\n{MANY}")
+    assert not [each for each in traced(runtime, "x = 1").writes if kind_of(each) == "file"]
+    assert file("f3") in traced(runtime, cell).writes
+    runtime.execute("del memory") if "memory = numpy" in cell else None
+    assert file("f3") not in traced(runtime, "x = 2").writes
+
+
+def test_files_that_are_put_beside_many(runtime: PythonRuntime) -> None:
+    """The next cell that reads one reads the new version, and a restored state has the old one."""
+    runtime.execute(MANY)
+    before = traced(runtime, "x = Path('f3').read_text()").reads[file("f3")]
+    kept = runtime.snapshot()
+    runtime.files.write("f3", b"y", overwrite=True)
+    assert before != traced(runtime, "x = Path('f3').read_text()").reads[file("f3")]
+    runtime.rollback(kept.step)
+    assert b"x" == runtime.files.read("f3")
+    assert before == traced(runtime, "x = Path('f3').read_text()").reads[file("f3")]
+    runtime.files.write("f3", b"z", overwrite=True)
+    assert before != traced(runtime, "x = Path('f3').read_text()").reads[file("f3")]
+
+
+def test_a_process_that_lives_on_and_writes_to_mapped_memory_beside_many_files(
+    runtime: PythonRuntime,
+) -> None:
+    runtime.execute(f"import subprocess, sys\n{MANY}")
+    pipes = "stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True"
+    runtime.execute(
+        f"child = subprocess.Popen([sys.executable, '-c', {MAPPER!r}], {pipes})\nchild.stdout.readline()"
+    )
+    traced(runtime, "x = 1")
+    told = "child.stdin.write('\\n')\nchild.stdin.flush()\nchild.stdout.readline()"
+    assert file("f3") in traced(runtime, told).writes
+    runtime.execute("child.kill()\nchild.wait()")

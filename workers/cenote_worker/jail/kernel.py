@@ -69,10 +69,12 @@ class Kernel:
         watching: bool = False,
         guarded: bool = False,
         checking: bool = False,
+        moment: Callable[[int], int | None] | None = None,
     ) -> None:
         """watching: cells are observed even without traces, which makes a copy of the state cost more.
         guarded: the process is the kernel's alone, see `BetweenCells.guard`.
-        checking: cells that are certain to fail run nothing, see `CellCheck`."""
+        checking: cells that are certain to fail run nothing, see `CellCheck`.
+        moment: of the working directory, see `FolderWatch`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         self.namespace["__builtins__"] = builtins  # else the first cell would bind it
@@ -94,7 +96,7 @@ class Kernel:
         self._magics = Magics(self.namespace, self._displays)
         self.between_cells = BetweenCells()
         self._tracking = (
-            CellTracking(self.namespace, lambda: self.between_cells.is_collecting)
+            CellTracking(self.namespace, lambda: self.between_cells.is_collecting, moment)
             if tracking or watching
             else None
         )

@@ -79,7 +79,8 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     sock = socket_of(frames_fd)
     # A broken pipe means that the supervisor is gone, so no client remains.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        beginning, kept_files = Beginning.told(settings), WorkdirSnapshots(settings)
+        beginning = Beginning.told(settings)
+        kept_files = WorkdirSnapshots(settings, is_mount=settings.isolation == "strict")
         if settings.borrower >= 0:
             live_briefly(lambda: Worker(sock, settings, beginning, kept_files).lend(settings.borrower))
         if beginning.wanted is None:
@@ -124,6 +125,7 @@ class Worker:
             watching=settings.warden >= 0,
             guarded=True,
             checking=settings.policy.check_first,
+            moment=kept_files.moment,
         )
         self._namespace = self._kernel.namespace  # the common one, while no author has the turn
         self._files = Workdir(settings.workdir)

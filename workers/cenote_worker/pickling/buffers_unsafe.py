@@ -21,13 +21,19 @@ KeepInBand = Callable[[pickle.PickleBuffer], bool]
 """A pickler's `buffer_callback`: whether the buffer goes into the stream."""
 
 
-def dumps(pickle_to: Callable[[io.BytesIO, KeepInBand], None]) -> Content:
-    """What `pickle_to(stream, buffer_callback)` wrote, and the buffers that it set aside: copied once, here."""
+def dumps(
+    pickle_to: Callable[[io.BytesIO, KeepInBand], None],
+    already: Callable[[memoryview, list[memoryview]], Content | None] = lambda _stream, _large: None,
+) -> Content:
+    """What `pickle_to(stream, buffer_callback)` wrote, and the buffers that it set aside: copied once, here.
+
+    already: the content of stream and buffers if there is memory that has it.
+    """
     large: list[memoryview] = []
     stream = io.BytesIO()
 
     pickle_to(stream, setting_aside(large))
-    return Content.pack([stream.getbuffer(), *large])
+    return already(stream.getbuffer(), large) or Content.pack([stream.getbuffer(), *large])
 
 
 def setting_aside(large: list[memoryview]) -> KeepInBand:

@@ -223,6 +223,16 @@ class Content:
         return cls(size=message.size, count=message.count, memory=memory)
 
 
+def packed_head(first: Buffer, sizes: Sequence[int]) -> tuple[bytes, list[int], int]:
+    """What `Content.pack` makes of a first part and others of these sizes: the bytes up to the first part's end, the
+    offsets of the others, and the size of all."""
+    lengths = [memoryview(first).nbytes, *sizes]
+    table = struct.pack(f"<{len(lengths)}Q", *lengths)
+    layout = BufferLayout.of([len(table), *lengths])
+    (_, end), (begin, _), *others = layout.table
+    return b"".join((table, bytes(begin - end), first)), [offset for offset, _ in others], layout.size
+
+
 def _placed(layout: BufferLayout, groups: Iterable[Iterable[Buffer]]) -> Iterator[Buffer]:
     end = 0
     for (start, length), pieces in zip(layout.table, groups, strict=True):

@@ -213,13 +213,12 @@ def pack(
         return parcels
     data = DataOnly(sent)
     records = types_along(item for item in items if stays_here(item) and not _gives_whole(item))
-    pickled = _dump(
-        values,
-        types_along(item for item in items if not stays_here(item) or _gives_whole(item)),
-        {name: AsData(cls, data) for name, cls in records.items()},
-    )
+    along = types_along(item for item in items if not stays_here(item) or _gives_whole(item))
     names = (*values, *(host.name for host in hosts))
-    injection = Injection(values=pickled.content, names=names, hosts=tuple(hosts))
+    alone = None if hosts or along or records else _large_alone(values)
+    pickled = alone or _dump(values, along, {name: AsData(cls, data) for name, cls in records.items()})
+    single = names[0] if alone is not None else ""
+    injection = Injection(values=pickled.content, single=single, names=names, hosts=tuple(hosts))
     parcel = Parcel(
         injection=injection,
         targets=targets,
@@ -234,8 +233,11 @@ def value_parcel(name: str, value: object, place: str) -> Parcel:
     """One value for one name, for an update. place: of the runtime. Blocks for a reference to a value elsewhere."""
     if isinstance(value, ObjectReference):
         return _reference_parcel(name, value, place)
-    pickled = _dump({name: value}, types_along([Variable(name, value)]), {})
-    injection = Injection(values=pickled.content, replaces=name, names=(name,))
+    values, along = {name: value}, types_along([Variable(name, value)])
+    alone = None if along else _large_alone(values)
+    pickled = alone or _dump(values, along, {})
+    single = name if alone is not None else ""
+    injection = Injection(values=pickled.content, single=single, replaces=name, names=(name,))
     return Parcel(injection=injection, classes=pickled.classes, sent=_own(pickled.classes))
 
 
@@ -294,6 +296,18 @@ def _check_names(items: list[Injectable]) -> None:
 
 def _plain(item: Injectable) -> object:
     return item.func if isinstance(item, Function) else item.value
+
+
+def _large_alone(values: Mapping[str, object]) -> PickledValue | None:
+    """The pickle of the only value, if it has memory of its own: memory that has nothing else can be shared again.
+
+    Raises NotTransferableError.
+    """
+    if len(values) != 1:
+        return None
+    ((name, value),) = values.items()
+    pickled = dump(name, value)
+    return pickled if pickled.content.memory is not None else None
 
 
 def _dump(

@@ -21,7 +21,7 @@ _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock durin
 # Looked up now: ctypes does that with builtins that a cell may have replaced by the time of the first call.
 for _library, _functions in (
     (_libc, ("syscall unshare mount umount2 prctl madvise mmap munmap malloc realloc free sbrk "
-             "timerfd_create timerfd_settime")),
+             "timerfd_create timerfd_settime inotify_init1 inotify_add_watch")),
     (_python, "fork syscall"),
 ):  # fmt: skip
     for _name in _functions.split():
@@ -150,6 +150,8 @@ def move_mount(tree: int, target: str) -> None:
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_KEEPCAPS = 8
+PR_SET_NAME = 15
+PR_GET_NAME = 16
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36
@@ -196,6 +198,18 @@ def prctl(option: int, argument: int | bytes = 0) -> int:
     return _check(result, f"prctl({option}, {argument!r})")
 
 
+_NAME_BYTES = 16
+
+
+def process_name() -> bytes:
+    """The name of the calling thread; a process's is its first thread's."""
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    _check(
+        _libc.prctl(ctypes.c_int(PR_GET_NAME), name, _ulong(0), _ulong(0), _ulong(0)), "prctl(PR_GET_NAME)"
+    )
+    return name.value
+
+
 class _CapHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
@@ -238,6 +252,19 @@ def close_from(first: int) -> None:
 def userfaultfd(flags: int) -> int:
     """A descriptor for handling this process's page faults."""
     return _syscall("userfaultfd", "userfaultfd", ctypes.c_int(flags))
+
+
+# -- notices of files -------------------------------------------------------------------------------------
+
+
+def inotify_init1(flags: int) -> int:
+    return _check(_libc.inotify_init1(ctypes.c_int(flags)), "inotify_init1")
+
+
+def inotify_add_watch(descriptor: int, path: str, mask: int) -> int:
+    """The number of the watch in this instance."""
+    watch = _libc.inotify_add_watch(ctypes.c_int(descriptor), _path(path), ctypes.c_uint32(mask))
+    return _check(watch, f"inotify_add_watch {path}")
 
 
 # -- memory -----------------------------------------------------------------------------------------------

@@ -88,10 +88,15 @@ _FAILED = "watching it failed"
 class CellTracking:
     """Tracks the cells of the common namespace. An author's own names are not tracked."""
 
-    def __init__(self, namespace: dict[str, object], is_collecting: Callable[[], bool]) -> None:
-        """is_collecting: whether the cells have the garbage collector on."""
+    def __init__(
+        self,
+        namespace: dict[str, object],
+        is_collecting: Callable[[], bool],
+        moment: Callable[[int], int | None] | None,
+    ) -> None:
+        """is_collecting: whether the cells have the garbage collector on. moment: see `WorkdirFiles`."""
         self._namespace = namespace
-        self.tracker = Tracker(namespace, str(Path.cwd()), is_collecting=is_collecting)
+        self.tracker = Tracker(namespace, str(Path.cwd()), is_collecting=is_collecting, moment=moment)
         self._watch: StepTracer | None = None
         self._begun = self._awaits = False
         self.bound_only: frozenset[str] | None = None

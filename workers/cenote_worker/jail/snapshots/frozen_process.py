@@ -28,6 +28,7 @@ from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.jail.forking.frozen_copy import live_briefly
 from cenote_worker.jail.forking.threads_unsafe import fork_from_threads
 from cenote_worker.jail.process.proc_info import is_single_threaded
+from cenote_worker.jail.process.process_names import become_frozen, run_as
 from cenote_worker.jail.snapshots.protocol import Message, receive, send
 from cenote_worker.process.pristine import BUILTINS
 
@@ -73,6 +74,7 @@ def freeze(
     lent to the worker, with their socket to it.
     """
     with suppress(OSError, ValueError):
+        runs_as = become_frozen()
         # The worker's pid cannot be reused while it is the id of a session or a process group.
         os.setsid()
         # Nothing else before this: pages that a copy writes to are copied once more, and most copies never get a
@@ -81,18 +83,22 @@ def freeze(
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while (heard := receive(warden)) is not None:
             if heard.attached is not None:
-                _lend(heard.attached, partial(go_on, heard.message), answer)
+                _lend(heard.attached, partial(go_on, heard.message), answer, runs_as)
             elif _becomes_worker(warden):
+                run_as(runs_as)
                 warden.close()
                 go_on(heard.message)
                 return
     os._exit(0)
 
 
-def _lend(line: socket.socket, go_on: Callable[[], None], answer: Callable[[socket.socket], None]) -> None:
+def _lend(
+    line: socket.socket, go_on: Callable[[], None], answer: Callable[[socket.socket], None], runs_as: bytes
+) -> None:
     """If there is no fork, or it cannot continue, the worker sees the end of the socket."""
 
     def work() -> None:
+        run_as(runs_as)
         go_on()
         answer(line)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from cenote_worker.jail.process import proc_info
 from cenote_worker.jail.process.proc_info import MemoryMap
 from cenote_worker.jail.tracking.files.workdir_files import KEPT_FILES
+from cenote_worker.jail.workdir.folder_watch import FolderWatch
 from cenote_worker.jail.workdir.version_store import VersionLost
 from cenote_worker.jail.workdir.versions import InUse, NotBrought, RestoreResult, WorkdirVersions
 from cenote_worker.process.pristine import BUILTINS
@@ -31,15 +32,27 @@ _MAX_FILE: Final = 2**28
 class WorkdirSnapshots:
     """Version numbers grow with time, even when the process continues from a copy that knows of fewer."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, *, is_mount: bool = False) -> None:
+        """is_mount: whether the directory is a mount of its own, and can be watched; see `FolderWatch`."""
         self._settings = settings
-        self._versions = _versions(settings)
+        self._watch = FolderWatch(settings.workdir) if is_mount else None
+        self._versions = _versions(settings, self.moment)
         self.unkept = ""
         """Why the directory was not kept the last time; empty when it was."""
 
     def begin_anew(self) -> None:
         """Called in another jail, which has none of the kept versions."""
-        self._versions, self.unkept = _versions(self._settings), ""
+        self.end_watch()
+        self._versions, self.unkept = _versions(self._settings, self.moment), ""
+
+    def moment(self, entries: int) -> int | None:
+        """Of the directory: see `FolderWatch`."""
+        return None if self._watch is None else self._watch.moment(entries)
+
+    def end_watch(self) -> None:
+        """Called before this process is stored, and first in a copy of it."""
+        if self._watch is not None:
+            self._watch.end()
 
     def keep(self) -> int:
         """The number of a version that equals the directory now: an earlier one if nothing has changed."""
@@ -93,10 +106,11 @@ class WorkdirSnapshots:
             return (f"the working directory may be as it was left last: {type(error).__name__}",)
 
 
-def _versions(settings: WorkerSettings) -> WorkdirVersions:
+def _versions(settings: WorkerSettings, moment: Callable[[int], int | None]) -> WorkdirVersions:
     most = settings.policy.disk_bytes // _SHARE
     store = str(Path(settings.temporary, KEPT_FILES))
-    return WorkdirVersions(settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE))
+    largest = min(most, _MAX_FILE)
+    return WorkdirVersions(settings.workdir, store, max_bytes=most, max_file=largest, moment=moment)
 
 
 def _told(restored: RestoreResult) -> tuple[str, ...]:

@@ -225,6 +225,7 @@ class Snapshots:
         continue, and returns None in the copy, else those descriptors. Raises NotCopied, OSError.
         """
         self._quiet()
+        self._files.end_watch()
         if reasons := self._safety.make_quiet():
             raise NotCopied(f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON])
         self._pools = self._safety.idle
@@ -292,10 +293,8 @@ class Snapshots:
             self.changed(step)
 
     def rest(self, is_idle: Callable[[], bool]) -> bool:
-        """Called when the worker is idle: copies a changed state, unless the next request is there. See `take`.
-
-        Not before the first cell: several injections often follow each other then.
-        """
+        """Called when the worker is idle: copies a changed state, unless the next request is there. See `take`. Not
+        before the first cell: several injections often follow each other then."""
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
         if is_idle() and not self.log.may_tell(cost_of_copy(self._copy_seconds)):
@@ -578,6 +577,7 @@ class Snapshots:
     def _go_on(self, told: Message) -> None:
         """Called in a fork of a copy. told: bindings of a later step than the copy's, if wanted. Raises
         ValueError."""
+        self._files.end_watch()
         self._withheld.make_up()
         self._pools.part()
         self._wanted = number(told, "files")

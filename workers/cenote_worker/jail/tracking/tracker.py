@@ -37,13 +37,14 @@ class Tracker:
         *,
         joining: bool = False,
         is_collecting: Callable[[], bool] = gc.isenabled,
+        moment: Callable[[int], int | None] | None = None,
     ) -> None:
         """joining: steps have run already, so that existing modules may be the user's own. is_collecting: see
-        `LibraryState`."""
+        `LibraryState`. moment: see `WorkdirFiles`."""
         self._namespace = namespace
         self._own_modules = OwnModules(joining=joining)
         self._album = ObjectIndex(namespace, self._own_modules, is_collecting=is_collecting)
-        self._files = WorkdirFiles(workdir)
+        self._files = WorkdirFiles(workdir, moment)
 
     def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
         """Restored memory, part by part, with its XXH3-128 digest when restored. Never raises."""

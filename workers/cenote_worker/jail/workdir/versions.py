@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,8 +131,20 @@ class WorkdirVersions:
     Serves one process and the copies forked from it, of which only one works at a time.
     """
 
-    def __init__(self, top: str, store: str, *, max_bytes: int, max_file: int) -> None:
+    def __init__(
+        self,
+        top: str,
+        store: str,
+        *,
+        max_bytes: int,
+        max_file: int,
+        moment: Callable[[int], int | None] | None = None,
+    ) -> None:
+        """moment: see `FolderWatch`; None if nothing watches the folder."""
         self._top = top
+        self._ask_moment = moment
+        self._recorded_at: int | None = None
+        """A moment at which the directory was equal to the last version; None if that is unknown."""
         self._store = VersionStore(store, max_bytes=max_bytes, max_file=max_file)
         self._last: Tree = {}
         self._last_version: int | None = None
@@ -158,6 +170,7 @@ class WorkdirVersions:
 
     def learn(self, version: int) -> None:
         """Take it as the last recorded version, when another process has recorded it. Raises VersionLost."""
+        self._recorded_at = None
         self._last, self._last_version = self._store.load(version), version
 
     def restore(self, version: int) -> RestoreResult:
@@ -165,6 +178,7 @@ class WorkdirVersions:
 
         Raises VersionLost; nothing has been changed then. And OSError, if the directory itself cannot be opened.
         """
+        self._recorded_at = None
         target = self._store.load(version)
         tree = self._look()
         if target == self._last and self._is_still(tree) and _has_all(target):
@@ -187,6 +201,7 @@ class WorkdirVersions:
         Raises NotBrought if a path could not be restored, or another process may notice; then the other paths are not
         reliable either. VersionLost; nothing has been changed then. OSError, TooManyEntries.
         """
+        self._recorded_at = None
         target = bringing.wanted(self._store.load(version), paths)
         tree = self._look()
         linked = [path for path in paths if path in tree and self._has_names(path)]
@@ -207,9 +222,15 @@ class WorkdirVersions:
     # -- recording --
 
     def _record(self, version: int, or_last: bool) -> RecordResult:
+        moment = None if self._ask_moment is None else self._ask_moment(len(self._last))
+        last = self._last_version
+        is_same = last is not None and moment is not None and moment == self._recorded_at
+        if or_last and last is not None and is_same and self._store.has(last):
+            return RecordResult(kept=True, version=last)
+        self._recorded_at = None
         tree = self._look()
         changed = self._take_over(tree)
-        last, copies = self._last_version, _Copies(self._top, self._store)
+        copies = _Copies(self._top, self._store)
         if or_last and last is not None and tree == self._last and not changed and self._store.has(last):
             version = last
         else:
@@ -220,6 +241,7 @@ class WorkdirVersions:
         skipped = [
             SkippedPath(path=path, reason=entry.reason) for path, entry in tree.items() if entry.reason
         ]
+        self._recorded_at = None if skipped else moment  # what was skipped is tried again
         return RecordResult(
             kept=True,
             version=version,

@@ -17,8 +17,10 @@ memory is hashed.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
+import struct
 import sys
 import weakref
 from collections.abc import Iterable
@@ -29,6 +31,7 @@ from typing import Any, Final
 import xxhash
 
 from cenote_security.sealed_memory import PrivatePages
+from cenote_worker.process.memory_unsafe import address_of
 from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -55,7 +58,16 @@ _OF_A_FILE: Final = (b"\xa0", b"\xa1", b"\x20", b"\x00")
 
 _PAGEMAP: Final = "/proc/self/pagemap"
 
+_PAGEMAP_SCAN: Final = 0xC0606610
+_SCAN: Final = struct.Struct("=12Q")
+"""`struct pm_scan_arg` of <linux/fs.h>: size, flags, start, end, end of the walk, place and number of the regions
+to be found, most pages, inverted categories, those that a page needs all of, and any of, and those in the answer."""
+
+_REGION: Final = struct.Struct("=3Q")
+_PAGE_IS_FILE, _PAGE_IS_PRESENT, _PAGE_IS_SWAPPED = 1 << 2, 1 << 3, 1 << 4
+
 _open, _read_at, _close, _at_fork = os.open, os.pread, os.close, os.register_at_fork
+_ioctl = fcntl.ioctl
 
 
 _Place = tuple[int, int]
@@ -104,7 +116,7 @@ class KnownDigests:
         place = _address(array), size
         pages, digest = self._known.get(place, (None, ""))
         if pages is not None:
-            if pages() is not None and _is_untouched(*place):
+            if pages() is not None and is_untouched(*place):
                 return digest
             del self._known[place]
         hashed = self._hashed.get(place)
@@ -124,7 +136,7 @@ class KnownDigests:
         place, pages = (_address(array), size), pages_of(owner)
         if pages is None and owner.base is not None:
             return  # another owner of that memory may write to it
-        if pages is not None and _is_untouched(*place):
+        if pages is not None and is_untouched(*place):
             self._known[place] = weakref.ref(pages), digest
             return
         found = _Hashed(weakref.ref(owner), digest, _edges(array, place), pages is not None)
@@ -206,13 +218,21 @@ def _is_shared(place: _Place, hashed: _Hashed) -> bool:
     return known == behind - first
 
 
+def address_of_buffer(buffer: memoryview) -> int:
+    """Of contiguous memory, which may be read-only. Raises KeyError without the library of arrays."""
+    return _address(sys.modules["numpy"].frombuffer(buffer, "u1"))
+
+
 def _address(array: Any) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _is_untouched(start: int, size: int) -> bool:
+def is_untouched(start: int, size: int) -> bool:
+    """Whether each page of a private mapping's range is still the file's."""
     first, behind = start // mmap.PAGESIZE, -(-(start + size) // mmap.PAGESIZE)
     count = behind - first
+    with suppress(OSError):
+        return not _has_own_page(first * mmap.PAGESIZE, behind * mmap.PAGESIZE)
     try:
         entries = _entries(first * _ENTRY, count * _ENTRY)
     except OSError:
@@ -223,6 +243,24 @@ def _is_untouched(start: int, size: int) -> bool:
     told = int.from_bytes(entries, "little")
     # A page that is present, or was before it was swapped out, and is not the file's.
     return not ((told >> (_PRESENT - 61)) | (told >> (_SWAPPED - 61))) & ~told & every
+
+
+def _has_own_page(start: int, end: int) -> bool:
+    """Whether a page in that range is present, or swapped out, and is not a file's. Raises OSError if the kernel has
+    no such query (before Linux 6.7), or it is gVisor's."""
+    found = bytearray(_REGION.size)
+    place = address_of(memoryview(found))
+    not_a_files, there = _PAGE_IS_FILE, _PAGE_IS_PRESENT | _PAGE_IS_SWAPPED
+    query = bytearray(
+        _SCAN.pack(
+            _SCAN.size, 0, start, end, 0, place, 1, 1, not_a_files, not_a_files, there, _PAGE_IS_PRESENT
+        )
+    )
+    handle = _open(_PAGEMAP, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return bool(_ioctl(handle, _PAGEMAP_SCAN, query))
+    finally:
+        _close(handle)
 
 
 def _entries(offset: int, size: int) -> bytes:

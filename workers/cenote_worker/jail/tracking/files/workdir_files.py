@@ -8,7 +8,7 @@ import resource
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -66,8 +66,15 @@ Mark = tuple[int, int, int, int, int]
 class WorkdirFiles:
     """The files below one folder."""
 
-    def __init__(self, top: str) -> None:
+    def __init__(self, top: str, moment: Callable[[int], int | None] | None = None) -> None:
+        """moment: see `FolderWatch`; None if nothing watches the folder."""
         self._top = os.path.realpath(top)
+        self._ask_moment = moment
+        self._moment: int | None = None
+        self._marks: dict[str, Mark] | None = {}
+        """Those of the last look, at that moment."""
+        self._versions_of: tuple[object, dict[str, Version]] | None = None
+        """Marks, and the versions of all files with these, if no content could change without its mark."""
         self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
         self.left = set[str]()
         """Temporary files that steps have written: they exist only here, and no kept state restores them."""
@@ -114,8 +121,14 @@ class WorkdirFiles:
         return "" if mine else place.removesuffix(_NOT_ANY_MORE)
 
     def marks(self) -> dict[str, Mark] | None:
-        """The marks of all files by relative path; None when there are too many."""
-        return _marks(self._top, [""])
+        """The marks of all files by relative path; None when there are too many. The same object as before if nothing
+        has changed in a folder that is watched."""
+        known = MOST if self._marks is None else len(self._marks)
+        moment = None if self._ask_moment is None else self._ask_moment(known)
+        if moment is None or moment != self._moment:
+            self._marks = _marks(self._top, [""])
+        self._moment = moment
+        return self._marks
 
     def look_at_temporary(self) -> dict[str, Mark] | None:
         """All temporary files by whole path, other than those of the folder; None when there are too many.
@@ -186,6 +199,8 @@ class WorkdirFiles:
 
     def versions(self, marks: Mapping[str, Mark], budget: InspectionBudget) -> dict[str, Version]:
         """The versions of all files with these marks; only new ones are read."""
+        if self._versions_of is not None and self._versions_of[0] is marks and not self.doubted:
+            return self._versions_of[1]
         found = dict[str, Version]()
         for path, mark in marks.items():
             known = self._versions.get(path)
@@ -193,6 +208,7 @@ class WorkdirFiles:
                 found[path] = known[1]
             else:
                 found[path] = self.version(path, budget)
+        self._versions_of = None if self.doubted or self._moment is None else (marks, found)
         return found
 
     def version(self, key: str, budget: InspectionBudget) -> Version:
@@ -280,6 +296,8 @@ def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> se
     """Paths that have changed. A folder changes with its contents, which is not reported."""
     if before is None or after is None:
         return {"."}
+    if before is after:
+        return set()
     paths = before.keys() | after.keys()
     return {
         path for path in paths if before.get(path) != after.get(path) and not _is_folder(before, after, path)
