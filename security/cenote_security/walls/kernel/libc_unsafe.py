@@ -6,6 +6,7 @@ Thin on purpose: no decisions here, one function per call, arguments in the kern
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import errno
 import mmap
@@ -13,15 +14,20 @@ import os
 import signal
 from collections.abc import Iterable
 from functools import cache
+from types import ModuleType
 
 from cenote_security.walls.kernel.syscalls import machine, number
+
+# A jail calls these after cells, which may have replaced builtins: see cenote_worker.process.pristine.
+__builtins__ = ModuleType("builtins")
+vars(__builtins__).update(vars(builtins))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during the call
 # Looked up now: ctypes does that with builtins that a cell may have replaced by the time of the first call.
 for _library, _functions in (
     (_libc, ("syscall unshare mount umount2 prctl madvise mmap munmap malloc realloc free sbrk "
-             "timerfd_create timerfd_settime")),
+             "timerfd_create timerfd_settime sigaction")),
     (_python, "fork syscall"),
 ):  # fmt: skip
     for _name in _functions.split():
@@ -194,6 +200,27 @@ def prctl(option: int, argument: int | bytes = 0) -> int:
     value = argument if isinstance(argument, bytes) else _ulong(argument)
     result: int = _libc.prctl(ctypes.c_int(option), value, _ulong(0), _ulong(0), _ulong(0))
     return _check(result, f"prctl({option}, {argument!r})")
+
+
+_SA_RESTART = 0x1000_0000
+
+
+class _SignalAction(ctypes.Structure):
+    """`struct sigaction` of glibc and musl on 64-bit Linux."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def restarts_calls(number: int) -> bool:
+    """Whether system calls go on after a handler of this signal: what `signal.siginterrupt` sets to the contrary."""
+    action = _SignalAction()
+    _check(_libc.sigaction(ctypes.c_int(number), None, ctypes.byref(action)), f"sigaction({number})")
+    return bool(action.flags & _SA_RESTART)
 
 
 class _CapHeader(ctypes.Structure):
