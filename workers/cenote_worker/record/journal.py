@@ -75,8 +75,9 @@ class JournalFile:
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
 
     def close(self) -> None:
-        os.close(self.descriptor)
-        os.close(self._lock)
+        descriptors, self.descriptor, self._lock = (self.descriptor, self._lock), -1, -1
+        for descriptor in descriptors:  # other files may soon have these numbers
+            os.close(descriptor)
 
 
 def _locked(descriptor: int) -> int:
