@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import posixpath
 import select
 import socket
 import sys
@@ -77,7 +78,7 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
     # As at Python's prompt: programs with an argument parser would take the worker's arguments for their own.
     sys.argv = [""]
-    for module in (contextlib, pathlib):
+    for module in (contextlib, pathlib, posixpath):
         keep_builtins(module)
     sock = socket_of(frames_fd)
     # A broken pipe means that the supervisor is gone, so no client remains.

@@ -22,31 +22,33 @@ _PROPERTY: Final = ("fget", "fset", "fdel")
 
 
 def keep_builtins(module: ModuleType) -> None:
-    """Makes the methods of a module's classes use the builtins of now, for all who have imported these classes."""
-    names = vars(module)
-    names["__builtins__"] = BUILTINS
-    for kind in [each for each in vars(module).values() if isinstance(each, type)]:
-        if kind.__module__ == module.__name__:
+    """Makes the methods of a module's classes use the builtins of now, for all who have imported these classes, and
+    its private functions. Public functions stay the objects that others have imported.
+    """
+    for name, value in tuple(vars(module).items()):
+        if name.startswith("_") and isinstance(value, FunctionType) and value.__globals__ is vars(module):
+            vars(module)[name] = _keeping(value)
+    for kind in {base for each in vars(module).values() if isinstance(each, type) for base in each.__mro__}:
+        if f"{kind.__module__}.".startswith(f"{module.__name__}."):
             for name, value in tuple(vars(kind).items()):
-                if (kept := _keeping(value, names)) is not value:
+                if (kept := _keeping(value)) is not value:
                     setattr(kind, name, kept)
 
 
-def _keeping(value: object, names: dict[str, object]) -> object:
+def _keeping(value: object) -> object:
     if isinstance(value, FunctionType):
+        names = value.__globals__
+        names["__builtins__"] = BUILTINS  # read when a function is made
         made = FunctionType(value.__code__, names, value.__name__, value.__defaults__, value.__closure__)
         made.__kwdefaults__, made.__qualname__ = value.__kwdefaults__, value.__qualname__
-        made.__doc__, made.__module__, made.__annotations__ = (
-            value.__doc__,
-            value.__module__,
-            value.__annotations__,
-        )
+        made.__doc__, made.__module__ = value.__doc__, value.__module__
+        made.__annotations__ = value.__annotations__
         vars(made).update(vars(value))
         return made
     if isinstance(value, staticmethod | classmethod):
-        kept: Any = _keeping(value.__func__, names)
+        kept: Any = _keeping(value.__func__)
         return type(value)(kept)
     if type(value) is property:
-        get, put, remove = (cast("Any", _keeping(getattr(value, each), names)) for each in _PROPERTY)
+        get, put, remove = (cast("Any", _keeping(getattr(value, each))) for each in _PROPERTY)
         return property(get, put, remove, value.__doc__)
     return value
