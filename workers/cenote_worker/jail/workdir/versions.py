@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cenote_worker.jail.process.proc_info import shared_files
-from cenote_worker.jail.tracking.files.file_locks import Reading, reading
+from cenote_worker.jail.tracking.files.file_locks import FileReader, reading
 from cenote_worker.jail.workdir import restoring as bringing
 from cenote_worker.jail.workdir.restoring import InUse, NotBrought, TreeRestore
 from cenote_worker.jail.workdir.tree import (
@@ -232,7 +232,7 @@ class WorkdirVersions:
 
     def _look(self) -> Tree:
         tree = scan(self._top)
-        # Reading the process's mappings takes longer than scanning a small directory.
+        # FileReader the process's mappings takes longer than scanning a small directory.
         if any(entry.kind == "file" for entry in tree.values()) and (mapped := shared_files()):
             for path, entry in tree.items():
                 if entry.signature.inode in mapped:
@@ -331,7 +331,7 @@ class _Copies:
         with opened(self._top, folder_path) as folder, reading(name, _READ, folder) as file:
             return self._copied(file)
 
-    def _copied(self, file: Reading) -> PathEntry:
+    def _copied(self, file: FileReader) -> PathEntry:
         for _ in range(_ATTEMPTS):
             before = Signature.of(_status_of(file.number))
             if before.kind != "file":

@@ -113,7 +113,7 @@ def _path(number: int) -> str:
 HELD: Final = HeldLocks()
 
 
-class Reading(NamedTuple):
+class FileReader(NamedTuple):
     """number: a descriptor to read from with `pread`. is_ours: False for one that belongs to the program; then its
     position must stay, and no copy of it may be closed."""
 
@@ -122,7 +122,9 @@ class Reading(NamedTuple):
 
 
 @contextmanager
-def reading(path: str | bytes | os.PathLike[str], flags: int, folder: int | None = None) -> Iterator[Reading]:
+def reading(
+    path: str | bytes | os.PathLike[str], flags: int, folder: int | None = None
+) -> Iterator[FileReader]:
     """Opens a file that the program may have locked. Raises OSError.
 
     Locks of `fcntl` belong to a process, and closing any descriptor of a file releases all that the process holds on
@@ -133,11 +135,11 @@ def reading(path: str | bytes | os.PathLike[str], flags: int, folder: int | None
     _close_unlocked()
     number, locked = _found(_stat(path, dir_fd=folder, follow_symlinks=False))
     if number is not None:
-        yield Reading(number, is_ours=False)
+        yield FileReader(number, is_ours=False)
         return
     opened = _open(path, flags, dir_fd=folder)
     try:
-        yield Reading(opened, is_ours=True)
+        yield FileReader(opened, is_ours=True)
     finally:
         if locked:
             _STAYING.append(opened)
