@@ -23,10 +23,15 @@ _PROPERTY: Final = ("fget", "fset", "fdel")
 
 def keep_builtins(module: ModuleType) -> None:
     """Makes the methods of a module's classes use the builtins of now, for all who have imported these classes, and
-    its private functions. Public functions stay the objects that others have imported.
+    its private functions. Public functions stay the objects that others have imported, but for `splitroot`, which
+    `pathlib` calls.
     """
     for name, value in tuple(vars(module).items()):
-        if name.startswith("_") and isinstance(value, FunctionType) and value.__globals__ is vars(module):
+        if (
+            (name.startswith("_") or name == "splitroot")
+            and isinstance(value, FunctionType)
+            and value.__globals__ is vars(module)
+        ):
             vars(module)[name] = _keeping(value)
     for kind in {base for each in vars(module).values() if isinstance(each, type) for base in each.__mro__}:
         if f"{kind.__module__}.".startswith(f"{module.__name__}."):
