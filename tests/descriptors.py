@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from tests.waiting import until
 
@@ -19,6 +20,18 @@ def opened(kind: str = "") -> list[str]:
         with suppress(FileNotFoundError):  # closed since it was listed
             links.append(os.readlink(f"/proc/self/fd/{name}"))
     return [link for link in links if link.startswith(kind)]
+
+
+def locks_on(*paths: Path) -> list[list[str]]:
+    """The kernel's lines about the locks of `fcntl` that this process holds on these files, in any open one."""
+    found = {path: list[str]() for path in paths}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            opened = Path(os.readlink(f"/proc/self/fd/{name}"))
+            if opened in found and not found[opened]:
+                lines = Path(f"/proc/self/fdinfo/{name}").read_text().splitlines()
+                found[opened] = sorted(line for line in lines if line.startswith("lock:") and "POSIX" in line)
+    return list(found.values())
 
 
 @contextmanager

@@ -40,6 +40,12 @@ class MortalFile(JournalFile):
         super().append(entry)
         self._step()
 
+    def successor(self) -> MortalFile:
+        """As the next process opens it."""
+        kept = os.dup(self.descriptor)
+        self.close()
+        return MortalFile(kept)
+
     def _step(self) -> None:
         self.life -= 1
         if self.life == 0:
@@ -88,7 +94,7 @@ def test_each_packet_is_heard_once(texts: list[str], lives: list[int]) -> None:
         try:
             drain(jail_journal, sock)
         except Killed:
-            file = MortalFile(os.dup(file.descriptor))
+            file = file.successor()
             journal = journal_over(file)
             jail_journal = JailJournal(journal, 1, LIMIT, lambda: None)
             jail_journal.take_up(sock, journal.story().current)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -270,11 +272,44 @@ def test_a_torn_entry_is_cut_off() -> None:
     """Its file continues after the last complete one."""
     first = JournalFile.create([began(1), READY])
     os.pwrite(first.descriptor, b"\x40\x00\x00\x00torn", first.size)
-    second = JournalFile(os.dup(first.descriptor))
+    kept = os.dup(first.descriptor)
+    first.close()
+    second = JournalFile(kept)
     second.append(TAKEN)
     assert [began(1), READY, TAKEN] == list(entries_of(second.read()))
-    first.close()
     second.close()
+
+
+def test_a_journal_has_one_writer() -> None:
+    """Also after a copy of its descriptor was closed, as one that waited to be sent is; and in the same process."""
+    file = JournalFile.create()
+    os.close(os.dup(file.descriptor))
+    kept = os.dup(file.descriptor)
+    with pytest.raises(BlockingIOError):
+        JournalFile(kept)
+    assert not in_another_process(kept, "JournalFile(descriptor)")
+    file.close()
+    assert in_another_process(kept, "JournalFile(descriptor)")
+    assert in_another_process(kept, "fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)")
+    second = JournalFile(kept)  # what an earlier version asks for
+    assert not in_another_process(kept, "fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)")
+    second.close()
+
+
+def in_another_process(descriptor: int, code: str) -> bool:
+    """Whether it could take the lock."""
+    program = f"""
+import fcntl, sys
+from cenote_worker.record.journal import JournalFile
+descriptor = int(sys.argv[1])
+try:
+    {code}
+except BlockingIOError:
+    sys.exit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor])
+    assert done.returncode in (0, 3)
+    return done.returncode == 0
 
 
 def test_what_is_told_is_bounded() -> None:

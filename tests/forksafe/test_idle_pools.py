@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
@@ -130,6 +131,38 @@ def test_what_keeps_states_from_being_kept_is_said_before_it_costs_one(
     after = runtime.execute("1")
     assert ((), True) == (after.news, named in after.unkept)
     runtime.execute("never.set()")
+
+
+@pytest.mark.parametrize(
+    ("left", "named"),
+    [
+        (f"{_EXECUTOR}\npool.submit(never.wait)", "ThreadPoolExecutor"),
+        ("threading.Thread(target=never.wait, name='waits').start()", "waits"),
+        (
+            "import asyncio\nloop = asyncio.new_event_loop()\n"
+            "threading.Thread(target=loop.run_forever, name='loop').start()",
+            "loop",
+        ),
+        ("import logging.handlers\nlogging.handlers.QueueListener(queue.Queue()).start()", "_monitor"),
+    ],
+    ids=["pool", "thread", "loop", "log listener"],
+)
+def test_so_is_a_thread_that_waits_in_a_librarys_code(runtime: PythonRuntime, left: str, named: str) -> None:
+    """By the first cell that finds it waiting, and once."""
+    first = runtime.execute(f"import queue, threading\nnever = threading.Event()\n{left}")
+    (line,) = first.news or until(lambda: runtime.execute("1").news)
+    assert "no state can be kept from here on" in line
+    assert named in line
+    after = runtime.execute("1")
+    assert ((), True) == (after.news, named in after.unkept)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_of_an_idle_pool_nothing_is_said(runtime: PythonRuntime, pool: str) -> None:
+    """Its threads may still be about to wait when the cell ends."""
+    make, use, _ = POOLS[pool]
+    results = [runtime.execute(code) for code in (f"{make}\n{use}", use)]
+    assert [()] * 2 == [result.news for result in results]
 
 
 def test_tokenizers_with_threads_that_the_user_has_asked_for_have_none_in_a_copy(

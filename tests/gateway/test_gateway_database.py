@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.descriptors import locks_on
 
 from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
 from cenote.gateway.store.database import Database
@@ -112,6 +113,19 @@ def test_threads_and_other_connections_wait_for_each_other(database: Database, p
         names = {f"tenant-{number}" for number in range(40)}
         list(pool.map(lambda name: stores[int(name[-1]) % 2].create(name), names))
         assert names == {tenant.name for tenant in stores[0].all()}
+
+
+def test_a_second_connection_releases_no_lock(tmp_path: Path) -> None:
+    """Neither its beginning nor its end, while a first one of the same process has the file mapped."""
+    path, mapped = tmp_path / "gateway.db", tmp_path / "gateway.db-shm"
+    with Database(path) as database:
+        Tenants(database).create("acme")
+        before = locks_on(path, mapped)
+        assert all(before)
+        other = Database(path)
+        assert before == locks_on(path, mapped)
+        other.close()
+        assert before == locks_on(path, mapped)
 
 
 def test_what_is_acknowledged_survives_a_kill(tmp_path: Path) -> None:

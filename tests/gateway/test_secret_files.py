@@ -14,6 +14,7 @@ from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.auth.secret_files import (
     create_secret_file,
     kept_secret,
+    make_private_file,
     privacy_problem,
     read_secret_file,
     replace_file,
@@ -71,6 +72,16 @@ def test_of_makers_at_once_one_wins(tmp_path: Path) -> None:
         contents = list(pool.map(lambda number: kept_secret(path, lambda: b"%d" % number), range(32)))
     assert 1 == len(set(contents))
     assert [path] == list(tmp_path.iterdir())
+
+
+def test_a_file_for_a_library_is_never_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may have opened and locked it by then, and closing it releases the locks of the process."""
+    path, named = tmp_path / "database", tmp_path / "link"
+    named.symlink_to(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", lambda *_: pytest.fail("it was opened"))
+        assert [True, False] == [make_private_file(named), make_private_file(path)]
+    assert (0, stat.S_IFREG | 0o600) == (path.stat().st_size, path.stat().st_mode)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o666, 0o610])

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.descriptors import locks_on
 from tests.history.records import records, traced
 from tests.waiting import PATIENCE
 
@@ -135,6 +136,20 @@ def test_a_second_writer_is_refused(path: Path) -> None:
     with HistoryStore(path, "r"), pytest.raises(HistoryTakenError, match="another runtime"):
         HistoryStore(path, "r")
     HistoryStore(path, "r").close()
+
+
+def test_a_refused_writer_releases_no_lock(path: Path) -> None:
+    """Nor does a reader: without its locks SQLite would let another process remove what this one has mapped."""
+    with HistoryStore(path, "r") as history:
+        history.size()
+        before = locks_on(path, Path(f"{path}-shm"))
+        assert all(before)
+        with pytest.raises(HistoryTakenError):
+            HistoryStore(path, "r")
+        assert before == locks_on(path, Path(f"{path}-shm"))
+        with closing(StoredHistories.at(path)) as reader:
+            reader.runtimes()
+        assert before == locks_on(path, Path(f"{path}-shm"))
 
 
 def test_a_writer_that_was_replaced_is_told(path: Path) -> None:

@@ -116,6 +116,28 @@ def test_a_handler_that_never_ends_costs_one_cell(runtime: PythonRuntime) -> Non
     assert "7" == good(runtime, "kept").value
 
 
+FLAGS = """
+import ctypes, signal, threading
+class Action(ctypes.Structure):
+    _fields_ = [('handler', ctypes.c_void_p), ('mask', ctypes.c_ulong * 16), ('flags', ctypes.c_int)]
+def restarts(number):
+    found = (ctypes.c_char * 256)()
+    assert ctypes.CDLL(None).sigaction(number, None, found) == 0
+    return bool(Action.from_buffer(found).flags & 0x10000000)
+signal.signal(signal.SIGUSR1, lambda *_: None); signal.siginterrupt(signal.SIGUSR1, False)
+signal.signal(signal.SIGUSR2, lambda *_: None)
+over = threading.Event(); thread = threading.Thread(target=over.wait); thread.start()
+restarts(signal.SIGUSR1), restarts(signal.SIGUSR2)
+"""
+
+
+def test_what_siginterrupt_has_set_stays(runtime: PythonRuntime) -> None:
+    """With another thread the handlers are replaced between two cells, which sets the opposite."""
+    looked = "restarts(signal.SIGUSR1), restarts(signal.SIGUSR2)"
+    assert ["(True, False)"] * 3 == [good(runtime, code).value for code in (FLAGS, looked, looked)]
+    assert "(True, False)" == good(runtime, f"over.set(); thread.join(); {looked}").value
+
+
 def test_a_signal_that_the_user_blocks_stays_blocked(runtime: PythonRuntime) -> None:
     """The mask is the user's in cells, except for the signal that interrupts them."""
     blocked = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGINT})"

@@ -123,6 +123,54 @@ def test_a_lock_goes_with_its_file(runtime: PythonRuntime) -> None:
     assert "True" == ok(runtime.execute("is_free('f')"))
 
 
+OF_PROCESS = """
+import fcntl, os, sqlite3
+f = open('f', 'w'); f.write('x'); f.flush(); fcntl.lockf(f, fcntl.LOCK_EX)
+con = sqlite3.connect('db', isolation_level=None)
+con.execute('CREATE TABLE t (x)'); con.execute('BEGIN IMMEDIATE'); con.execute('INSERT INTO t VALUES (1)')
+def is_free(name):
+    if not (child := os.fork()):
+        try:
+            fcntl.lockf(os.open(name, os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+def now():
+    return [is_free('f'), is_free('db'), len(os.listdir('/proc/self/fd'))]
+usual = now()[2]
+"""
+
+
+def test_locks_of_the_process_stay(runtime: PythonRuntime) -> None:
+    """They end when the process closes any descriptor of the file: no look at files, no copy and no client does."""
+    ok(runtime.execute(OF_PROCESS))
+    assert "[False, False]" == ok(runtime.execute("now()[:2]"))
+    ok(runtime.execute("f.write('y'); f.flush(); con.execute('INSERT INTO t VALUES (2)').rowcount"))
+    assert (b"xy", 8192) == (runtime.files.read("f"), len(runtime.files.read("db")))
+    assert "[False, False]" == ok(runtime.execute("now()[:2]"))
+    with runtime.fork(partial=True) as branch:
+        assert "'xy'" == ok(branch.execute("open('f').read()"))
+    assert "[False, False]" == ok(runtime.execute("now()[:2]"))
+    crash = runtime.execute("os._exit(1)")
+    assert crash.error is not None
+    assert "CellCrashed" == crash.error.type
+    assert "[False, False]" == ok(runtime.execute("now()[:2]"))
+    assert Rollback(step=1) == runtime.rollback(1)
+    assert "[False, False]" == ok(runtime.execute("now()[:2]"))
+    assert "([(1,)], 'x')" == ok(
+        runtime.execute("con.execute('COMMIT'); con.execute('SELECT * FROM t').fetchall(), open('f').read()")
+    )
+
+
+def test_no_descriptor_of_ours_stays_without_a_lock(runtime: PythonRuntime) -> None:
+    """It has to stay as long as there is a lock on a file that the program can only write to."""
+    ok(runtime.execute(OF_PROCESS))
+    ok(runtime.execute("fcntl.lockf(f, fcntl.LOCK_UN)"))
+    ok(runtime.execute("open('g', 'w').write('z')"))
+    assert "[True, False, 0]" == ok(runtime.execute("[*now()[:2], now()[2] - usual]"))
+
+
 @pytest.mark.slow
 def test_a_lock_that_another_process_has_by_now(tmp_path: Path) -> None:
     """The file's name is reported as unusable."""
@@ -136,6 +184,19 @@ def test_a_lock_that_another_process_has_by_now(tmp_path: Path) -> None:
         with (tmp_path / "f").open() as other:
             fcntl.flock(other, fcntl.LOCK_SH)
             assert Rollback(step=1, severed=("f",)) == runtime.rollback(1)
+
+
+@pytest.mark.parametrize(
+    "names", ["isinstance len", "hasattr setattr iter next", "getattr issubclass str", "type int"]
+)
+def test_a_crash_under_replaced_builtins(make_runtime: MakeRuntime, names: str) -> None:
+    """A copy continues with what Cenote's code needs, whatever cells have put in their places."""
+    with make_runtime() as runtime:
+        code = "import builtins\nclass Broken:\n    def __new__(cls, *_): raise RuntimeError\n"
+        ok(runtime.execute(code + "\n".join(f"builtins.{name} = Broken" for name in names.split())))
+        ok(runtime.execute("x = 2"))
+        assert not runtime.execute("import os; os._exit(1)").success
+        assert "2" == ok(runtime.execute("x"))
 
 
 def test_labels(runtime: PythonRuntime) -> None:

@@ -50,6 +50,20 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         raise SecretFileError(path, f"it cannot be written: {error.strerror}") from None
 
 
+def make_private_file(path: Path) -> bool:
+    """Makes an empty file (0600) where there is none, for a library that opens it by name. Whether it was made.
+
+    The file is never open here. Locks of `fcntl` belong to a process, and closing any descriptor of a file releases
+    all that the process holds on it: SQLite would lose those of its other connections, and a second process would
+    take itself for the only user of the database (https://www.sqlite.org/howtocorrupt.html, 2.2). Raises OSError.
+    """
+    try:
+        os.mknod(os.path.realpath(path), 0o600 | stat.S_IFREG)
+    except FileExistsError:
+        return False
+    return True
+
+
 def read_secret_file(path: Path) -> bytes:
     """The content of a private file.
 

@@ -41,6 +41,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from cenote_security.auth.secret_files import make_private_file
 from cenote_security.errors import (
     HistoryTakenError,
     HistoryUnavailableError,
@@ -118,9 +119,8 @@ class WriterLock:
         """
         try:
             database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._database, self._known = database, _identity(os.fstat(file))
-            os.close(file)
+            make_private_file(database)
+            self._database, self._known = database, _identity(database.stat())
             self._file = os.open(f"{database}.writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise HistoryUnavailableError(str(database), error.strerror or str(error)) from error

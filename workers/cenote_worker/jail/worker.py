@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pathlib
+import posixpath
 import select
 import socket
 import sys
@@ -51,7 +53,7 @@ from cenote_worker.jail.state.checkpointing import Checkpointing
 from cenote_worker.jail.state.pickles_unsafe import NotKept
 from cenote_worker.jail.values.value_requests import RequestRefused, ValueRequests
 from cenote_worker.jail.workdir.requests import Workdir
-from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.pristine import BUILTINS, keep_builtins
 from cenote_worker.process.worker_settings import WorkerSettings
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.packets import Packet, receive_packet, send_in_pieces, send_packet
@@ -76,6 +78,8 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
     # As at Python's prompt: programs with an argument parser would take the worker's arguments for their own.
     sys.argv = [""]
+    for module in (contextlib, pathlib, posixpath):
+        keep_builtins(module)
     sock = socket_of(frames_fd)
     # A broken pipe means that the supervisor is gone, so no client remains.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -15,6 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import Final
 
+from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.process.pristine import BUILTINS
 from cenote_worker.process.threads import thread_count
 
@@ -22,6 +23,7 @@ __builtins__ = BUILTINS
 
 # The C functions: those of `signal` are Python code that a cell's changes to the builtins can break.
 _get_handler, _set_handler, _set_mask = _signal.getsignal, _signal.signal, _signal.pthread_sigmask
+_interrupt_calls = _signal.siginterrupt
 _pending, _take = _signal.sigpending, _signal.sigtimedwait
 _BLOCK, _UNBLOCK, _EXACTLY = _signal.SIG_BLOCK, _signal.SIG_UNBLOCK, _signal.SIG_SETMASK
 _DEFAULT: Final = 0
@@ -113,14 +115,22 @@ class DeferredSignals:
             handler = _get_handler(number)
             if callable(handler) and type(handler) is not Deferred:
                 self._exchanged.add(number)
-                _set_handler(number, Deferred(handler, self._heard))
+                _replace(number, Deferred(handler, self._heard))
 
     def _put_back(self) -> None:
         while self._exchanged:
             number = self._exchanged.pop()
             handler = _get_handler(number)
             if type(handler) is Deferred:
-                _set_handler(number, handler.handler)
+                _replace(number, handler.handler)
+
+
+def _replace(number: int, handler: Handler) -> None:
+    """Setting a handler makes the signal interrupt system calls: what `siginterrupt` has set is put back."""
+    restarts = libc.restarts_calls(number)
+    _set_handler(number, handler)
+    if restarts:
+        _interrupt_calls(number, False)
 
 
 def _run(number: int, handler: Callable[[], object], late: Late) -> None:

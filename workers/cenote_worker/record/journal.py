@@ -32,17 +32,21 @@ from cenote_worker.wire.results import from_result, to_result
 _LENGTH: Final = struct.Struct("<I")
 
 
+_WHOLE_FILE: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
+
+
 class JournalFile:
-    """Owns its descriptor. One process writes: it holds a lock on the file that ends only with the process."""
+    """Owns its descriptor. One writer: it holds a lock on the file that ends with it, or with its process."""
 
     def __init__(self, descriptor: int) -> None:
         """Opens a file that another process has written; an incomplete entry is cut off.
 
-        Raises OSError while that process lives, or another has taken the file over.
+        Raises OSError while that process lives, or another has taken the file over; the descriptor stays the
+        caller's then.
         """
         self.descriptor = descriptor
-        # A lock of the process: a lock of the open file (flock) would also be held by the descriptor store's copy.
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = _locked(descriptor)
         self.size = _complete(self.read())
         os.ftruncate(descriptor, self.size)
 
@@ -71,7 +75,25 @@ class JournalFile:
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        descriptors, self.descriptor, self._lock = (self.descriptor, self._lock), -1, -1
+        for descriptor in descriptors:  # other files may soon have these numbers
+            os.close(descriptor)
+
+
+def _locked(descriptor: int) -> int:
+    """The descriptor that holds the lock. It opens the file anew, and is never sent or copied.
+
+    The descriptor store has a copy of the other one, and would hold a lock of that open file. A lock of the process
+    would end when any descriptor of the file is closed, such as a copy of it that waited to be sent. Both kinds
+    exclude each other, so this one excludes a process of an earlier version, too.
+    """
+    lock = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _encoded(entry: journal_pb2.JournalEntry) -> bytes:

@@ -75,7 +75,8 @@ class LogFile:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1  # another file may soon have that number
+        os.close(fd)
 
     def _write(self, content: bytes) -> None:
         written = 0
@@ -111,7 +112,8 @@ class HeadFile:
         self.mark, self._slot = mark, slot
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1  # another file may soon have that number
+        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

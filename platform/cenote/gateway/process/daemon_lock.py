@@ -65,8 +65,9 @@ class DaemonLock:
 
     def release(self) -> None:
         """The file stays: if it were unlinked while another process opens it, there could be two locks."""
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1  # another file may soon have that number
+        os.ftruncate(fd, 0)
+        os.close(fd)
 
 
 def running_at(path: Path) -> Running | None:

@@ -6,7 +6,6 @@ cut. Commands on the same machine may use the file while the gateway does.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Final
 
 from cenote.gateway.errors import DatabaseUnavailableError, DuplicateRowError
 from cenote.gateway.store.session import DatabaseRow, Value
+from cenote_security.auth.secret_files import make_private_file
 
 _BUSY_SECONDS: Final = 5.0
 """Seconds to wait for another process's transaction; they take milliseconds."""
@@ -88,13 +88,8 @@ def _remedy(error: Exception) -> str:
 def _make_private(path: Path) -> None:
     """SQLite gives its additional files the mode of the database. The folder exists: a platform's state that was
     moved away is not begun anew.
-
-    An existing file is not opened: closing it would release the locks that this process holds on it through other
-    descriptors.
     """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
+    if not make_private_file(path):
         path.chmod(0o600)
 
 

@@ -6,6 +6,7 @@ Thin on purpose: no decisions here, one function per call, arguments in the kern
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import errno
 import mmap
@@ -13,15 +14,20 @@ import os
 import signal
 from collections.abc import Iterable
 from functools import cache
+from types import ModuleType
 
 from cenote_security.walls.kernel.syscalls import machine, number
+
+# A jail calls these after cells, which may have replaced builtins: see cenote_worker.process.pristine.
+__builtins__ = ModuleType("builtins")
+vars(__builtins__).update(vars(builtins))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during the call
 # Looked up now: ctypes does that with builtins that a cell may have replaced by the time of the first call.
 for _library, _functions in (
     (_libc, ("syscall unshare mount umount2 prctl madvise mmap munmap malloc realloc free sbrk "
-             "timerfd_create timerfd_settime inotify_init1 inotify_add_watch")),
+             "timerfd_create timerfd_settime sigaction inotify_init1 inotify_add_watch")),
     (_python, "fork syscall"),
 ):  # fmt: skip
     for _name in _functions.split():
@@ -208,6 +214,27 @@ def process_name() -> bytes:
         _libc.prctl(ctypes.c_int(PR_GET_NAME), name, _ulong(0), _ulong(0), _ulong(0)), "prctl(PR_GET_NAME)"
     )
     return name.value
+
+
+_SA_RESTART = 0x1000_0000
+
+
+class _SignalAction(ctypes.Structure):
+    """`struct sigaction` of glibc and musl on 64-bit Linux."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def restarts_calls(number: int) -> bool:
+    """Whether system calls go on after a handler of this signal: what `signal.siginterrupt` sets to the contrary."""
+    action = _SignalAction()
+    _check(_libc.sigaction(ctypes.c_int(number), None, ctypes.byref(action)), f"sigaction({number})")
+    return bool(action.flags & _SA_RESTART)
 
 
 class _CapHeader(ctypes.Structure):

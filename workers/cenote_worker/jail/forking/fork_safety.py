@@ -45,6 +45,7 @@ from cenote_worker.process.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _LOOKS = 10
+_MOST_LOOKS = 2 * _LOOKS
 _PAUSE = 0.0005
 """Seconds between two looks at threads that finish their work after the cell, until they are seen waiting. The number
 of looks is limited, not the time: when the threads wait for a processor, so does this one."""
@@ -130,20 +131,49 @@ class ForkSafety:
         return _reasons(left)
 
     def lasting(self) -> tuple[ForkObstacle, ...]:
-        """Threads that a cell has left, and that will not end soon: those that run user code, and permanent ones of
-        libraries. Each is returned once. Called at the end of a cell."""
+        """Threads that a cell has left, and that will not end soon: those that run user code, those of libraries that
+        wait for something other than work, and permanent ones. Each is returned once. Called at the end of a cell."""
         if proc_info.is_single_threaded():
             self._told = frozenset()
             return ()
         idle, frames = IdlePools.now(), _current_frames()
-        lasting: dict[int | str, ForkObstacle] = {
-            ident: ForkObstacle(kind="python", owner=name, threads=1)
-            for ident, name in _python_threads((), idle.threads | OWN)
+        found = dict(_python_threads((), idle.threads | OWN))
+        threads = {
+            ident: name
+            for ident, name in found.items()
             if not is_of_a_library(frames.get(ident)) or type(_alive.get(ident)) is threading.Timer
+        }
+        frames.clear()  # they are the program's: nothing of ours keeps them alive
+        threads |= self._waiting({ident: name for ident, name in found.items() if ident not in threads})
+        lasting: dict[int | str, ForkObstacle] = {
+            ident: ForkObstacle(kind="python", owner=name, threads=1) for ident, name in threads.items()
         }
         lasting |= self._lasting_natives()
         told, self._told = self._told, frozenset(lasting)
         return tuple(reason for key, reason in lasting.items() if key not in told)
+
+    def _waiting(self, threads: dict[int, str]) -> dict[int, str]:
+        """Of threads that run a library's code, those that wait at one place: an event loop's, one whose task waits.
+
+        Others are about to wait for work, or to end. One that has not been seen before is looked at for some
+        milliseconds, without the interpreter's lock, so it does not wait for that.
+        """
+        waiting = {ident: name for ident, name in threads.items() if ident in self._told}
+        left = {
+            ident: name
+            for ident, name in threads.items()
+            if ident not in waiting and not python_threads.can_be_ended(_alive.get(ident))
+        }
+        places, seen = _places(left), Counter[int]()
+        for _ in range(_MOST_LOOKS):
+            if all(seen[ident] >= _LOOKS for ident in places):
+                break
+            _sleep(_PAUSE)
+            before, idle = places, IdlePools.now().threads
+            places = {ident: place for ident, place in _places(left).items() if ident not in idle}
+            for ident, place in places.items():
+                seen[ident] = seen[ident] + 1 if place == before.get(ident) and _waits(ident) else 0
+        return waiting | {ident: left[ident] for ident in places if seen[ident] >= _LOOKS}
 
     def _lasting_natives(self) -> dict[int | str, ForkObstacle]:
         if _LASTING.isdisjoint(_modules):
@@ -200,6 +230,19 @@ class ForkSafety:
                 return []
             _sleep(_PAUSE)
         return running
+
+
+def _places(threads: Collection[int]) -> dict[int, tuple[int, int]]:
+    """Where these threads are: the innermost function of Python code, and the instruction."""
+    frames = _current_frames()
+    return {
+        ident: (id(frame), frame.f_lasti) for ident in threads if (frame := frames.get(ident)) is not None
+    }
+
+
+def _waits(ident: int) -> bool:
+    thread = _alive.get(ident)
+    return thread is not None and thread.native_id is not None and proc_info.waits(thread.native_id)
 
 
 def _python_threads(ours: Collection[threading.Thread], idle: Collection[int]) -> list[tuple[int, str]]:

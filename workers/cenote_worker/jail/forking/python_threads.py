@@ -41,9 +41,18 @@ def end_waiting_threads() -> None:
         return
     for thread in list(_alive.values()):
         for kind, end in _ENDED_BY.items():
-            if kind in (type(thread).__module__, thread.name):
+            if _is_called(thread, kind):
                 with suppress(Exception):  # a cell may have changed the library
                     end(thread)
+
+
+def can_be_ended(thread: threading.Thread | None) -> bool:
+    """Whether `end_waiting_threads` ends it."""
+    return thread is not None and any(_is_called(thread, kind) for kind in _ENDED_BY)
+
+
+def _is_called(thread: threading.Thread, kind: str) -> bool:
+    return kind in (type(thread).__module__, thread.name)
 
 
 def pause_library_threads() -> None:

@@ -181,6 +181,11 @@ def is_single_threaded() -> bool:
     return thread_count() == 1
 
 
+def waits(task: int) -> bool:
+    """Whether a thread waits in a system call. False when it has ended, and if the kernel does not say."""
+    return _read(task, "syscall").split()[:1] not in ([], [b"running"])
+
+
 def native_threads(threads: Iterable[int], mapped: MemoryMap) -> list[NativeThread]:
     return [NativeThread(id=id, name=_name(id), library=_library(id, mapped)) for id in threads]
 

@@ -563,9 +563,10 @@ class Snapshots:
             parting.done()
             copy = os.getpid()
             freeze(there, self._go_on, self._lend)
+            amiss = self._files.restore(self._wanted)  # before the locks: closing a file would release them
             unlocked = holdings.restore()
             self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
-            self.amiss = (*self._differing, *self._files.restore(self._wanted), *self._pools.renew())
+            self.amiss = (*self._differing, *amiss, *self._pools.renew())
             self._pools = NO_POOLS
             self._ended = os.getpid() == copy  # it is no copy any more, since this is the worker now
             if not self._ended:

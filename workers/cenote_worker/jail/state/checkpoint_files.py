@@ -12,6 +12,7 @@ from typing import Final
 
 from cenote_proto.scalars import MAX_UINT64
 from cenote_proto.v1 import checkpoint_pb2
+from cenote_worker.jail.tracking.files.file_locks import reading
 from cenote_worker.jail.tracking.files.workdir_files import KEPT_FILES
 from cenote_worker.process.pristine import BUILTINS
 
@@ -119,14 +120,13 @@ def _time_of(file: checkpoint_pb2.StoredFile) -> int:
 
 
 def _content_of(path: Path) -> memoryview:
-    file = os.open(path, _READ)
-    try:
-        size = _fstat(file).st_size
+    with reading(path, _READ) as file:
+        size = _fstat(file.number).st_size
         if not size:
             return memoryview(b"")
-        return memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE))
-    finally:
-        os.close(file)
+        if not file.is_ours:  # a map has a copy of the descriptor, which it closes
+            return memoryview(os.pread(file.number, size, 0))
+        return memoryview(mmap.mmap(file.number, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE))
 
 
 Entry = tuple[checkpoint_pb2.StoredFile, memoryview | None]

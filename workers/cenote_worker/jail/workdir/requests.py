@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 from cenote_proto.v1 import jail_pb2
+from cenote_worker.jail.tracking.files.file_locks import reading
 from cenote_worker.process.pristine import BUILTINS
 from cenote_worker.transport.content import Content
 
@@ -79,18 +80,14 @@ class Workdir:
             _fill(reply.entries.add(), name, _stat(name, dir_fd=folder, follow_symlinks=False))
 
     def _read(self, parts: list[bytes], request: jail_pb2.FileRequest) -> Content:
-        with self._folder(parts[:-1]) as folder:
-            file = os.open(_last(parts), _READ, dir_fd=folder)
-        try:
-            status = _fstat(file)
+        with self._folder(parts[:-1]) as folder, reading(_last(parts), _READ, folder) as file:
+            status = _fstat(file.number)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file")
             size = max(status.st_size - request.offset, 0)
             if size > request.limit and not request.ranged:
                 raise OSError(errno.EFBIG, f"it has {size} bytes; at most {request.limit} are read at once")
-            return Content.of_file(file, request.offset, min(size, request.limit))
-        finally:
-            os.close(file)
+            return Content.of_file(file.number, request.offset, min(size, request.limit))
 
     def _write(self, parts: list[bytes], request: jail_pb2.FileRequest, descriptors: list[int]) -> None:
         content = Content.delivered(request.content, descriptors)

@@ -27,10 +27,16 @@ _BUFFER = 2**20
 _UNABLE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
-def copy(source: int, target: int, size: int) -> None:
-    """Make `target` have exactly the first `size` bytes of `source`. Raises OSError, of a full disk too."""
+def copy(source: int, target: int, size: int, *, seeking: bool = True) -> None:
+    """Make `target` have exactly the first `size` bytes of `source`. Raises OSError, of a full disk too.
+
+    seeking: find holes, which moves the position of `source`; else they are copied as zeros.
+    """
     os.ftruncate(target, 0)
     os.ftruncate(target, size)
+    if not seeking:
+        _copy_piece(source, target, 0, size)
+        return
     position = 0
     while position < size:
         try:
@@ -97,8 +103,8 @@ class VersionStore:
 
     # -- contents --
 
-    def add(self, file: int) -> str:
-        """Copy a file's bytes. Returns the content's name. Raises NoRoom."""
+    def add(self, file: int, *, seeking: bool = True) -> str:
+        """Copy a file's bytes. Returns the content's name. seeking: see `copy`. Raises NoRoom."""
         status = _fstat(file)
         occupied = status.st_blocks * 512
         self._check_room(occupied)
@@ -107,7 +113,7 @@ class VersionStore:
         try:
             target = os.open(path, _CREATE, 0o600)
             try:
-                copy(file, target, status.st_size)
+                copy(file, target, status.st_size, seeking=seeking)
             finally:
                 os.close(target)
         except OSError as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cenote_worker.jail.process.proc_info import shared_files
+from cenote_worker.jail.tracking.files.file_locks import FileReader, reading
 from cenote_worker.jail.workdir import restoring as bringing
 from cenote_worker.jail.workdir.restoring import InUse, NotBrought, TreeRestore
 from cenote_worker.jail.workdir.tree import (
@@ -253,7 +254,7 @@ class WorkdirVersions:
 
     def _look(self) -> Tree:
         tree = scan(self._top)
-        # Reading the process's mappings takes longer than scanning a small directory.
+        # FileReader the process's mappings takes longer than scanning a small directory.
         if any(entry.kind == "file" for entry in tree.values()) and (mapped := shared_files()):
             for path, entry in tree.items():
                 if entry.signature.inode in mapped:
@@ -349,21 +350,20 @@ class _Copies:
 
     def _taken(self, path: str) -> PathEntry:
         folder_path, name = parent_of(path)
-        with opened(self._top, folder_path) as folder:
-            file = os.open(name, _READ, dir_fd=folder)
-        try:
-            for _ in range(_ATTEMPTS):
-                before = Signature.of(_status_of(file))
-                if before.kind != "file":
-                    return PathEntry(before, reason="it became something else meanwhile")
-                content = self._store.add(file)
-                if Signature.of(_status_of(file)) == before:
-                    self.files, self.bytes = self.files + 1, self.bytes + before.size
-                    return PathEntry(before, content=content)
-                self._store.discard([content])
-            return PathEntry(before, reason="it is being written to")
-        finally:
-            os.close(file)
+        with opened(self._top, folder_path) as folder, reading(name, _READ, folder) as file:
+            return self._copied(file)
+
+    def _copied(self, file: FileReader) -> PathEntry:
+        for _ in range(_ATTEMPTS):
+            before = Signature.of(_status_of(file.number))
+            if before.kind != "file":
+                return PathEntry(before, reason="it became something else meanwhile")
+            content = self._store.add(file.number, seeking=file.is_ours)
+            if Signature.of(_status_of(file.number)) == before:
+                self.files, self.bytes = self.files + 1, self.bytes + before.size
+                return PathEntry(before, content=content)
+            self._store.discard([content])
+        return PathEntry(before, reason="it is being written to")
 
 
 def _has_all(tree: Tree) -> bool:

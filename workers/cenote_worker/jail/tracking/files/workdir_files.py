@@ -17,6 +17,7 @@ import xxhash
 
 from cenote_worker.execution.trace import ABSENT, TREE, Location, Version, file, key_of
 from cenote_worker.jail.tracking.budget import InspectionBudget
+from cenote_worker.jail.tracking.files.file_locks import reading
 from cenote_worker.jail.tracking.fingerprint import fresh
 from cenote_worker.process.pristine import BUILTINS
 
@@ -56,7 +57,7 @@ _control, _listdir = fcntl.fcntl, os.listdir
 _listxattr = os.listxattr
 _readlink, _getcwd, _stat = os.readlink, os.getcwd, os.stat
 _wall = time.time_ns
-_lstat, _open, _read, _close = os.lstat, os.open, os.read, os.close
+_lstat, _pread = os.lstat, os.pread
 _scandir, _join = os.scandir, os.path.join
 
 Mark = tuple[int, int, int, int, int]
@@ -353,10 +354,9 @@ def _attached(path: str, status: os.stat_result) -> str:
 
 def _hashed(path: str) -> str:
     digest = xxhash.xxh3_128()
-    handle = _open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        while piece := _read(handle, _PIECE):
+    at = 0
+    with reading(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC) as file:
+        while piece := _pread(file.number, _PIECE, at):
             digest.update(piece)
-    finally:
-        _close(handle)
+            at += len(piece)
     return digest.hexdigest()
