@@ -126,7 +126,7 @@ def test_another_zygote_gets_the_state_by_value(make_runtime: Make, folder: Path
     asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers); x = [1]").close()
     again = make_runtime(PythonRuntime.restore, folder, "r", sandbox=SandboxPolicy(preload=("json",)))
     assert "1 [1]\n" == printed(again, "print(next(numbers), x)")
-    assert "rebuilt its image is of another zygote, which has ended or serves other jails" == how(again)
+    assert "rebuilt its image is of another environment: jails begin with other modules, folders or mounts" == how(again)
 
 
 def cut(content: bytearray) -> None:
