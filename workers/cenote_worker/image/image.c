@@ -59,7 +59,7 @@ struct header {
     struct registers registers;
     uint64_t fs, tid_address, robust, robust_size, rseq, rseq_size, mask, brk_start, brk, kernels_start, kernels_end;
     uint64_t canary; /* of this execution of Python: another one has other memory files */
-    uint64_t kernels_hash, heap_end_at, heap_end, whole;
+    uint64_t kernels_hash, heap_end_at, whole;
     struct signal_stack signal_stack;
     struct action actions[SIGNALS + 1];
 };
@@ -247,7 +247,6 @@ static long look_at_thread(struct header *h) {
     TRY(sys(arch_prctl, ARCH_GET_FS, &h->fs));
     h->canary = ((uint64_t *)h->fs)[5]; /* the ABI says where */
     h->heap_end_at = (uint64_t)&__curbrk;
-    h->heap_end = h->heap_end_at ? (uint64_t)__curbrk : 0;
     int has_rseq = &__rseq_size && __rseq_size;
     h->rseq = has_rseq ? h->fs + __rseq_offset : 0;
     h->rseq_size = has_rseq && __rseq_size > 32 ? (__rseq_size + 31u) & -32u : 32;
@@ -577,14 +576,13 @@ static void restore_heap(const struct header *h) {
     if (brk < h->brk) MUST(sys(munmap, up(brk), up(h->brk) - up(brk))); /* the image may have holes there */
 }
 
-/* The kernel's heap begins elsewhere and is empty, and the C library gets to know: that is as if a program had moved
- * the end, for which glibc is prepared. It gives nothing back then, and takes what comes from a higher address. A lower
- * one it takes for an error, unless it has been refused memory before: so there a closed page makes the kernel refuse. */
+/* The kernel's heap begins elsewhere and is empty. The C library gets to know the end, so that it gives nothing back
+ * from its own heap. A closed page there makes the kernel refuse to let it grow: glibc then goes on with mappings. It
+ * would end the process if it got memory at a lower address than before, and where it was before only glibc knows. */
 static void move_heap(const struct header *h) {
     uint64_t end = sys(brk, 0);
     *(uint64_t *)h->heap_end_at = end;
-    if (end < h->heap_end)
-        MUST(sys(mmap, up(end), PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    MUST(sys(mmap, up(end), PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
 }
 
 /* All parts together, since the kernel's code finds its data by distance. */
@@ -699,7 +697,7 @@ static long prepare_foreign(struct arena *a, const struct tables *now) {
     int moves_heap = a->brk_start != h->brk_start;
     if (moves_heap && !h->heap_end_at) return -EXDEV;
     uint64_t closed = up(a->brk_start);
-    for (uint64_t i = 0; i < h->regions && moves_heap && a->brk_start < h->heap_end; i++)
+    for (uint64_t i = 0; i < h->regions && moves_heap; i++)
         if (a->regions[i].start < closed + PAGE && closed < a->regions[i].end) return -EXDEV;
     return copy_code(a, now);
 }

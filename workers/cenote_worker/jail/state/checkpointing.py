@@ -182,6 +182,7 @@ class Checkpointing:
                 way.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
         if given is not None:
             sock.detach()  # this process has another socket of that number, or none
+            self._copies.forget()
         return given
 
     def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
