@@ -200,7 +200,9 @@ def test_a_library_that_was_exchanged_is_a_reason(make_runtime: Make, folder: Pa
     library = libraries / "some.so"
     shutil.copy2(LIBRARY, library)
     sandbox = SandboxPolicy(preload=(), mounts=[Mount(source=str(libraries), target="/libraries")])
-    code = "import ctypes; ctypes.CDLL('/libraries/some.so') and None; numbers = iter(range(9)); next(numbers)"
+    code = (
+        "import ctypes; ctypes.CDLL('/libraries/some.so') and None; numbers = iter(range(9)); next(numbers)"
+    )
     runtime = asleep(make_runtime, folder, code, sandbox=sandbox)
     end_zygotes()
     shutil.copy2(library, libraries / "new")
@@ -215,7 +217,10 @@ def test_another_environment_gets_the_state_by_value(make_runtime: Make, folder:
     asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers); x = [1]").close()
     again = make_runtime(PythonRuntime.restore, folder, "r", sandbox=SandboxPolicy(preload=("json",)))
     assert "1 [1]\n" == printed(again, "print(next(numbers), x)")
-    assert "rebuilt its image is of another environment: jails begin with other modules, folders or mounts" == how(again)
+    assert (
+        "rebuilt its image is of another environment: jails begin with other modules, folders or mounts"
+        == how(again)
+    )
 
 
 def cut(content: bytearray) -> None:

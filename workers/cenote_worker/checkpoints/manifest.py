@@ -93,8 +93,8 @@ NO_DEALINGS: Final = Dealings()
 class StoredImage:
     """The image of a process in the state of a checkpoint, in a file beside that.
 
-    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. digest: of all of them. missing: what it
-    lacks of the state, a line each. reason: why there is no image; then all else is empty.
+    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. digest: of all of them.
+    missing: what it lacks of the state, a line each. reason: why there is no image; then all else is empty.
     """
 
     key: str = ""

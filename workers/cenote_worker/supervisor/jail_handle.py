@@ -32,7 +32,7 @@ class JailEnds:
     group: its control group; None for a watchdog. disk: its private folders, -1 if it has none of its own. egress: a
     listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority: a
     certificate that its programs trust besides others, where its policy has credentials. cold: its zygote was started
-    for it. image_key: of its zygote, empty if it can become no image; an image of a process fits jails with the same one.
+    for it. image_key: of its zygote, empty if it can become no image; see `zygote/image_key.py`.
     """
 
     pidfd: int

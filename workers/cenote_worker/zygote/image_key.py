@@ -47,7 +47,7 @@ _PACKAGE: Final = (".dist-info", ".egg-info")
 def image_key(spec: ZygoteSpec, level: LevelName, host_proc: int, library: Path) -> str:
     """The key of this zygote, which has loaded its modules.
 
-    host_proc: a descriptor of `/proc`. library: what writes images. Raises OSError.
+    host_proc: a descriptor of `/proc`. library: what writes images. Raises OSError, ValueError.
     """
     told = {name: value for name, value in asdict(spec).items() if name not in ("client", "held", "lingers")}
     parts = {
@@ -57,7 +57,9 @@ def image_key(spec: ZygoteSpec, level: LevelName, host_proc: int, library: Path)
         "form": [library.read_bytes()],
         "jail": [json.dumps(told, sort_keys=True), level],
         "modules": [*_described(_module_files()), *_packages(spec.search)],
-        "libraries": _described({path.decode() for path in _MAPPED.findall(_read(host_proc, "self/maps"))}),
+        "libraries": _described(
+            {os.fsdecode(path) for path in _MAPPED.findall(_read(host_proc, "self/maps"))}
+        ),
     }
     return " ".join(f"{name}={digest(repr(list(facts)).encode()).hex()}" for name, facts in parts.items())
 
@@ -92,7 +94,7 @@ def _described(paths: Iterable[str]) -> Iterator[tuple[str, int, int, int]]:
     """What changes with a file's contents, as cheap as it can be had."""
     for path in sorted(set(paths)):
         try:
-            found = os.stat(path)
+            found = Path(path).stat()
         except OSError:  # one without a path, as memory files
             continue
         yield path, found.st_ino, found.st_size, found.st_mtime_ns

@@ -200,13 +200,15 @@ def _preload(spec: ZygoteSpec, host_proc: int) -> preload.Preloaded:
 
 def _image_key(spec: ZygoteSpec, level: Level, host_proc: int) -> str:
     """Empty where jails can become no images, or where it cannot be known."""
-    from cenote_worker.jail.state import image_unsafe  # loaded with the entry, at the place that it has in jails
+    from cenote_worker.jail.state import (
+        image_unsafe,
+    )  # loaded with the entry, at the place that it has in jails
 
     if level.name != "strict" or not image_unsafe.LIBRARY.exists():
         return ""
     try:
         return image_key(spec, level.name, host_proc, image_unsafe.LIBRARY)
-    except OSError:
+    except (OSError, ValueError):  # another C library may not know its version by that name
         return ""
 
 
