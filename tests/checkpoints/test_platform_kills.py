@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from platform import machine
 
 import pytest
 from tests.waiting import PATIENCE
@@ -145,6 +146,27 @@ def kill(platforms: Platforms, times: int) -> None:
         worker.check()
         assert worker.answered >= times
         worker.runtime.close()
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="images are for x86-64")
+def test_what_sleeps_wakes_exactly_after_a_kill(platforms: Platforms) -> None:
+    """Its jails had another zygote."""
+    sandbox = SandboxPolicy(preload=())
+    with PythonRuntime(
+        address=platforms.address, token=platforms.token, name="r", durable=True, sandbox=sandbox
+    ) as runtime:
+        code = (
+            "import sqlite3\ndatabase = sqlite3.connect(':memory:'); _ = database.execute('create table t (a)')\n"
+            "_ = database.execute('insert into t values (7)'); numbers = iter(range(9)); next(numbers)\n"
+            "file = open('file', 'w+'); _ = file.write('one two'); _ = file.seek(4); address = id(numbers)"
+        )
+        assert runtime.execute(code).success
+        runtime.hibernate()
+        platforms.kill()
+        platforms.up()
+        ask = "print(next(numbers), database.execute('select a from t').fetchone(), file.read())"
+        assert "1 (7,) two\n" == runtime.execute(ask).stdout
+        assert "True" == runtime.execute("id(numbers) == address").value  # by value, it is another object
 
 
 @pytest.mark.slow

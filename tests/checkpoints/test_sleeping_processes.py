@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +19,16 @@ from tests.exact_state import AFTERWARDS, QUESTIONS, STATE, outside
 
 from cenote.runtime import CheckpointStore, Function, PythonRuntime, foretold
 from cenote_security.errors import QuotaExceededError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.image_files import ImageFiles
+from cenote_worker.jail.state.image_unsafe import LIBRARY
 from cenote_worker.runtime.state.checkpoints import Checkpoints
+from cenote_worker.supervisor import start
 
 Make = Callable[..., PythonRuntime]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images are for x86-64")
 
@@ -46,6 +54,12 @@ def keeping(runtime: PythonRuntime) -> Checkpoints:
     states = runtime.core.backend.refill  # type: ignore[attr-defined]
     assert isinstance(states, Checkpoints)
     return states
+
+
+def end_zygotes() -> None:
+    """The next jail of this process is of another zygote, with other addresses."""
+    for zygote in start._nursery._zygotes:
+        zygote._connection.close()
 
 
 def asleep(make_runtime: Make, folder: Path, code: str, **settings: Any) -> PythonRuntime:
@@ -100,7 +114,7 @@ def test_a_jail_that_ends_later_begins_with_the_same_process(make_runtime: Make,
 
 
 def test_a_store_that_is_opened_again_has_the_process_too(make_runtime: Make, folder: Path) -> None:
-    """In the process that has the zygote. Then the image is read once, to compare it."""
+    """Then the image is read once, to compare it."""
     functions = [Function(outside, host=True)]
     asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers)", functions=functions).close()
     again = make_runtime(PythonRuntime.restore, folder, "r", functions=functions)
@@ -121,12 +135,92 @@ def test_other_functions_are_a_reason(make_runtime: Make, folder: Path) -> None:
     assert "rebuilt other functions or values are given than the process had" == how(again)
 
 
-def test_another_zygote_gets_the_state_by_value(make_runtime: Make, folder: Path) -> None:
-    """A runtime that is opened by another process has one, as has one with other preloaded modules."""
+SLEEPER = """
+import os, signal, sys
+from cenote.runtime import Function, PythonRuntime
+from cenote_security.policy import SandboxPolicy
+from tests.exact_state import STATE, outside
+sandbox = SandboxPolicy(preload=("numpy",))
+runtime = PythonRuntime(store=sys.argv[1], name="r", functions=[Function(outside)], sandbox=sandbox)
+assert runtime.execute(STATE).success
+runtime.hibernate(partial=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_slept_when_its_process_was_killed_wakes_in_another(make_runtime: Make, folder: Path) -> None:
+    """With its open files, generators and database. So does what has slept again after that, and a branch of it."""
+    ended = subprocess.run([sys.executable, "-c", SLEEPER, str(folder)], cwd=ROOT)
+    assert -signal.SIGKILL == ended.returncode
+    functions = [Function(outside)]
+    never_slept = make_runtime(store=folder, name="never-slept", functions=functions)
+    expected = [printed(never_slept, code) for code in (STATE, QUESTIONS, AFTERWARDS)]
+    again = make_runtime(PythonRuntime.restore, folder, "r", functions=functions, partial=True)
+    for _ in range(2):
+        assert "9\n" == printed(again, "print(local.value)")
+        assert "exact" == how(again)
+        branch = again.fork()
+        assert "exact" == how(branch)
+        branch.close()
+        again.hibernate(partial=True)
+        end_zygotes()
+    assert expected[1:] == [printed(again, code) for code in (QUESTIONS, AFTERWARDS)]
+
+
+def test_the_heap_grows_and_shrinks_under_another_zygote(make_runtime: Make, folder: Path) -> None:
+    """The kernel's heap is elsewhere each time, below or above the one before."""
+    keep = "kept = [bytes(5000) for _ in range(2000)]; numbers = iter(range(99))"
+    churn = (
+        "few = [bytearray(9000 + n) for n in range(4000)]; many = [str(n) for n in range(300_000)]; del few, many\n"
+        "print(next(numbers), sum(map(len, kept)))"
+    )
+    runtime = asleep(make_runtime, folder, keep, sandbox=SandboxPolicy(preload=()))
+    for turn in range(6):
+        end_zygotes()
+        assert [f"{2 * turn + n} 10000000\n" for n in range(2)] == [printed(runtime, churn) for _ in range(2)]
+        assert "exact" == how(runtime)
+        runtime.hibernate()
+
+
+def test_zygotes_have_layouts_of_their_own(make_runtime: Make, folder: Path) -> None:
+    """So a program that has woken cannot know the addresses of another jail from its own."""
+    where = "print([line.split('-')[0] for line in open('/proc/self/maps') if 'libc.so' in line][0])"
+    runtime = make_runtime(store=folder, name="r")
+    first = printed(runtime, where)
+    runtime.hibernate()
+    end_zygotes()
+    assert (first, "exact") == (printed(runtime, where), how(runtime))
+    assert first != printed(make_runtime(), where)
+
+
+def test_a_library_that_was_exchanged_is_a_reason(make_runtime: Make, folder: Path, tmp_path: Path) -> None:
+    """Even if its size and time are as before: the image's code would go on in the middle of another one."""
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    library = libraries / "some.so"
+    shutil.copy2(LIBRARY, library)
+    sandbox = SandboxPolicy(preload=(), mounts=[Mount(source=str(libraries), target="/libraries")])
+    code = (
+        "import ctypes; ctypes.CDLL('/libraries/some.so') and None; numbers = iter(range(9)); next(numbers)"
+    )
+    runtime = asleep(make_runtime, folder, code, sandbox=sandbox)
+    end_zygotes()
+    shutil.copy2(library, libraries / "new")
+    (libraries / "new").rename(library)
+    assert "1\n" == printed(runtime, "print(next(numbers))")
+    assert "rebuilt the process cannot become another one" in how(runtime)
+    assert "a file that is mapped there is not what it was" in how(runtime)
+
+
+def test_another_environment_gets_the_state_by_value(make_runtime: Make, folder: Path) -> None:
+    """One with other preloaded modules is one."""
     asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers); x = [1]").close()
     again = make_runtime(PythonRuntime.restore, folder, "r", sandbox=SandboxPolicy(preload=("json",)))
     assert "1 [1]\n" == printed(again, "print(next(numbers), x)")
-    assert "rebuilt its image is of another zygote, which has ended or serves other jails" == how(again)
+    assert (
+        "rebuilt its image is of another environment: jails begin with other modules, folders or mounts"
+        == how(again)
+    )
 
 
 def cut(content: bytearray) -> None:
@@ -163,9 +257,10 @@ def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Pat
     assert "rebuilt its image is gone, or is not what was written" == how(runtime)
 
 
-@pytest.mark.parametrize("at", [0, 16, 64, 120, 200])
+@pytest.mark.parametrize("other", [False, True], ids=["same zygote", "other zygote"])
+@pytest.mark.parametrize("at", [0, 16, 64, 120, 136])
 def test_a_jail_that_fails_to_wake_is_replaced(
-    make_runtime: Make, folder: Path, at: int, monkeypatch: pytest.MonkeyPatch
+    make_runtime: Make, folder: Path, at: int, monkeypatch: pytest.MonkeyPatch, other: bool
 ) -> None:
     """A forged image harms the jail that becomes it, not the runtime: the next jail gets the state by value."""
     write = ImageFiles.write
@@ -179,6 +274,8 @@ def test_a_jail_that_fails_to_wake_is_replaced(
     monkeypatch.setattr(ImageFiles, "write", forged)
     runtime = asleep(make_runtime, folder, "x = [1]")
     assert [1] == images(folder)
+    if other:
+        end_zygotes()
     assert "[1]" == value(runtime, "x")
     assert how(runtime).startswith("rebuilt ")
     assert how(runtime) != "rebuilt"
@@ -303,7 +400,7 @@ def test_a_reset_forgets_the_process(make_runtime: Make, folder: Path) -> None:
 
 
 def test_it_is_foretold(make_runtime: Make, folder: Path) -> None:
-    """Another process has another zygote, so the state by value is described; a note says that there is an image."""
+    """The state by value is described, which any jail can take; a note says that there is an image."""
     runtime = asleep(make_runtime, folder, "x = 1")
     assert any("image" in note for note in foretold(folder, "r").notes)
     printed(runtime, "x = 2")

@@ -524,17 +524,20 @@ Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
 
 @_typing.final
 class StoredImage(_message.Message):
-    """The process of a runtime that sleeps. Only a jail of the same zygote can become it."""
+    """The process of a runtime that sleeps. Only a jail of the same environment can become it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ZYGOTE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     zygote: _builtins.str
-    """key of the zygote"""
+    """of earlier versions, whose images only jails of the same zygote could become"""
+    key: _builtins.str
+    """of that environment, see `cenote_worker/zygote/image_key.py`"""
     size: _builtins.int
     """bytes"""
     digest: _builtins.bytes
@@ -549,6 +552,7 @@ class StoredImage(_message.Message):
         self,
         *,
         zygote: _builtins.str = ...,
+        key: _builtins.str = ...,
         size: _builtins.int = ...,
         digest: _builtins.bytes = ...,
         reason: _builtins.str = ...,
@@ -556,7 +560,7 @@ class StoredImage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "missing", b"missing", "reason", b"reason", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

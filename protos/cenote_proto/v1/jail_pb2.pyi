@@ -826,9 +826,9 @@ class MakeCheckpoint(_message.Message):
         WHOLE_IN_PIECES: MakeCheckpoint._Form.ValueType  # 2
         """out of gVisor"""
         IMAGE: MakeCheckpoint._Form.ValueType  # 3
-        """files as WHOLE, variables and all else as an image of the process"""
+        """files as WHOLE, all else as an image of the process for jails of the same zygote"""
         IMAGE_ALONE: MakeCheckpoint._Form.ValueType  # 4
-        """the same without the files"""
+        """the image without the files, for jails of other zygotes, too"""
 
     class Form(_Form, metaclass=_FormEnumTypeWrapper): ...
     CHUNKS: MakeCheckpoint.Form.ValueType  # 0
@@ -837,9 +837,9 @@ class MakeCheckpoint(_message.Message):
     WHOLE_IN_PIECES: MakeCheckpoint.Form.ValueType  # 2
     """out of gVisor"""
     IMAGE: MakeCheckpoint.Form.ValueType  # 3
-    """files as WHOLE, variables and all else as an image of the process"""
+    """files as WHOLE, all else as an image of the process for jails of the same zygote"""
     IMAGE_ALONE: MakeCheckpoint.Form.ValueType  # 4
-    """the same without the files"""
+    """the image without the files, for jails of other zygotes, too"""
 
     KNOWN_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int

@@ -1,7 +1,7 @@
 """Images of processes, as files beside the checkpoints of one runtime.
 
 An image is in the state of the checkpoint of its number, and is never all that there is of a state: it may be removed
-at any time. Only jails of one zygote can become it, and these end with their machine, so it is not synced.
+at any time. Only jails of one environment can become it, which ends with the machine, so it is not synced.
 
 The writer of a checkpoint writes the image first; the checkpoint then says what its file has to contain. So a process
 that is killed in between leaves an unused file, which the next writer removes.

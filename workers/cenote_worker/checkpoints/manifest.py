@@ -93,11 +93,11 @@ NO_DEALINGS: Final = Dealings()
 class StoredImage:
     """The image of a process in the state of a checkpoint, in a file beside that.
 
-    zygote: the key of the zygote whose jails can become it. size: bytes. digest: of all of them. missing: what it
-    lacks of the state, a line each. reason: why there is no image; then all else is empty.
+    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. digest: of all of them.
+    missing: what it lacks of the state, a line each. reason: why there is no image; then all else is empty.
     """
 
-    zygote: str = ""
+    key: str = ""
     size: int = 0
     digest: bytes = b""
     missing: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class StoredImage:
     def to_message(self) -> checkpoint_pb2.StoredImage:
         return make(
             checkpoint_pb2.StoredImage,
-            zygote=self.zygote,
+            key=self.key,
             size=self.size,
             digest=self.digest,
             missing=self.missing,
@@ -116,7 +116,7 @@ class StoredImage:
     @classmethod
     def from_message(cls, message: checkpoint_pb2.StoredImage) -> StoredImage:
         return cls(
-            zygote=message.zygote,
+            key=message.key,
             size=message.size,
             digest=message.digest,
             missing=tuple(message.missing),

@@ -227,7 +227,7 @@ _MOST_MEMORIES = 2
 """One for the files, one for all else."""
 
 
-_IMAGE_BEGINS: Final = b"CENTIMG1"
+_IMAGE_BEGINS: Final = b"CENTIMG2"
 """The first bytes of a file of `image.c`, which it writes last. No more of the file is read here."""
 
 

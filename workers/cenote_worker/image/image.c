@@ -1,8 +1,8 @@
 /* A process as a file: image_write() writes this process, image_become() turns another one into it.
  *
- * Both are forks of one zygote. So the interpreter, the libraries that the zygote has loaded, the stack, the heap's
- * beginning and the kernel's own pages have the same addresses, and what is still a page of one of their files is not
- * written at all. README.md beside this file explains the whole way. x86-64 Linux.
+ * What is still a page of a file that the other process can map is not written. Where both are forks of one zygote, the
+ * interpreter, the libraries, the stack, the heap's beginning and the kernel's own pages have the same addresses, and
+ * stay mapped. Where they are not, nothing stays. README.md beside this file explains the whole way. x86-64 Linux.
  *
  * No C library: the writer must not change the heap that it writes, and the other side goes on while its memory is
  * replaced. No data that is written to, either: this code stays where it is mapped, its data would not.
@@ -22,7 +22,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define PAGE 4096ul
-#define MAGIC 0x31474d49544e4543ul /* "CENTIMG1" */
+#define MAGIC 0x32474d49544e4543ul /* "CENTIMG2" */
 #define ARCH_SET_FS 0x1002
 #define ARCH_GET_FS 0x1003
 #define RSEQ_SIGNATURE 0x53053053
@@ -33,6 +33,7 @@
 #define MAX_FILES 1024ul
 #define MAX_TEXT (4ul << 20)
 #define MAX_PASSED 4
+#define MAX_KERNELS 4
 #define SLACK (256 * PAGE) /* what a process may come to have between the count and the writing */
 /* Shorter runs are read. A mapping costs a region of memory, of which a process may have 65,530. */
 #define MAPPED_RUN 16
@@ -45,15 +46,20 @@ struct registers { uint64_t rbx, rbp, r12, r13, r14, r15, rsp, rip; uint32_t mxc
 struct action { uint64_t handler, flags, restorer, mask; };
 struct signal_stack { uint64_t base; int32_t flags, pad; uint64_t size; };
 struct region { uint64_t start, end, offset, device, inode; uint32_t name; uint8_t access, kind, shared, stack, whole, written; };
-struct run { uint64_t at, pages, offset; };
+/* common: as in a memory file of the zygote, so of use in another one only. */
+struct run { uint64_t at, pages, offset, common; };
+/* Of `written`: runs of either sort. */
+enum { OWN_RUNS = 1, COMMON_RUNS = 2 };
 struct file { int32_t number, flags, close_on_exec; uint32_t name; int64_t position; };
-/* What a named file was when it was mapped: size and time, looked at before it is mapped again. */
-struct named { uint32_t name, pad; uint64_t inode, size, seconds, nanoseconds; };
+/* What a named file was when it was mapped, looked at before it is mapped again. */
+struct named { uint32_t name, executed; uint64_t inode, size, seconds, nanoseconds; };
 
 struct header {
     uint64_t magic, size, tables, regions, runs, files, named, text;
     struct registers registers;
     uint64_t fs, tid_address, robust, robust_size, rseq, rseq_size, mask, brk_start, brk, kernels_start, kernels_end;
+    uint64_t canary; /* of this execution of Python: another one has other memory files */
+    uint64_t kernels_hash, heap_end_at, whole;
     struct signal_stack signal_stack;
     struct action actions[SIGNALS + 1];
 };
@@ -90,6 +96,12 @@ static int ends_deleted(const char *text, size_t size) { return size > 10 && beg
 static uint64_t up(uint64_t size) { return (size + PAGE - 1) & -PAGE; }
 static void *anonymous(uint64_t at, uint64_t size, int flags) {
     return (void *)sys(mmap, at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+}
+/* FNV-1a, a word at a time. */
+static uint64_t hash(const uint64_t *at, const uint64_t *end) {
+    uint64_t value = 14695981039346656037ul;
+    for (; at < end; at++) value = (value ^ *at) * 1099511628211ul;
+    return value;
 }
 /* Reads a number and the character behind it. */
 static uint64_t number(const char **at, unsigned base) {
@@ -169,7 +181,8 @@ static int is_here(const char *path, size_t size) {
 /* Regions of memory, but for those of these tables; the heap's place by the kernel. */
 static long look(struct tables *t) {
     struct header *h = &t->head;
-    struct region before = {0};
+    struct region before = {0}; /* the last one of a file with a path */
+    uint64_t here = (uint64_t)__builtin_frame_address(0);
     TRY(read_text("/proc/self/maps", t->maps, sizeof t->maps));
     for (const char *at = t->maps; *at;) {
         struct region r = {.start = number(&at, 16)};
@@ -191,11 +204,12 @@ static long look(struct tables *t) {
             r.kind = KERNELS;
             if (!h->kernels_start) h->kernels_start = r.start;
             h->kernels_end = r.end;
+            if (r.access & PROT_EXEC) h->kernels_hash = hash((uint64_t *)r.start, (uint64_t *)r.end);
         } else if (*name == '/') {
             int common = begins(name, "/memfd:cenote-heap") || begins(name, "/memfd:cenote-libraries");
             int nameless = ends_deleted(name, size) || begins(name, "/memfd:");
-            int again = r.inode == before.inode && r.device == before.device;
-            int elsewhere = !common && !nameless && (again ? before.kind == PLAIN : !is_here(name, size));
+            int has_path = !common && !nameless, again = r.inode == before.inode && r.device == before.device;
+            int elsewhere = has_path && (again ? before.kind == PLAIN : !is_here(name, size));
             r.kind = common && !r.shared ? COMMON : nameless || elsewhere ? PLAIN : NAMED;
             r.whole = r.kind == PLAIN;
             if (r.kind == NAMED && begins(name, "/dev/") && !begins(name, "/dev/shm/")) return -ENODEV;
@@ -205,9 +219,10 @@ static long look(struct tables *t) {
                 TRY(kept);
                 r.name = kept;
             }
-            before = r;
+            if (has_path) before = r;
         }
-        r.stack = begins(name, "[stack]");
+        /* The kernel's own "[stack]" is wrong in a process that has become another. */
+        r.stack = here >= r.start && here < r.end;
         if (h->regions == MAX_REGIONS) return -E2BIG;
         t->regions[h->regions++] = r;
     }
@@ -224,11 +239,14 @@ static long look(struct tables *t) {
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
 /* Of glibc; weak, since other C libraries have none. */
+extern char *__curbrk __attribute__((weak)); /* where it takes the heap to end */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
 static long look_at_thread(struct header *h) {
     TRY(sys(arch_prctl, ARCH_GET_FS, &h->fs));
+    h->canary = ((uint64_t *)h->fs)[5]; /* the ABI says where */
+    h->heap_end_at = (uint64_t)&__curbrk;
     int has_rseq = &__rseq_size && __rseq_size;
     h->rseq = has_rseq ? h->fs + __rseq_offset : 0;
     h->rseq_size = has_rseq && __rseq_size > 32 ? (__rseq_size + 31u) & -32u : 32;
@@ -268,8 +286,8 @@ static long look_at_file(const char *path, struct named *into) {
     return 0;
 }
 
-/* fd < 0: only counts. */
-struct writer { struct tables *t; int fd, pagemap; uint64_t written; struct run run; };
+/* fd < 0: only counts. whole: pages of the zygote's memory files, too. */
+struct writer { struct tables *t; int fd, pagemap, whole; uint64_t written; struct run run; };
 
 static long end_run(struct writer *w) {
     struct header *h = &w->t->head;
@@ -286,9 +304,9 @@ static int is_zero(const uint64_t *page) {
     return 1;
 }
 
-static long add_page(struct writer *w, uint64_t page) {
-    if (w->run.pages && w->run.at + w->run.pages * PAGE != page) TRY(end_run(w));
-    if (!w->run.pages) w->run = (struct run){page, 0, w->written};
+static long add_page(struct writer *w, uint64_t page, uint64_t common) {
+    if (w->run.pages && (w->run.at + w->run.pages * PAGE != page || w->run.common != common)) TRY(end_run(w));
+    if (!w->run.pages) w->run = (struct run){page, 0, w->written, common};
     w->run.pages++; w->written += PAGE;
     return 0;
 }
@@ -299,7 +317,6 @@ static long add_page(struct writer *w, uint64_t page) {
 #define IS_OF_FILE (1ul << 61)
 
 static long write_region(struct writer *w, struct region *r) {
-    uint64_t before = w->written;
     if (r->kind == KERNELS || (r->kind == NAMED && r->shared)) return 0;
     /* What has no page of its own is found in the file, where that can be mapped again. */
     int may_be_zero = r->kind == PLAIN && !r->whole, closed = !(r->access & PROT_READ);
@@ -309,13 +326,15 @@ static long write_region(struct writer *w, struct region *r) {
         TRY(read_at(w->pagemap, w->t->entries, count * 8, page / PAGE * 8));
         for (uint64_t i = 0; i < count; i++, page += PAGE) {
             uint64_t entry = w->t->entries[i];
-            if (!r->whole && (!(entry & (IS_PRESENT | IS_SWAPPED)) || entry & IS_OF_FILE)) continue;
+            int common = !r->whole && (!(entry & (IS_PRESENT | IS_SWAPPED)) || entry & IS_OF_FILE);
+            if (common && (r->kind != COMMON || !w->whole)) continue;
             if (closed) TRY(sys(mprotect, r->start, r->end - r->start, r->access | PROT_READ));
             closed = 0;
-            if (w->fd < 0 || !may_be_zero || !is_zero((void *)page)) TRY(add_page(w, page));
+            if (w->fd >= 0 && (may_be_zero || common) && is_zero((void *)page)) continue;
+            TRY(add_page(w, page, common));
+            r->written |= common ? COMMON_RUNS : OWN_RUNS;
         }
     }
-    r->written = w->written != before;
     return end_run(w);
 }
 
@@ -336,11 +355,11 @@ static uint64_t table_size(const struct header *h) {
 }
 
 /* How many bytes an image of this process may have. Negative: an error's number. */
-EXPORT long image_size(void) {
+EXPORT long image_size(int whole) {
     struct tables *t = anonymous(0, sizeof *t, MAP_NORESERVE);
     TRY(t);
     long result = look(t);
-    struct writer w = {.t = t, .fd = -1};
+    struct writer w = {.t = t, .fd = -1, .whole = whole};
     if (!FAILED(result)) result = write_regions(&w);
     if (!FAILED(result)) result = w.written + table_size(&t->head) + SLACK;
     sys(munmap, t, sizeof *t);
@@ -363,8 +382,9 @@ static long write_tables(struct writer *w) {
 }
 
 /* Writes this process, which has one thread, into the file. Gives 0 when that is done, an error's number below 0, and
- * 1 in the process that has become the image. `passed` is filled there with the descriptors that it was given. */
-EXPORT long image_write(int fd, int *passed) {
+ * 1 in the process that has become the image. `passed` is filled there with the descriptors that it was given.
+ * whole: a fork of another zygote can become it, too. */
+EXPORT long image_write(int fd, int whole, int *passed) {
     struct tables *t = anonymous(0, sizeof *t, MAP_NORESERVE);
     TRY(t);
     struct registers registers;
@@ -375,15 +395,19 @@ EXPORT long image_write(int fd, int *passed) {
         sys(munmap, arena, arena[0]);
         return 1;
     }
-    struct writer w = {.t = t, .fd = fd};
+    struct writer w = {.t = t, .fd = fd, .whole = whole};
     t->head.registers = registers;
+    t->head.whole = whole;
     long result = look_at_thread(&t->head);
     if (!FAILED(result)) result = look(t);
     if (!FAILED(result)) result = look_at_files(t, fd);
     for (uint64_t i = 0, last = -1ul; i < t->head.regions && !FAILED(result); i++) {
         const struct region *r = &t->regions[i];
-        if (r->kind != NAMED || r->name == last) continue;
-        struct named *n = &t->named[t->head.named++];
+        if (r->kind != NAMED) continue;
+        struct named *n = &t->named[t->head.named - (r->name == last)];
+        n->executed |= r->access & PROT_EXEC;
+        if (r->name == last) continue;
+        t->head.named++;
         n->name = last = r->name;
         result = look_at_file(t->text + r->name, n);
     }
@@ -400,13 +424,16 @@ struct piece { uint64_t start, end; uint32_t region, access; int fd; };
 
 struct arena {
     uint64_t size; int passed[MAX_PASSED]; /* read by image_write */
-    int fd;
+    int fd, foreign; /* foreign: the image is of another zygote */
     uint64_t rseq, rseq_size;
     const struct header *head;
     const struct region *regions; const struct run *runs; const struct file *files; const struct named *named;
     const char *text;
     struct piece *kept, *made, *gone;
     uint64_t kept_count, made_count, gone_count, most;
+    uint64_t brk_start, code, parking; /* of what is here now; and places in the arena for code and the kernel's pages */
+    struct region kernels[MAX_KERNELS]; /* these, where they are now */
+    uint64_t kernels_count;
 };
 
 static long add_piece(struct arena *a, struct piece *list, uint64_t *count, struct piece piece) {
@@ -416,8 +443,8 @@ static long add_piece(struct arena *a, struct piece *list, uint64_t *count, stru
     return 0;
 }
 
-static int is_same(const struct region *one, const struct region *other) {
-    return one->kind != PLAIN && one->kind == other->kind && !one->shared && !other->shared &&
+static int is_same(const struct arena *a, const struct region *one, const struct region *other) {
+    return one->kind != PLAIN && one->kind == other->kind && !(a->foreign && one->kind == COMMON) && !one->shared && !other->shared &&
         one->inode == other->inode && one->device == other->device && one->start - one->offset == other->start - other->offset;
 }
 
@@ -432,7 +459,7 @@ static long plan(struct arena *a, const struct tables *now) {
         while (here < last_here && here->end <= r->start) here++;
         for (const struct region *n = here; n < last_here && n->start < r->end && r->kind != PLAIN; n++) {
             uint64_t start = n->start > done ? n->start : done, end = n->end < r->end ? n->end : r->end;
-            if (start >= end || !is_same(r, n)) continue;
+            if (start >= end || !is_same(a, r, n)) continue;
             TRY(add_piece(a, a->made, &a->made_count, (struct piece){done, start, i, 0, -1}));
             TRY(add_piece(a, a->kept, &a->kept_count, (struct piece){start, end, i, n->access, -1}));
             done = end;
@@ -464,7 +491,7 @@ static long open_named(struct arena *a, int *next) {
     uint32_t open = -1u;
     for (uint64_t i = 0; i < a->made_count; i++) {
         const struct region *r = &a->regions[a->made[i].region];
-        if (r->kind == COMMON) return -EXDEV; /* its unchanged pages are nowhere else */
+        if (r->kind == COMMON && !(a->foreign && a->head->whole)) return -EXDEV; /* unchanged pages are nowhere else */
         if (r->kind != NAMED) continue;
         if (r->name != open || r->shared) {
             const char *path = a->text + r->name;
@@ -475,6 +502,7 @@ static long open_named(struct arena *a, int *next) {
             /* One that programs write to may be another copy of it by now. A library may not. */
             if (!r->shared && (found.size != was->size || found.seconds != was->seconds ||
                                found.nanoseconds != was->nanoseconds)) return -ESTALE;
+            if (was->executed && found.inode != was->inode) return -ESTALE;
             long opened = sys(open, path, (r->shared && r->access & PROT_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC, 0);
             TRY(opened);
             fd = sys(fcntl, opened, F_DUPFD_CLOEXEC, *next);
@@ -491,13 +519,18 @@ static long open_named(struct arena *a, int *next) {
 /* There is no way back, nor a way to report: a failure ends the process. Its warden hears of that. */
 #define MUST(expression) do { if (FAILED((long)(expression))) { sys(exit_group, 112); __builtin_trap(); } } while (0)
 
+/* Whether something is written to its memory before it has the access that it has in the end. */
+static int is_filled(const struct arena *a, const struct region *r) {
+    return r->written & (a->foreign ? OWN_RUNS | COMMON_RUNS : OWN_RUNS);
+}
+
 static void map_regions(const struct arena *a) {
     for (uint64_t i = 0; i < a->kept_count; i++) {
         const struct piece *p = &a->kept[i];
         const struct region *r = &a->regions[p->region];
-        int access = r->written ? PROT_READ | PROT_WRITE : r->access;
+        int access = is_filled(a, r) ? PROT_READ | PROT_WRITE : r->access;
         /* What was written to here is of no use. */
-        if (r->written || (p->access | r->access) & PROT_WRITE) MUST(sys(madvise, p->start, p->end - p->start, MADV_DONTNEED));
+        if (is_filled(a, r) || (p->access | r->access) & PROT_WRITE) MUST(sys(madvise, p->start, p->end - p->start, MADV_DONTNEED));
         if ((int)p->access != access) MUST(sys(mprotect, p->start, p->end - p->start, access));
     }
     for (uint64_t i = 0; i < a->made_count; i++) {
@@ -505,7 +538,7 @@ static void map_regions(const struct arena *a) {
         const struct region *r = &a->regions[p->region];
         int flags = MAP_FIXED | (r->shared ? MAP_SHARED : MAP_PRIVATE) | (r->stack ? MAP_GROWSDOWN | MAP_STACK : 0);
         if (r->kind != NAMED) flags |= MAP_ANONYMOUS;
-        MUST(sys(mmap, p->start, p->end - p->start, r->written ? PROT_READ | PROT_WRITE : r->access, flags, p->fd,
+        MUST(sys(mmap, p->start, p->end - p->start, is_filled(a, r) ? PROT_READ | PROT_WRITE : r->access, flags, p->fd,
                  r->kind == NAMED ? r->offset + (p->start - r->start) : 0));
     }
 }
@@ -513,6 +546,7 @@ static void map_regions(const struct arena *a) {
 static void fill_regions(const struct arena *a) {
     const struct region *r = a->regions, *last = r + a->head->regions - 1;
     for (const struct run *run = a->runs; run < a->runs + a->head->runs; run++) {
+        if (run->common && !a->foreign) continue;
         while (r < last && r->end <= run->at) r++;
         uint64_t size = run->pages * PAGE;
         if (run->pages >= MAPPED_RUN && !r->shared && !r->stack)
@@ -520,7 +554,7 @@ static void fill_regions(const struct arena *a) {
         else MUST(read_at(a->fd, (void *)run->at, size, run->offset));
     }
     for (r = a->regions; r <= last; r++)
-        if (r->written && r->access != (PROT_READ | PROT_WRITE))
+        if (is_filled(a, r) && r->access != (PROT_READ | PROT_WRITE))
             MUST(sys(mprotect, r->start, r->end - r->start, r->access));
 }
 
@@ -535,19 +569,49 @@ static void open_files(const struct arena *a) {
     }
 }
 
-__attribute__((noreturn)) static void become(const struct arena *a) {
+/* Gives the heap the size that it had in the image, where both begin at one place. */
+static void restore_heap(const struct header *h) {
+    uint64_t brk = sys(brk, 0);
+    if ((uint64_t)sys(brk, h->brk) != h->brk) MUST(-ENOMEM);
+    if (brk < h->brk) MUST(sys(munmap, up(brk), up(h->brk) - up(brk))); /* the image may have holes there */
+}
+
+/* The kernel's heap begins elsewhere and is empty. The C library gets to know the end, so that it gives nothing back
+ * from its own heap. A closed page there makes the kernel refuse to let it grow: glibc then goes on with mappings. It
+ * would end the process if it got memory at a lower address than before, and where it was before only glibc knows. */
+static void move_heap(const struct header *h) {
+    uint64_t end = sys(brk, 0);
+    *(uint64_t *)h->heap_end_at = end;
+    MUST(sys(mmap, up(end), PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+}
+
+/* All parts together, since the kernel's code finds its data by distance. */
+static long move_kernels(struct arena *a, uint64_t to) {
+    uint64_t from = a->kernels[0].start;
+    for (uint64_t i = 0; i < a->kernels_count; i++) {
+        struct region *r = &a->kernels[i];
+        uint64_t size = r->end - r->start, at = to + (r->start - from);
+        TRY(sys(mremap, r->start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at));
+        r->start = at; r->end = at + size;
+    }
+    return 0;
+}
+
+__attribute__((noreturn)) static void become(struct arena *a) {
     const struct header *h = a->head;
     uint64_t all = ~0ul;
     sys(rt_sigprocmask, 2, &all, 0, 8);
     /* The kernel writes there when it has preempted this thread, and kills it when it cannot. */
     if (a->rseq) MUST(sys(rseq, a->rseq, a->rseq_size, RSEQ_FLAG_UNREGISTER, RSEQ_SIGNATURE));
     sys(set_robust_list, 0, 24);
+    if (a->foreign) sys(brk, a->brk_start); /* before the heap's memory goes: the kernel would not move the end */
     for (uint64_t i = 0; i < a->gone_count; i++) MUST(sys(munmap, a->gone[i].start, a->gone[i].end - a->gone[i].start));
-    uint64_t brk = sys(brk, 0);
-    if ((uint64_t)sys(brk, h->brk) != h->brk) MUST(-ENOMEM);
-    if (brk < h->brk) MUST(sys(munmap, up(brk), up(h->brk) - up(brk))); /* the image may have holes there */
+    int moves_heap = a->brk_start != h->brk_start;
+    if (!moves_heap) restore_heap(h);
     map_regions(a);
     fill_regions(a);
+    if (moves_heap) move_heap(h);
+    if (a->foreign) MUST(move_kernels(a, h->kernels_start));
     for (uint64_t i = 0; i < a->made_count; i++) if (a->made[i].fd >= 0) sys(close, a->made[i].fd);
     sys(close, a->fd);
     open_files(a);
@@ -567,16 +631,30 @@ static int is_free(const struct region *r, uint64_t count, uint64_t start, uint6
     return 1;
 }
 
+/* The linker says where this code begins and ends. */
+extern const char __ehdr_start, _end;
+#define CODE ((uint64_t)&__ehdr_start & -PAGE)
+#define CODE_SIZE (up((uint64_t)&_end) - CODE)
+
+static int is_foreign(const struct header *h, const struct header *now) {
+    return h->canary != now->canary || h->brk_start != now->brk_start || h->kernels_start != now->kernels_start ||
+        h->kernels_end != now->kernels_end;
+}
+
 /* At a place that is free here and in the image. */
 static struct arena *make_arena(const struct header *h, const struct region *wanted, const struct tables *now) {
-    uint64_t most = h->regions + now->head.regions + 64;
-    uint64_t size = up(sizeof(struct arena)) + PAGE + up(table_size(h)) + up(3 * 2 * most * sizeof(struct piece)) + STACK;
+    int foreign = is_foreign(h, &now->head);
+    uint64_t most = h->regions + now->head.regions + 64, kernels = now->head.kernels_end - now->head.kernels_start;
+    uint64_t size = up(sizeof(struct arena)) + PAGE + up(table_size(h)) + up(3 * 2 * most * sizeof(struct piece)) + STACK +
+        (foreign ? kernels + CODE_SIZE : 0);
     for (uint64_t at = 0x100000000ul; at < 0x7f0000000000ul; at += 0x10000000ul) {
         if (!is_free(wanted, h->regions, at, at + size) || !is_free(now->regions, now->head.regions, at, at + size)) continue;
         struct arena *a = anonymous(at, size, MAP_FIXED_NOREPLACE);
         if (FAILED(a)) continue;
         char *place = (char *)a + up(sizeof *a);
-        a->size = size; a->most = 2 * most;
+        a->size = size; a->most = 2 * most; a->foreign = foreign; a->brk_start = now->head.brk_start;
+        a->code = foreign ? at + size - CODE_SIZE : CODE;
+        a->parking = a->code - STACK - kernels;
         a->head = (void *)place; place += PAGE;
         *(struct header *)a->head = *h;
         a->regions = (void *)place;
@@ -597,6 +675,33 @@ static int is_sane(const struct header *h, uint64_t size) {
         table_size(h) <= h->size - h->tables;
 }
 
+/* Copies this code to where it stays mapped. What it reads is beside it. */
+static long copy_code(const struct arena *a, const struct tables *now) {
+    for (const struct region *r = now->regions; r < now->regions + now->head.regions; r++)
+        if (r->start >= CODE && r->start < CODE + CODE_SIZE && r->access & PROT_READ)
+            memcpy((void *)(a->code + (r->start - CODE)), (void *)r->start,
+                   (r->end < CODE + CODE_SIZE ? r->end : CODE + CODE_SIZE) - r->start);
+    return sys(mprotect, a->code, CODE_SIZE, PROT_READ | PROT_EXEC);
+}
+
+/* What must be so that nothing of this process needs to stay. */
+static long prepare_foreign(struct arena *a, const struct tables *now) {
+    const struct header *h = a->head;
+    if (h->kernels_hash != now->head.kernels_hash ||
+        h->kernels_end - h->kernels_start != now->head.kernels_end - now->head.kernels_start) return -EXDEV;
+    for (uint64_t i = 0; i < now->head.regions; i++) {
+        if (now->regions[i].kind != KERNELS) continue;
+        if (a->kernels_count == MAX_KERNELS) return -E2BIG;
+        a->kernels[a->kernels_count++] = now->regions[i];
+    }
+    int moves_heap = a->brk_start != h->brk_start;
+    if (moves_heap && !h->heap_end_at) return -EXDEV;
+    uint64_t closed = up(a->brk_start);
+    for (uint64_t i = 0; i < h->regions && moves_heap; i++)
+        if (a->regions[i].start < closed + PAGE && closed < a->regions[i].end) return -EXDEV;
+    return copy_code(a, now);
+}
+
 static long prepare(struct arena *a, const struct tables *now, int fd, const int *passed, int count) {
     const struct header *h = a->head;
     TRY(read_at(fd, (void *)a->regions, table_size(h), h->tables));
@@ -604,7 +709,8 @@ static long prepare(struct arena *a, const struct tables *now, int fd, const int
     int next = 64;
     for (uint64_t i = 0; i < h->files; i++) if (a->files[i].number >= next) next = a->files[i].number + 1;
     TRY(plan(a, now));
-    if (!covers(a->kept, a->kept_count, (uint64_t)&become)) return -EXDEV;
+    if (a->foreign) TRY(prepare_foreign(a, now));
+    else if (!covers(a->kept, a->kept_count, (uint64_t)&become)) return -EXDEV;
     TRY(open_named(a, &next));
     a->fd = sys(fcntl, fd, F_DUPFD_CLOEXEC, next);
     TRY(a->fd);
@@ -617,7 +723,7 @@ static long prepare(struct arena *a, const struct tables *now, int fd, const int
 
 /* Becomes the process in the image. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that
  * it is told; all others are closed. Gives an error's number, below 0, when it cannot: nothing has changed then, but
- * for descriptors. -EXDEV: of another zygote. -ESTALE: of files that are not what they were. */
+ * for descriptors. -EXDEV: of another zygote, and not whole, or the kernel is another. -ESTALE: of files that are not what they were. */
 EXPORT long image_become(int fd, int fixed, const int *passed, int count) {
     struct header first;
     struct statx s;
@@ -628,8 +734,6 @@ EXPORT long image_become(int fd, int fixed, const int *passed, int count) {
     TRY(now);
     long result = look(now);
     if (!FAILED(result)) result = look_at_thread(&now->head);
-    if (!FAILED(result) && (now->head.brk_start != first.brk_start || now->head.kernels_start != first.kernels_start ||
-                            now->head.kernels_end != first.kernels_end)) result = -EXDEV;
     struct arena *a = (void *)-ENOMEM;
     if (!FAILED(result)) {
         struct region *wanted = anonymous(0, up(first.regions * sizeof *wanted), 0);
@@ -645,12 +749,18 @@ EXPORT long image_become(int fd, int fixed, const int *passed, int count) {
         sys(close_range, fixed, lowest - 1, 0);
     }
     sys(munmap, now, sizeof *now);
+    if (!FAILED(result) && a->foreign) {
+        uint64_t from = a->kernels[0].start;
+        result = move_kernels(a, a->parking); /* some kernels do not let them be moved */
+        if (FAILED(result) && FAILED(move_kernels(a, from))) MUST(result);
+    }
     if (FAILED(result)) {
         for (uint64_t i = 0; !FAILED(a) && i < a->made_count; i++) if (a->made[i].fd >= 0) sys(close, a->made[i].fd);
         if (!FAILED(a)) sys(munmap, a, a->size);
         return result;
     }
     /* Onto a stack that is in neither process. */
-    __asm__ volatile("mov %0,%%rsp\nxor %%ebp,%%ebp\ncall *%1\n" ::"r"((uint64_t)a + a->size), "r"(become), "D"(a));
+    uint64_t code = a->code + ((uint64_t)become - CODE), stack = a->foreign ? a->code : (uint64_t)a + a->size;
+    __asm__ volatile("mov %0,%%rsp\nxor %%ebp,%%ebp\ncall *%1\n" ::"r"(stack), "r"(code), "D"(a));
     __builtin_unreachable();
 }

@@ -32,7 +32,7 @@ class JailEnds:
     group: its control group; None for a watchdog. disk: its private folders, -1 if it has none of its own. egress: a
     listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority: a
     certificate that its programs trust besides others, where its policy has credentials. cold: its zygote was started
-    for it. zygote: the key of its zygote, empty if not known; an image of a process fits jails of the same one.
+    for it. image_key: of its zygote, empty if it can become no image; see `zygote/image_key.py`.
     """
 
     pidfd: int
@@ -47,7 +47,7 @@ class JailEnds:
     egress: int = -1
     authority: Certificate | None = None
     cold: bool = False
-    zygote: str = ""
+    image_key: str = ""
 
     def record(self) -> bytes:
         """What `arrived` needs besides the descriptors. Store it only in places as private as this process."""
@@ -63,7 +63,7 @@ class JailEnds:
             "egress": self.egress >= 0,
             "authority": None if self.authority is None else self.authority.parts(),
             "cold": self.cold,
-            "zygote": self.zygote,
+            "image_key": self.image_key,
         }
         return json.dumps(facts).encode()
 
@@ -95,7 +95,7 @@ class JailEnds:
             egress=further.pop(0) if facts["egress"] else -1,
             authority=Certificate.of_parts(facts["authority"]) if facts.get("authority") else None,
             cold=facts.get("cold", False),
-            zygote=facts.get("zygote", ""),
+            image_key=facts.get("image_key", ""),
         )
 
     def close(self) -> None:

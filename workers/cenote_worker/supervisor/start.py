@@ -113,7 +113,7 @@ class JailStarter:
             egress=-1 if started.egress is None else started.egress,
             authority=authority,
             cold=cold,
-            zygote=facts.key,
+            image_key=facts.image_key,
         )
 
     def supervise(

@@ -139,7 +139,7 @@ class Supervisor:
         self._policy = policy
         self.isolation: str = ends.isolation
         self.began_cold = ends.cold
-        self.zygote = ends.zygote
+        self.image_key = ends.image_key
         self._account = account
         self.sparing = account.sparing
         self._journal = journal

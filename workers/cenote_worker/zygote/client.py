@@ -56,14 +56,15 @@ moment on an idle machine. A zygote that still loads modules does not react."""
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
-    """What a zygote said when it was ready. key: of this zygote alone. missing: preload modules that are not
-    installed.
+    """What a zygote said when it was ready. image_key: see that module; empty if its jails cannot become images.
+
+    missing: preload modules that are not installed.
 
     base_memory: bytes that a jail begins with, shared until it writes to them; a policy's memory comes on top.
     own_tasks, tasks_each: see Level.
     """
 
-    key: str
+    image_key: str
     isolation: LevelName
     base_memory: int
     own_tasks: int
@@ -134,7 +135,7 @@ class Connection:
                 raise _broken(message)
             preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
             self._facts = ZygoteFacts(
-                key=message["key"],
+                image_key=message["image_key"],
                 isolation=message["isolation"],
                 base_memory=message["base_memory"],
                 own_tasks=message["own_tasks"],

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -30,6 +29,7 @@ from cenote_security.walls.namespaces import open_host_proc
 from cenote_security.walls.trials import attempt, try_essentials
 from cenote_worker.process import modules
 from cenote_worker.zygote import preload
+from cenote_worker.zygote.image_key import image_key
 from cenote_worker.zygote.memory_layout_unsafe import CommonHeap, CommonLibraries, fill_gaps
 from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
@@ -96,6 +96,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     common = () if level.own_kernel else (CommonLibraries(host_proc), CommonHeap())
     preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
+    key = _image_key(spec, level, host_proc)
     tempfile.tempdir = None  # found again by each jail, which has its own
     modules.settle()
     preload.settle_memory()
@@ -113,7 +114,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     )
     hello: dict[str, object] = {
         "op": "ready",
-        "key": secrets.token_hex(16),
+        "image_key": key,
         "isolation": level.name,
         "preloaded": preloaded.loaded,
         "missing": preloaded.missing,
@@ -195,6 +196,20 @@ def _preload(spec: ZygoteSpec, host_proc: int) -> preload.Preloaded:
             f"forked safely; leave it out of preload, cells can still import it",
         )
     return result
+
+
+def _image_key(spec: ZygoteSpec, level: Level, host_proc: int) -> str:
+    """Empty where jails can become no images, or where it cannot be known."""
+    from cenote_worker.jail.state import (
+        image_unsafe,
+    )  # loaded with the entry, at the place that it has in jails
+
+    if level.name != "strict" or not image_unsafe.LIBRARY.exists():
+        return ""
+    try:
+        return image_key(spec, level.name, host_proc, image_unsafe.LIBRARY)
+    except (OSError, ValueError):  # another C library may not know its version by that name
+        return ""
 
 
 def _entry(module: str) -> Entry:

@@ -51,6 +51,10 @@ class FrozenCopies:
         finally:
             os.close(waiting)
 
+    def forget(self) -> None:
+        """In a process made from an image: the copy was a child of another one, and its number may be taken here."""
+        self._copy = 0
+
     def reap(self, *, kill: bool = False) -> None:
         """Reaps a copy that has ended. kill: kills it first."""
         if not self._copy:

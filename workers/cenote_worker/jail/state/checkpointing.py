@@ -159,7 +159,7 @@ class Checkpointing:
         gone.
 
         In a process made from it: returns the descriptors that it was given. severed: variables that will be unusable
-        there. with_files: the files are not stored elsewhere.
+        there. with_files: it is for a jail of this zygote, and the files are not stored elsewhere; else for any jail.
         """
         way = StateHandover(sock, self._send, in_pieces=False)
         given: tuple[int, ...] | None = None
@@ -172,7 +172,8 @@ class Checkpointing:
                 for name in severed:
                     make(state.unkept.add, name=name, reason=_ONE_PROCESS, step=self._writers.get(name, 0))
                 way.state(state)
-                given = image.write(way.room(image.size()))
+                whole = not with_files
+                given = image.write(way.room(image.size(whole=whole)), whole=whole)
                 if given is None:
                     way.written()
             except (BrokenPipeError, ConnectionResetError):
@@ -181,6 +182,7 @@ class Checkpointing:
                 way.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
         if given is not None:
             sock.detach()  # this process has another socket of that number, or none
+            self._copies.forget()
         return given
 
     def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:

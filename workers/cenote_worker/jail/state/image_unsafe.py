@@ -20,7 +20,7 @@ _MOST_GIVEN: Final = 4
 """MAX_PASSED of `image.c`."""
 
 _REASONS: Final = {
-    errno.EXDEV: "it is of another zygote, or of another interpreter",
+    errno.EXDEV: "it is of another zygote, or of another kernel",
     errno.ESTALE: "a file that is mapped there is not what it was",
     errno.ENODEV: "a device is mapped there",
 }
@@ -43,18 +43,20 @@ _library = _opened()
 _main = threading.main_thread()
 
 
-def size() -> int:
-    """The maximum number of bytes of an image of this process. Raises OSError."""
-    return _checked(_there().image_size())
+def size(*, whole: bool) -> int:
+    """The maximum number of bytes of an image of this process. whole: see `write`. Raises OSError."""
+    return _checked(_there().image_size(whole))
 
 
-def write(file: int) -> tuple[int, ...] | None:
+def write(file: int, *, whole: bool) -> tuple[int, ...] | None:
     """Writes this process, which has one thread, into a memory file that is large enough. None when that is done.
+
+    whole: with the memory of its zygote, so that jails of others can become it.
 
     In a process made from what was written: returns the descriptors that it was given. Raises OSError.
     """
     given = (ctypes.c_int * _MOST_GIVEN)()
-    if not _checked(_there().image_write(file, given)):
+    if not _checked(_there().image_write(file, whole, given)):
         return None
     _main._set_native_id()  # type: ignore[attr-defined]
     return tuple(number for number in given if number)

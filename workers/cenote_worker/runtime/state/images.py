@@ -1,9 +1,9 @@
 """The form in which a state goes from one jail to another: an image of its process, or by value.
 
 This is the one place that decides which, and says why it is not an image. An image has everything that the process
-has; but only a jail of the same zygote can become it, and some processes cannot be written. By value a state lacks
-what a pickle lacks, and fits any jail. So whatever has to outlive the zygote is stored by value, and an image is put
-beside it.
+has; but only a jail of the same environment can become it, and some processes cannot be written. By value a state
+lacks what a pickle lacks, and fits any jail. So whatever has to outlive the environment is stored by value, and an
+image is put beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.state_source import FreshJailNeededError
 from cenote_worker.runtime.state.transfer import become, imaged, put
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.zygote.image_key import difference
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Room for this many bytes, which are stored inside. Raises QuotaExceededError."""
@@ -32,7 +33,8 @@ Room = Callable[[int], AbstractContextManager[None]]
 _NO_LEVEL: Final = "its jail cannot take an image"
 _NO_FOLDER: Final = "images are stored on this machine's disks only"
 _MOVED_ON: Final = "its state changed while it was stored"
-_OTHER_ZYGOTE: Final = "its image is of another zygote, which has ended or serves other jails"
+_NO_KEY: Final = "it is not known what its image depends on"
+_ENVIRONMENT: Final = "its image is of another environment: "
 _GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
 _GONE: Final = "its image is gone, or is not what was written"
 
@@ -70,8 +72,8 @@ class SleepingProcesses:
         try:
             if self.files is None:
                 raise CheckpointRefusedError(_NO_FOLDER)
-            if not supervisor.zygote:
-                raise CheckpointRefusedError(_OTHER_ZYGOTE)
+            if not supervisor.image_key:
+                raise CheckpointRefusedError(_NO_LEVEL if supervisor.isolation != "strict" else _NO_KEY)
             form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
             received, its_head = image_of(self._runtime, supervisor, partial=partial, form=form)
             try:
@@ -82,7 +84,7 @@ class SleepingProcesses:
                 with self.room(memory.size):
                     digest = self.files.write(number, memory)
                 return StoredImage(
-                    zygote=supervisor.zygote,
+                    key=supervisor.image_key,
                     size=memory.size,
                     digest=digest,
                     missing=missing_of(received.state),
@@ -114,8 +116,8 @@ class SleepingProcesses:
         number, stored = manifest.number, manifest.image
         if reason := stored.reason or self._refused.get(number, ""):
             return reason
-        if supervisor.zygote != stored.zygote:
-            return _OTHER_ZYGOTE
+        if clause := difference(stored.key, supervisor.image_key):
+            return _ENVIRONMENT + clause
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             return _GIVEN_OTHERWISE
