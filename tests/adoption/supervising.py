@@ -189,6 +189,7 @@ def main(folder: str, how: str, dies: str) -> None:
         kept = StoredHandoverLog.found(NAME, POLICY, descriptor_store, SpareJails(descriptor_store))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
+        store.mkdir(exist_ok=True)  # a platform makes it
         keeping = {"fresh": NO_STORAGE, "recorded": recorded(store)}.get(how, stored(store))
         kept = fresh(descriptor_store, dies)
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))

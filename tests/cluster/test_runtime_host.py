@@ -71,6 +71,7 @@ def test_one_that_is_stored_is_there(
     host: RuntimeHost, descriptor_store: DescriptorStoreClient, tmp_path: Path
 ) -> None:
     """A durable one needs no descriptor store."""
+    (tmp_path / "store").mkdir()  # a platform makes it
     host.bind(assignment(RuntimeStorage(store=str(tmp_path / "store"), durable=True)), begins=False)
     assert ["r"] == [fact.runtime for fact in host.facts()]
     host.end("r")

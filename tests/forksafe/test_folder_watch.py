@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cenote_worker.jail.process.proc_info import shared_files
 from cenote_worker.jail.process.process_names import become_frozen, is_another_process_running, run_as
 from cenote_worker.jail.workdir import folder_watch
 from cenote_worker.jail.workdir.folder_watch import FEW, FolderWatch
@@ -17,9 +18,13 @@ from cenote_worker.jail.workdir.versions import WorkdirVersions
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Other processes that run, as the watch sees them: none, unlike on the machine of a test."""
+    """Other processes that run, as the watch sees them: none, unlike on the machine of a test. What earlier tests of
+    this process have mapped is not seen either.
+    """
     found: list[str] = []
     monkeypatch.setattr(folder_watch, "is_another_process_running", lambda: bool(found))
+    mapped_before = shared_files()
+    monkeypatch.setattr(folder_watch, "shared_files", lambda: shared_files() - mapped_before)
     return found
 
 

@@ -22,7 +22,7 @@ from cenote.runtime import AsyncProcess, AsyncPythonRuntime
 from cenote_security.errors import CenoteError, UnknownFileError
 from cenote_security.extras import importing
 
-with importing("the sandbox client for the OpenAI Agents SDK", "openai_agents"):
+with importing("the adapter for the OpenAI Agents SDK", "openai_agents"):
     from agents.sandbox.errors import (
         ConfigurationError,
         ErrorCode,

@@ -204,12 +204,13 @@ def prctl(option: int, argument: int | bytes = 0) -> int:
     return _check(result, f"prctl({option}, {argument!r})")
 
 
-_NAME_BYTES = 16
+_ProcessName = ctypes.c_char * 16
+# Not by `create_string_buffer`, which uses builtins that a cell may have replaced.
 
 
 def process_name() -> bytes:
     """The name of the calling thread; a process's is its first thread's."""
-    name = ctypes.create_string_buffer(_NAME_BYTES)
+    name = _ProcessName()
     _check(
         _libc.prctl(ctypes.c_int(PR_GET_NAME), name, _ulong(0), _ulong(0), _ulong(0)), "prctl(PR_GET_NAME)"
     )
