@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images a
 
 def printed(runtime: PythonRuntime, code: str) -> str:
     result = runtime.execute(code)
-    assert result.success, result.error
+    assert result.success, (result.error, runtime.carried)
     return result.stdout
 
 
@@ -136,7 +137,8 @@ def test_other_functions_are_a_reason(make_runtime: Make, folder: Path) -> None:
 
 
 SLEEPER = """
-import os, signal, sys
+import json, os, signal, sys
+sys.path[:] = json.loads(sys.argv[2])  # which Ray, for one, adds to: jails see the folders there
 from cenote.runtime import Function, PythonRuntime
 from cenote_security.policy import SandboxPolicy
 from tests.exact_state import STATE, outside
@@ -150,7 +152,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_slept_when_its_process_was_killed_wakes_in_another(make_runtime: Make, folder: Path) -> None:
     """With its open files, generators and database. So does what has slept again after that, and a branch of it."""
-    ended = subprocess.run([sys.executable, "-c", SLEEPER, str(folder)], cwd=ROOT)
+    ended = subprocess.run([sys.executable, "-c", SLEEPER, str(folder), json.dumps(sys.path)], cwd=ROOT)
     assert -signal.SIGKILL == ended.returncode
     functions = [Function(outside)]
     never_slept = make_runtime(store=folder, name="never-slept", functions=functions)
