@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 from tests.exact_state import AFTERWARDS, QUESTIONS, STATE, outside
+from tests.waiting import until
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed_memory import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.state_receiver import ReceivedImage
+from cenote_worker.checkpoints.state_receiver import ENDED, CopyLine, ReceivedImage
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state import branches, transfer
 from cenote_worker.runtime.state.branches import ForkOrder, copied
+from cenote_worker.runtime.state.images import image_of
 from cenote_worker.transport.content import Content
 
 Make = Callable[..., PythonRuntime]
@@ -151,6 +153,24 @@ def test_threads_are_a_reason(make: Make, fork: Fork) -> None:
     (branch,) = fork(source, partial=True)
     assert how(branch).startswith("rebuilt threads were running")
     printed(source, "end.set(); waiting.join()")
+
+
+def test_the_reason_may_come_after_the_end(make: Make, fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the copy's channel is seen first, and the jail's reason arrives then."""
+
+    def ended(line: CopyLine) -> None:
+        until(line._given_up)
+        raise CheckpointRefusedError(ENDED)
+
+    source = make()
+    runtime = source.core.backend
+    assert isinstance(runtime, HostedRuntime)
+    printed(source, "import threading\nend = threading.Event()\nthreading.Thread(target=end.wait).start()")
+    with monkeypatch.context() as patched:
+        patched.setattr(CopyLine, "next", ended)
+        with pytest.raises(CheckpointRefusedError, match="threads were running"):
+            image_of(runtime, runtime.started(), partial=True)
+    printed(source, "end.set()")
 
 
 def test_a_jail_that_takes_no_image_gets_the_state_by_value(

@@ -51,7 +51,7 @@ ACKNOWLEDGED: Final = b"\1"
 _LOOK = 1_000
 """Milliseconds between two checks whether the requester still waits."""
 
-_ENDED = (
+ENDED: Final = (
     "the copy of its state ended before it was done; it may have needed more memory than the runtime may have"
 )
 
@@ -93,7 +93,7 @@ class CopyLine:
             except ConnectionError:
                 packet = None
             if packet is None:
-                raise CheckpointRefusedError(self._given_up() or _ENDED)
+                raise CheckpointRefusedError(self._given_up() or ENDED)
             whole = packet if self._assembly is None else self._assembly.take(packet)
             if whole is not None:
                 return whole
@@ -107,7 +107,7 @@ class CopyLine:
         try:
             send_packet(self._sock, ACKNOWLEDGED, descriptors)
         except OSError:
-            raise CheckpointRefusedError(_ENDED) from None
+            raise CheckpointRefusedError(ENDED) from None
 
     def close(self) -> None:
         self._sock.close()

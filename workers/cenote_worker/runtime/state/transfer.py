@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -21,6 +23,7 @@ from cenote_worker.checkpoints.errors import (
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.state_receiver import (
+    ENDED,
     CheckpointReceiver,
     ReceivedImage,
     ReceivedState,
@@ -56,7 +59,8 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointD
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     assembly, longest = supervisor.new_assembly(), max(STALL_SECONDS, runtime.policy.call_seconds)
     stalled = partial(answer.stalled, longest)
-    state = CheckpointReceiver(ours, draft, limit, assembly, answer.given_up, stalled).collect()
+    with answer.reason_of_the_end():
+        state = CheckpointReceiver(ours, draft, limit, assembly, answer.given_up, stalled).collect()
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         raise outcome
@@ -77,7 +81,8 @@ def handed_over(
     form = jail_pb2.MakeCheckpoint.WHOLE if assembly is None else jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
     supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, answer, form))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
-    received = StateReceiver(ours, limit, assembly, answer.given_up, supervisor.sparing).receive()
+    with answer.reason_of_the_end():
+        received = StateReceiver(ours, limit, assembly, answer.given_up, supervisor.sparing).receive()
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         received.close()
@@ -102,14 +107,8 @@ def imaged(
     supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, answer, form))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     receiver = StateReceiver(ours, limit, None, answer.given_up, supervisor.sparing)
-    try:
+    with answer.reason_of_the_end():
         received = receiver.receive_image(partial=partial)
-    except CheckpointRefusedError:
-        if not answer.given_up():  # the channel's end may arrive before the reason
-            outcome = answer.outcomes.get()
-            if isinstance(outcome, Exception):
-                raise outcome from None
-        raise
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         received.close()
@@ -247,6 +246,16 @@ class _Answer(WaitingListener):
         elif self._deadline is None:
             self._deadline = time.monotonic() + self._patience
         super().done(outcome)
+
+    @contextmanager
+    def reason_of_the_end(self) -> Iterator[None]:
+        """The end of the copy's channel may arrive before the jail's reason for it, which is raised instead."""
+        try:
+            yield
+        except CheckpointRefusedError as refused:
+            if refused.reason == ENDED and isinstance(outcome := self.outcomes.get(), Exception):
+                raise outcome from None
+            raise
 
     def stalled(self, longest: float, seconds: float) -> str:
         """See CopyLine. While earlier cells run the copy has not begun."""
