@@ -24,6 +24,11 @@ class DatabaseUnavailableError(UnavailableError):
         return f"the database {self.place!r} cannot be used: {self.reason}{remedy}"
 
 
+def missing_folder(what: str) -> str:
+    """The text for a folder that is gone. what: its content, as users call it."""
+    return f"the folder of {what} is gone; put it back, or mount what has it"
+
+
 class StoreAwayError(UnavailableError):
     """The folder in which a platform stores states is gone, or another one has its place. Nothing is stored there.
 
@@ -37,7 +42,7 @@ class StoreAwayError(UnavailableError):
     def __str__(self) -> str:
         what = "the store of durable runtimes"
         if self.gone:
-            return f"the folder of {what} is gone; put it back, or mount what has it"
+            return missing_folder(what)
         return (
             f"another folder is in the place of {what}; put the former one back, or mount what has it (a platform "
             "that is started again takes this one)"

@@ -26,10 +26,11 @@ copying from there takes a fifth more CPU time."""
 class LocalFolder:
     """See Folder. The writer holds a kernel lock, which ends with its process."""
 
-    def __init__(self, path: Path, place: str = "", *, within: bool = False) -> None:
-        """place: what errors call it instead of its path. within: make it only in a folder that is there."""
+    def __init__(self, path: Path, place: str = "", *, parent_must_exist: bool = False) -> None:
+        """place: what errors call it instead of its path. parent_must_exist: claiming it makes no folder but this
+        one."""
         self._path = path
-        self._within = within
+        self._parent_must_exist = parent_must_exist
         self._place = place or str(path)
         self._lock = -1
         self.at_once = _AT_ONCE
@@ -78,7 +79,7 @@ class LocalFolder:
             shutil.rmtree(self._path)
 
     def claim(self, above: int = 0) -> int | None:
-        self._path.mkdir(parents=not self._within, exist_ok=True)
+        self._path.mkdir(parents=not self._parent_must_exist, exist_ok=True)
         lock = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

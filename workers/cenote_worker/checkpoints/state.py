@@ -94,8 +94,8 @@ class State:
     lengths: Mapping[bytes, int]
     """Of every chunk, by digest, in the order in which parts first name it."""
 
-    def not_to_be_had(self) -> frozenset[str]:
-        """Variables that have no pickle, or one that could not be loaded when it was tried."""
+    def names_to_rebuild(self) -> frozenset[str]:
+        """Variables that have no pickle, or one that could not be loaded when it was tried. Steps make them again."""
         index = self.message.index
         failing = {key_of(Location(each.location)) for each in index if each.untried.startswith(FAILS)}
         unkept = {thing.name for thing in self.unkept}

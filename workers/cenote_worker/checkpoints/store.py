@@ -58,15 +58,17 @@ class CheckpointStore:
     Safe to read beside any writer. Raises UsageError for a URL that cannot be used; calls raise StoreFailedError.
     """
 
-    def __init__(self, url: str | Path, place: str = "", *, there: bool = False) -> None:
-        """place: what errors call it instead of its URL, which may be confidential. there: a local store is a folder
-        that exists; one that was moved away is not made again, so that nothing is stored in an empty one.
+    def __init__(self, url: str | Path, place: str = "", *, must_exist: bool = False) -> None:
+        """place: what errors call it instead of its URL, which may be confidential. must_exist: a local store is
+        a folder that exists; one that was moved away is not made again, so that nothing is stored in an empty one.
         """
         if not isinstance(url, str | Path) or not str(url):
             raise UsageError(f"a store is a folder or a URL that fsspec knows, not {url!r:.100}")
         self.url = str(url)
         self._place = place or self.url
-        self._folder, self._children, self._size, self._check = _opened(self.url, place, there)
+        self._folder, self._children, self._size, self._check = _opened(
+            self.url, place, must_exist=must_exist
+        )
 
     def check(self) -> None:
         """Asks whether the store answers. An object store without anything in it does; a folder has to be there.
@@ -201,13 +203,13 @@ def failures(place: str) -> Iterator[None]:
 
 
 def _opened(
-    url: str, place: str, there: bool
+    url: str, place: str, *, must_exist: bool
 ) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int], Callable[[], None]]:
     """How a runtime's folder is made, what lists them, how many bytes they have, and a question to the store."""
     if is_local(url):
         root = local_root(url)
         return (
-            lambda name: LocalFolder(root / name, place, within=there),
+            lambda name: LocalFolder(root / name, place, parent_must_exist=must_exist),
             lambda: _local_children(root),
             lambda: _local_size(root),
             lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)),

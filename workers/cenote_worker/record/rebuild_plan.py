@@ -160,7 +160,7 @@ class RestoredState:
     @classmethod
     def of(cls, state: State, line: Lineage) -> RestoredState:
         """line: the steps that led to the state."""
-        lost = state.not_to_be_had()
+        lost = state.names_to_rebuild()
         names = {name(each) for group in state.groups for each in group.names if each not in lost}
         hosts = frozenset(state.message.hosts)
         paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
@@ -395,7 +395,7 @@ def rebuild_of(state: State, line: Lineage, *, reaches_out: bool, injected: Iter
 def _groups(state: State, sharing: SharedObjects) -> list[_Group]:
     """Groups of what is not to be had by value, each with what shares objects with it."""
     there = set(map(name, state.message.names)) - set(map(name, state.message.hosts))
-    lost = map(name, sorted(state.not_to_be_had()))
+    lost = map(name, sorted(state.names_to_rebuild()))
     return list(dict.fromkeys((sharing.group(each) | {each}) & there for each in lost if each in there))
 
 

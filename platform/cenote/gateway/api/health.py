@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cenote.gateway.errors import StoreAwayError
+from cenote.gateway.errors import StoreAwayError, missing_folder
 from cenote.gateway.machines.nodes import Nodes
 from cenote.gateway.store.database import Database
 from cenote.gateway.store.state_locations import StateLocations
@@ -219,7 +219,7 @@ def _refused(error: OSError, what: str) -> str:
         case errno.EROFS:
             return f"the disk of {what} is read-only; look for its errors in the kernel's log"
         case errno.ENOENT:
-            return f"the folder of {what} is gone; put it back, or mount what has it"
+            return missing_folder(what)
         case errno.EACCES | errno.EPERM:
             return f"the folder of {what} may not be written by the platform's user"
     return f"the disk of {what} cannot be written: {error.strerror}"

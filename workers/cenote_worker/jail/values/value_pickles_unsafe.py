@@ -14,7 +14,7 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Any, Final
 
@@ -102,27 +102,19 @@ def _file_of(places: Sequence[tuple[int, int]], offsets: Sequence[int]) -> _File
             found = [match.groups() for line in lines if (match := _PRIVATE.match(line))]
     except OSError:  # at `landlock`
         return None
-    regions = [
-        (
-            int(start, 16),
-            int(end, 16),
-            int(offset, 16),
-            (os.makedev(int(major, 16), int(minor, 16)), int(inode)),
-        )
-        for start, end, offset, major, minor, inode in found
-    ]
-    files = {
-        next(
-            (
-                file
-                for start, end, offset, file in regions
-                if start <= address and address + length <= end and offset + address - start == wanted
-            ),
-            None,
-        )
-        for (address, length), wanted in zip(places, offsets, strict=True)
-    }
+    files = set[_File | None]()
+    for (address, length), wanted in zip(places, offsets, strict=True):
+        files.add(_at(found, address, length, wanted))
     return files.pop() if len(files) == 1 else None
+
+
+def _at(regions: Iterable[tuple[bytes, ...]], address: int, length: int, wanted: int) -> _File | None:
+    """The file that one of these regions, matches of `_PRIVATE`, has there at that offset."""
+    for *numbers, inode in regions:
+        start, end, offset, major, minor = (int(number, 16) for number in numbers)
+        if start <= address and address + length <= end and offset + address - start == wanted:
+            return os.makedev(major, minor), int(inode)
+    return None
 
 
 def _descriptor_of(file: _File, size: int) -> int | None:

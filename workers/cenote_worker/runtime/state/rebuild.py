@@ -95,7 +95,7 @@ class RebuildPlan:
 
 def plan_of(runtime: HostedRuntime, state: State, head: int, *, beside: bool = False) -> RebuildPlan:
     """For a state of this runtime. head: the step whose end it is. beside: the jail has the same injected values."""
-    lost = state.not_to_be_had()
+    lost = state.names_to_rebuild()
     if not lost:
         return RebuildPlan(NOTHING_REBUILT, None)
     if head not in runtime.history.tree:
@@ -130,7 +130,7 @@ class RebuildPlans:
         record = self._writer.write(plan.line)
         if len(record) > MAX_LINEAGE:
             return _refused(
-                state.not_to_be_had(), f"the record of its steps has more than {MAX_LINEAGE} bytes"
+                state.names_to_rebuild(), f"the record of its steps has more than {MAX_LINEAGE} bytes"
             ), None
         return plan.rebuild, draft.add_part(record)
 

@@ -50,7 +50,7 @@ class RuntimeStorage(Retention):
         """
         if not self.stores:
             return
-        store = CheckpointStore(self.store, PLACE, there=True)
+        store = CheckpointStore(self.store, PLACE, must_exist=True)
         if self.durable and self.known and not store.folder(hosted.name).was_claimed():
             raise StoreFailedError(PLACE, "nothing of this runtime is there; it may be kept in another store")
         base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
