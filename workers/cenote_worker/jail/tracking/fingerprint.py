@@ -101,7 +101,7 @@ class Handlers:
 
     def __init__(self) -> None:
         ours = Objects(Classes())
-        self._instance = ours.instance
+        self._instance, self._instances = ours.instance, ours.instances
         self._basic: dict[type, Handler] = {
             **STANDARD,
             FunctionType: ours.function,
@@ -121,6 +121,10 @@ class Handlers:
         if handler is None and frames is not None and _is_of_pandas(cls):
             handler = frames.handler(cls)
         return handler or self._derived(cls) or self._instance
+
+    def many(self, graph: ObjectGraph, values: list[object]) -> object:
+        """Describes many objects of one type; None if they must be described one by one."""
+        return self._instances(graph, values) if self.of(values[0]) == self._instance else None
 
     def _derived(self, cls: type) -> Handler | None:
         """For classes derived from those of libraries, or of the interpreter, that are known exactly."""
@@ -221,7 +225,7 @@ def fingerprint_of(
     """root: the object itself, of which `value` may be a view; it is described by content, not by name."""
     graph = ObjectGraph(namespace, own_modules, untouched, budget)
     try:
-        version = Version(graph.walk(value, root, handlers.of))
+        version = Version(graph.walk(value, root, handlers.of, handlers.many))
     except TooDear:
         graph.out_of_sight(TOO_LARGE)
     except Exception as error:  # a library that has been changed, or a value that another thread changes

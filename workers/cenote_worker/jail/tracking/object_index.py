@@ -362,8 +362,9 @@ class ObjectIndex:
         if not picture.holds and not picture.covered:
             return shown
         found = set[Location]()
-        for identity in self._owners.keys() & (picture.holds.keys() | picture.covered.keys()):
-            found |= self._owners[identity]
+        for held in (picture.holds, picture.covered):  # not both at once: one may have many thousands
+            for identity in self._owners.keys() & held.keys():
+                found |= self._owners[identity]
         found |= self._large
         found.discard(location)
         return shown | {other for other in found if _share(picture, self._pictures[other])}

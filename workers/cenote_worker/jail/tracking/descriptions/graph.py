@@ -22,7 +22,7 @@ from cenote_worker.execution.trace import ANYTHING, BLIND, Location, module, nam
 from cenote_worker.jail.tracking.budget import TOO_LARGE, InspectionBudget
 from cenote_worker.jail.tracking.code.bytecode_effects import NOTHING, Facts, facts_of
 from cenote_worker.jail.tracking.code.sql_queries import UNKNOWN
-from cenote_worker.jail.tracking.descriptions.classes import tells_what_it_holds
+from cenote_worker.jail.tracking.descriptions.classes import InstanceLayout, tells_what_it_holds
 from cenote_worker.jail.tracking.descriptions.known_digests import KnownDigests
 from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import (
     Atoms,
@@ -43,6 +43,9 @@ _CHECKED_EVERY = 512
 _BULK = 16
 """Values of one container from which on inspecting them all at once pays."""
 
+_OF_INSTANCES: Final = 2
+"""Instances that are inspected together in the time that one object takes."""
+
 _MANY: Final = 100_000
 """Values of one container that are not inspected one by one if avoidable."""
 
@@ -59,6 +62,9 @@ Stretch = tuple[int, int]
 
 Handler = Callable[["ObjectGraph", Any], object]
 """Describes one object: atoms, tokens, and tuples, lists and dicts of them; `ObjectGraph.token` gives tokens."""
+
+ManyHandler = Callable[["ObjectGraph", list[Any]], object]
+"""Describes many objects of one type together; None if they must be described one by one."""
 
 
 _referents = gc.get_referents
@@ -119,19 +125,29 @@ class ObjectGraph:
         self.finalizes = False
         self.boundless = False
         self.root: object = None
+        self.layouts: dict[int, InstanceLayout] = {}
+        """By id, of classes that were met: no code of the user's runs meanwhile, so they stay as they are."""
+        self._describe_many: ManyHandler = _one_by_one
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
         self._queue: list[object] = []
         self._weak: list[object] = []
         self._digest = xxhash.xxh3_128()
 
-    def walk(self, value: object, root: object, handler_of: Callable[[object], Handler]) -> str:
+    def walk(
+        self,
+        value: object,
+        root: object,
+        handler_of: Callable[[object], Handler],
+        describe_many: ManyHandler | None = None,
+    ) -> str:
         """The digest of everything reachable from an object. root: the object that is described even if it has a
         name.
 
         Raises TooDear, and any error of a library that a cell has changed.
         """
         self.root = root
+        self._describe_many = describe_many or _one_by_one
         self._put(("root", self.token(value)))
         queue, index = self._queue, 0
         while index < len(queue) or self._weak:
@@ -219,6 +235,8 @@ class ObjectGraph:
             return ("atoms", values)
         if len(values) >= _BULK and self._flat(values, kinds):
             return ("flat", values)
+        if (told := self._many(values, kinds)) is not None:
+            return told
         return ("tokens", self.tokens(values))
 
     def mapping(self, values: dict[Any, object]) -> object:
@@ -234,6 +252,8 @@ class ObjectGraph:
                 return ("atoms", values)
             if len(values) >= _BULK and self._flat(values.values(), kinds):
                 return ("flat", values)
+            if (told := self._many(values.values(), kinds)) is not None:
+                return ("values", list(values), told)
         return ("tokens", self.tokens(values.keys()), self.tokens(values.values()))
 
     def refer(self, location: Location) -> None:
@@ -307,6 +327,30 @@ class ObjectGraph:
 
     # -- many at once --
 
+    def _many(self, values: Any, kinds: set[type]) -> object:
+        """Describes many objects of one type together; None if they must be described one by one."""
+        if len(values) < _BULK or len(kinds) != 1 or not kinds.isdisjoint(_FLAT):
+            return None
+        return self._describe_many(self, list(values))
+
+    def foresee_instances(self, count: int) -> None:
+        """Counts instances that are about to be described together. Raises TooDear."""
+        self.budget.spend(count // _OF_INSTANCES)
+        self.budget.check()
+
+    def alike(self, cls: type, values: list[object], tables: list[dict[str, object]]) -> object:
+        """Describes many instances of one class that have nothing but these attributes; None unless all attributes
+        are atoms, and none of the objects has another holder that was met before."""
+        if not set(map(type, chain.from_iterable(tables))) <= {str}:
+            return None
+        held = list(chain.from_iterable(map(dict.values, tables)))
+        kinds = set(map(type, held))
+        if not kinds <= ATOMS or _has_nan(held, kinds):
+            return None
+        if not self._number_all([*map(id, values), *map(id, tables)]):
+            return None
+        return ("instances", self.token(cls), tables)
+
     def _foresee(self, first: object, last: object, count: int) -> None:
         """Checks the budget for many containers of one kind, judging by the first and the last: the least that
         `_flat` costs.
@@ -345,6 +389,10 @@ class ObjectGraph:
         if type(value) is dict:
             return "__builtins__" in value or "__spec__" in value
         return type(value) is ModuleType
+
+
+def _one_by_one(_graph: ObjectGraph, _values: list[Any]) -> object:
+    return None
 
 
 def _filled(held: object) -> Iterable[object]:
