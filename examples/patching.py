@@ -29,8 +29,8 @@ SCRIPT = [
     "print(totals)\n```",
     # The text shown to the model says which step `amount` is from.
     "There is no gross amount; net and tax make it.\n"
-    "```patch\nfunction amount: orders have net and tax\n<<<<<<< SEARCH\nreturn order['gross']\n=======\n"
-    "return order['net'] + order['tax']\n>>>>>>> REPLACE\n```",
+    "```patch\nfunction amount: orders have net and tax\n-return order['gross']\n"
+    "+return order['net'] + order['tax']\n```",
     "North has 216.0, south 108.0.",
 ]
 

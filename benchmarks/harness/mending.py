@@ -89,18 +89,20 @@ def _is_patch(way: Way) -> bool:
 
 
 def patch_block(step: int, reason: str, old: str, new: str) -> str:
-    """The lines that differ, preceded by as many lines as make the quotation unique."""
+    """The lines that differ, preceded by as many lines as make them unique."""
     before, after = old.split("\n"), new.split("\n")
     parts = [
         op for op in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if op[0] != "equal"
     ]
     start, end = parts[0][1], max(parts[-1][2], parts[0][1] + 1)
     tail = len(before) - end
-    while old.count("\n".join(before[start:end])) > 1 and start:
-        start -= 1
-    search, replacement = "\n".join(before[start:end]), "\n".join(after[start : len(after) - tail])
-    edits = f"<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n>>>>>>> REPLACE"
-    return f"```patch\nstep {step}: {reason}\n{edits}\n```"
+    first = start
+    while old.count("\n".join(before[first:end])) > 1 and first:
+        first -= 1
+    lines = [f" {line}" for line in before[first:start]]
+    lines += [f"-{line}" for line in before[start:end]]
+    lines += [f"+{line}" for line in after[start : len(after) - tail]]
+    return "\n".join([f"```patch\nstep {step}: {reason}", *lines, "```"])
 
 
 def _play(notebook: Notebook, edit: Edit, way: Way, answer: str) -> Mended:

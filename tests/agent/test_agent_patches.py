@@ -253,6 +253,29 @@ async def test_what_is_different_may_be_too_long_to_show() -> None:
     assert shown in agent.messages[-2].content
 
 
+async def test_code_after_a_patch_shows_what_the_model_wants_to_see() -> None:
+    """Of other outputs that differ now it reads which, and how to get them: each further call pays for them."""
+    runtime = PatchableRuntime()
+    answers = [block("n = 1"), block("show('x' * n)"), patch("step 1\n-n = 1\n+n = 500\nshow(n)"), "Done."]
+    agent = CaveAgent(ScriptedModel(answers), runtime, patches=True)
+    events = [event async for event in agent.stream_events("the task")]
+    report = "Patched; ran again: 1-2.\nChanged: n.\nOutput differs: 2; read_output(3) reads it."
+    assert [report] == [event.content for event in events if event.type.value == "execution_output_exceeded"]
+    assert f"{report}\n\nStep 5:\nstr:'' int:500" == agent.messages[-2].content
+    (kept,) = [function for function in runtime.functions if function.name == "read_output"]
+    assert kept.func(3).endswith(f"Step 2:\nstr:'' str:{'x' * 500!r}")
+
+
+async def test_a_report_is_short() -> None:
+    """Without such code the outputs are shown, up to a bound."""
+    runtime = PatchableRuntime()
+    _, _, shown = await play(
+        runtime, block("n = 1"), block("show('x' * n)"), patch("step 1\n-n = 1\n+n = 5000")
+    )
+    assert 1000 < len(shown[-1]) < 1700
+    assert "characters left out; read_output(3)[" in shown[-1]
+
+
 def test_a_patch_that_nobody_waits_for_is_told_of() -> None:
     """The next task finds a conversation in which each block has an outcome."""
     agent = core(patches=True)

@@ -69,6 +69,48 @@ def test_edits_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "edits", "then"),
+    [
+        ("-a = 1\n+a = 2", [("a = 1", "a = 2")], ""),
+        ("-a = 1\n+a = 2\n-b\n+c\n", [("a = 1", "a = 2"), ("b", "c")], ""),
+        (
+            " def f():\n-    return 1\n+    return 2",
+            [("def f():\n    return 1", "def f():\n    return 2")],
+            "",
+        ),
+        (
+            "def f():\n-    return 1\n+    return 2",
+            [("def f():\n    return 1", "def f():\n    return 2")],
+            "",
+        ),
+        ("x = 1\n-show(a)\n+show(b)", [("x = 1\nshow(a)", "x = 1\nshow(b)")], ""),
+        ("-x\n+y\n a = 1", [("x\na = 1", "y\na = 1")], ""),
+        ("-x\n+y\n\nreply('Done.')", [("x\n", "y\n")], "reply('Done.')"),
+        ("-x\n+y\nif y:\n    show(y)", [("x", "y")], "if y:\n    show(y)"),
+        ("--- a\n+++ b\n@@ -1,2 +1 @@\n a\n-b\n@@\n-c\n+d", [("a\nb", "a"), ("c", "d")], ""),
+    ],
+)
+def test_a_diff_names_old_and_new_lines(text: str, edits: list[tuple[str, str]], then: str) -> None:
+    """The blank before an unchanged line may be missing; code may follow, as after other edits."""
+    found = read_patch(f"step 1\n{text}")
+    assert (edits, then) == ([(edit.search, edit.replacement) for edit in found.edits], found.then)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 1\nx = (1\n- 2)",
+        'step 1\nx = """\n- a\n"""',
+        "document r.md\n- a\n- b",
+        "file r.md\n# a\n- b\n+ c",
+    ],
+)
+def test_signs_in_whole_new_text_make_no_diff_of_it(text: str) -> None:
+    """Continued expressions, texts, lists of a document."""
+    assert ((), text.partition("\n")[2]) == (read_patch(text).edits, read_patch(text).source)
+
+
+@pytest.mark.parametrize(
     ("text", "then"),
     [
         (EDIT, ""),
@@ -96,6 +138,9 @@ def test_code_may_follow_the_last_edit(text: str, then: str) -> None:
         ("step 1\n<<<<<<< SEARCH\na\n=======\nb", "no `>>>>>>> REPLACE`"),
         ("step 1\nb\n" + EDIT, "has to stand before 'b'"),
         ("step 1\n" + EDIT.replace("a = 1", ""), "is empty"),
+        ("step 1\n+x = 1", "where does 'x = 1' go?"),
+        ("step 1\n-x\n+x", "no line is changed"),
+        ("step 1\n-x\n+y\nThis mends it.", "runs as Python, and 'This mends it.' is not"),
     ],
 )
 def test_what_cannot_be_read_says_what_is_missing(text: str, says: str) -> None:

@@ -19,7 +19,7 @@ def told(before: list[StepRecord], after: list[StepRecord], *changed: str) -> st
     numbers = FirstNumbers()
     numbers.learn(after)
     result = ApplyResult(status="applied", head=after[-1].number, records=tuple(after), changed=changed)
-    return report(before, result, numbers)
+    return report(before, result, numbers).whole
 
 
 def test_numbers_in_a_row_are_told_as_one() -> None:
@@ -29,6 +29,13 @@ def test_numbers_in_a_row_are_told_as_one() -> None:
     assert "Patched; ran again: 1-3, 6.\nNothing else is different." == told(before, after)
     assert "Patched; ran again: 6.\nChanged: a.\nStep 6:\ny" == told(before, [step(16, "y", 6)], "a")
     assert "Patched; nothing had to run.\nChanged: a." == told(before, before, "a")
+
+
+def test_of_many_changed_names_the_first_are_told() -> None:
+    """A model knows from its own code what depends on what; one name is no longer than the words for it."""
+    before, after = [step(1, "x")], [step(2, "x", 1)]
+    assert "Changed: a, b, c, d, e, f, g, h and 2 more." == told(before, after, *"abcdefghij").split("\n")[1]
+    assert "Changed: a, b, c, d, e, f, g, h, i." == told(before, after, *"abcdefghi").split("\n")[1]
 
 
 @pytest.mark.parametrize(

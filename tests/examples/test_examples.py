@@ -29,7 +29,7 @@ SHOWN = {
         "from jail to jail: 80 MB",
         "kB in 40 calls, metadata only",
     ],
-    "patching": ["--- patch", "totals: {'north': 216.0, 'south': 108.0}", "tokens: 30 to write the patch"],
+    "patching": ["--- patch", "totals: {'north': 216.0, 'south': 108.0}", "tokens: 25 to write the patch"],
     "portfolio": [
         "tests: 6 of 6 run",
         "report.md: step 4 used `shop.py` as it was before step 6",

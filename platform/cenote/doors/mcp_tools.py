@@ -365,7 +365,7 @@ class PatchStepTool(Tool):
         numbers = patch_reports.FirstNumbers()
         numbers.learn((*before, *result.records))
         refusal = patch_reports.refusal(result, numbers)
-        text = "\n".join([refusal or patch_reports.report(before, result, numbers), *result.notes])
+        text = "\n".join([refusal or patch_reports.report(before, result, numbers).whole, *result.notes])
         return Answer(_cut(shown(text)), failed=bool(refusal))
 
 

@@ -11,6 +11,7 @@ from cenote.agent.prompt import prompts
 from cenote.agent.prompt.cell_reports import BlockExchange, lines
 from cenote.agent.prompt.patch_reports import (
     FirstNumbers,
+    PatchReport,
     build_report,
     ran_again,
     refusal,
@@ -33,6 +34,12 @@ from cenote.agent.vocabulary.commands import (
 from cenote.agent.vocabulary.events import EventType, news
 from cenote.harness.planning.plan import Plan
 from cenote_worker.history.step import StepRecord
+
+_MAX_REPORT = 1500
+"""Characters of a report. Outputs that are different can be many; each further call pays for them again."""
+
+_SHORT = 120
+"""Characters of outputs that take no more than where they are to be found."""
 
 
 class PatchRunner:
@@ -87,9 +94,10 @@ class PatchRunner:
         self._numbers.learn(before)
         self._numbers.learn(result.records)
         built = (yield from _built(ledger)) if block.artifact else ""
-        whole = lines(report(before, result, self._numbers), built)
+        found = report(before, result, self._numbers)
+        whole = lines(found.whole, built)
         self._exchange.outcome = (whole,)
-        shown, exceeded = yield from self._exchange.fitted(whole)
+        shown, exceeded = yield from self._told(found, built, goes_on=bool(block.then))
         kind = EventType.EXECUTION_OUTPUT_EXCEEDED if exceeded else EventType.EXECUTION_OUTPUT
         yield Emit(news(kind, shown))
         self._exchange.heard(shown if block.then else lines(shown, note), shown)
@@ -98,6 +106,19 @@ class PatchRunner:
         reply = yield from self._cells.go_on(block.then, ledger, note)
         self._exchange.outcome = (whole, *self._exchange.outcome)
         return reply
+
+    def _told(self, found: PatchReport, built: str, *, goes_on: bool) -> Flow[tuple[str, bool]]:
+        """What the model is shown of an applied patch, and whether that is not all.
+
+        goes_on: it has code of its own that shows what it wants to see, so that of long outputs it is enough where
+        they are.
+        """
+        whole = lines(found.whole, built)
+        if not goes_on or len(found.outputs) <= _SHORT:
+            return (yield from self._exchange.fitted(whole, _MAX_REPORT))
+        handle = yield from self._exchange.keep(whole)
+        differ = prompts.OUTPUTS_DIFFER.format(numbers=found.steps, handle=handle)
+        return lines(found.head, differ, built), True
 
     def _not_patched(self, reason: str, ledger: RunLedger, note: str) -> Flow[None]:
         yield from self._failed(prompts.NOT_PATCHED.format(reason=reason), ledger, note)

@@ -1,7 +1,8 @@
 """What a model writes to change steps that have run: a line that says where, then edits or the whole new code.
 
-Code may follow the edits. It runs as a step of its own once the patch is applied, so that a model can go on, or
-answer, in the same turn: each further turn costs the whole conversation.
+Edits are lines of a diff (`-old`, `+new`), which take the fewest tokens, or SEARCH/REPLACE parts, which many models
+have learnt. Code may follow the edits. It runs as a step of its own once the patch is applied, so that a model can
+go on, or answer, in the same turn: each further turn costs the whole conversation.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _ARTIFACT = re.compile(
 _SEARCH = re.compile(r"<{5,9}(?:\s*\w+)?\s*")
 _DIVIDER = re.compile(r"={5,9}\s*")
 _REPLACE = re.compile(r">{5,9}(?:\s*\w+)?\s*")
+# Of a diff: what begins a part, and what says nothing about lines.
+_PART = re.compile(r"@@.*")
+_NO_LINE = re.compile(r"(?:---|\+\+\+|diff|index) .*|\\ No newline.*")
 
 
 class MalformedPatchError(UsageError):
@@ -81,10 +85,15 @@ def read_patch(text: str) -> PatchBlock:
     first, _, rest = text.strip("\n").partition("\n")
     block = _headed(first.strip())
     if not rest.strip():
-        raise MalformedPatchError("SEARCH/REPLACE parts or the whole new code have to follow the first line")
+        raise MalformedPatchError(
+            "lines `-old`, `+new`, or the whole new code, have to follow the first line"
+        )
     lines = rest.split("\n")
     if any(map(_SEARCH.fullmatch, lines)):
         edits, then = _edits(lines)
+        return replace(block, edits=edits, then=then)
+    if _is_diff(lines, artifact=block.artifact):
+        edits, then = _diff(lines)
         return replace(block, edits=edits, then=then)
     return replace(block, source=rest.strip("\n"))
 
@@ -116,6 +125,61 @@ def _edits(lines: list[str]) -> tuple[tuple[TextEdit, ...], str]:
     return tuple(edits), _checked_code("\n".join(rest))
 
 
+def _is_diff(lines: list[str], *, artifact: bool) -> bool:
+    """Whether lines with signs are those of a diff, and not of whole new code or of a document with a list."""
+    signed = [line for line in lines if line[:1] in ("-", "+")]
+    first = next(line for line in lines if line.strip())
+    if _PART.fullmatch(first):
+        return True
+    if artifact:
+        return first[0] in " -+" and {"-", "+"} == {line[0] for line in signed}
+    if not signed or first[0] in "-+":
+        return bool(signed)
+    try:
+        body = ast.parse("\n".join(lines)).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    # A sign in front of a whole statement is of no use in code.
+    return any(isinstance(one, ast.Expr) and isinstance(one.value, ast.UnaryOp) for one in body)
+
+
+def _diff(lines: list[str]) -> tuple[tuple[TextEdit, ...], str]:
+    """The edits of a diff, and the code after it: that begins with the first line after the last change that has no
+    blank in front of it. Before, the blank of an unchanged line may be missing.
+    """
+    last = max((at for at, line in enumerate(lines) if line[:1] in ("-", "+")), default=-1)
+    end = next((at for at in range(last + 1, len(lines)) if lines[at][:1].strip()), len(lines))
+    edits: list[TextEdit] = []
+    old, new = list[str](), list[str]()
+    before = ""  # the sign of the line before
+    for line in [*lines[:end], "@@"]:
+        if _NO_LINE.fullmatch(line):
+            continue
+        sign = line[:1] if line[:1] in ("-", "+") else " "
+        if _PART.fullmatch(line) or (sign == "-" and before == "+"):
+            edits += _edit(old, new)
+            old, new = [], []
+        if not _PART.fullmatch(line):
+            text = line[1:] if line[:1] in ("-", "+", " ") else line
+            old += [text] if sign != "+" else []
+            new += [text] if sign != "-" else []
+        before = sign
+    if not edits:
+        raise MalformedPatchError("no line is changed: old lines begin with `-`, new ones with `+`")
+    return tuple(edits), _checked_code("\n".join(lines[end:]))
+
+
+def _edit(old: list[str], new: list[str]) -> list[TextEdit]:
+    """One part of a diff; none where it changes nothing."""
+    if old == new:
+        return []
+    if not "".join(old).strip():
+        raise MalformedPatchError(
+            f"where does {new[0][:80]!r} go? A line that stays, with a blank in front of it, has to stand beside it"
+        )
+    return [TextEdit(search="\n".join(old), replacement="\n".join(new))]
+
+
 def _checked_code(text: str) -> str:
     """What follows the last part: code, and not words about the patch, which would fail once it is applied."""
     try:
@@ -124,7 +188,7 @@ def _checked_code(text: str) -> str:
         first = text.strip().partition("\n")[0]
         raise MalformedPatchError(
             f"what follows the last part runs as Python, and {first[:80]!r} is not; another part begins with "
-            f"`<<<<<<< SEARCH`"
+            f"`<<<<<<< SEARCH`, or is lines with `-` and `+`"
         ) from None
     return text.strip("\n") if text.strip() else ""
 

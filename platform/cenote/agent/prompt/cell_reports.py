@@ -65,12 +65,19 @@ class BlockExchange:
         if self._conversation.entries[-1].kind is Kind.CODE:
             self.heard(text, text)
 
-    def fitted(self, text: str) -> Flow[tuple[str, bool]]:
-        """As much of an output as is shown, and whether that is not all; the whole is kept then."""
-        if len(text) <= self._max_output:
+    def fitted(self, text: str, limit: int | None = None) -> Flow[tuple[str, bool]]:
+        """As much of an output as is shown, and whether that is not all; the whole is kept then.
+
+        limit: characters, where they are fewer than an output's.
+        """
+        room = self._max_output if limit is None else min(limit, self._max_output)
+        if len(text) <= room:
             return text, False
-        kept = yield from ask(KeepOutput(self._blocks, text), OutputKept)
-        return cut(text, self._preview, kept.handle), True
+        return cut(text, min(self._preview, room), (yield from self.keep(text))), True
+
+    def keep(self, text: str) -> Flow[str]:
+        """Keeps a text for code to read; gives an expression for it."""
+        return (yield from ask(KeepOutput(self._blocks, text), OutputKept)).handle
 
     def _add(self, kind: Kind, text: str, brief: str) -> None:
         self._conversation.add(

@@ -6,7 +6,7 @@ What is as it was costs no tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from cenote.agent.prompt import prompts
@@ -64,20 +64,47 @@ def ran_again(before: Sequence[StepRecord], result: ApplyResult) -> list[StepRec
     return [record for record in result.records if record.outcome == "executed" and _is_new(record, before)]
 
 
-def report(before: Sequence[StepRecord], result: ApplyResult, numbers: FirstNumbers) -> str:
+_NAMES = 8
+"""Changed names that are listed: a model knows from its own code what depends on what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchReport:
+    """What became of an applied patch. head: what ran again and changed. outputs: those that are different now.
+    steps: the numbers of their steps."""
+
+    head: str
+    outputs: str
+    steps: str
+
+    @property
+    def whole(self) -> str:
+        return lines(self.head, self.outputs)
+
+
+def report(before: Sequence[StepRecord], result: ApplyResult, numbers: FirstNumbers) -> PatchReport:
     """What became of an applied patch. before: the line as it was."""
     ran = ran_again(before, result)
     was = {record.number: record for record in before}
     files = _changed_files(before, result.records)
     different = [record for record in ran if _shown(record) != _shown(was.get(record.origin))]
     again = prompts.PATCH_RAN.format(numbers=_ranges(_named(record, numbers) for record in ran))
-    return lines(
+    head = lines(
         prompts.PATCHED.format(ran=again if ran else prompts.PATCH_RAN_NOTHING),
-        f"Changed: {named(result.changed)}." if result.changed else "",
-        f"Changed files: {named(files)}." if files else "",
-        *(_output(record, was.get(record.origin), numbers) for record in different),
+        f"Changed: {_names(result.changed)}." if result.changed else "",
+        f"Changed files: {_names(files)}." if files else "",
         "" if different or result.changed or files else prompts.PATCH_SAME,
     )
+    return PatchReport(
+        head=head,
+        outputs=lines(*(_output(record, was.get(record.origin), numbers) for record in different)),
+        steps=_ranges(_named(record, numbers) for record in different),
+    )
+
+
+def _names(changed: Sequence[str]) -> str:
+    more = len(changed) - _NAMES
+    return f"{named(changed[:_NAMES])} and {more} more" if more > 1 else named(changed)
 
 
 def _changed_files(before: Sequence[StepRecord], after: Sequence[StepRecord]) -> list[str]:

@@ -79,18 +79,16 @@ ERROR = "Error: {error}"
 BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
 PATCHES = """\
-- To correct an earlier step, write one ```patch block: it runs again with what depends on it, then the code after \
-the last part.
+- To correct a step, write a patch; what depends on it runs again, then the code below:
 ```patch
 step 3
-<<<<<<< SEARCH
-its lines, whole
-=======
-new lines
->>>>>>> REPLACE
-show(result)
-```
-Also `function NAME`, `artifact FILE`; the whole new code instead of parts."""
+-old lines
++new lines
+show(x)
+```"""
+FULL_PATCHES = f"""\
+{PATCHES}
+`function NAME` or `artifact FILE` may stand for `step N`, and the whole new code for the lines."""
 STEP = "Step {number}:"
 STEP_SILENT = "Step {number}: ok"
 DIAGNOSIS = "What {source} is made from:\n{origins}"
@@ -106,6 +104,7 @@ PATCHED = "Patched; {ran}."
 PATCH_RAN = "ran again: {numbers}"
 PATCH_RAN_NOTHING = "nothing had to run"
 AS_BEFORE = "... {count} lines as before ..."
+OUTPUTS_DIFFER = "Output differs: {numbers}; {handle} reads it."
 NOT_BUILT = "What depends on it could not be brought up to date: {reason}"
 BUILD_FAILED = (
     "What depends on it was not brought up to date: step {number} fails with the new version.\nError: {error}"

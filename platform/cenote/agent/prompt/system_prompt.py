@@ -88,7 +88,8 @@ def system_prompt(
     values["current_time"] = now.strftime("%Y-%m-%d %H:%M:%S")
     values["instructions"] = parts.instructions
     filled = _fill(parts.way_of_working, {"python_block_identifier": parts.python_block_identifier})
-    values["system_instructions"] = f"{filled}\n{prompts.PATCHES}" if parts.patches else filled
+    patches = prompts.FULL_PATCHES if parts.full else prompts.PATCHES
+    values["system_instructions"] = f"{filled}\n{patches}" if parts.patches else filled
     return _fill(parts.template, values).strip()
 
 
