@@ -277,8 +277,8 @@ class Objects:
         return (graph.token(cls), content, held, inline, *mourners(graph, value))
 
     def instances(self, graph: ObjectGraph, values: list[Any]) -> object:
-        """Describes many instances of one class of the namespace together: a twelfth of what `instance` takes for
-        each. None if some of them have anything but attributes that are plain values."""
+        """Describes many instances of one class of the namespace together, for less than `instance` takes for each.
+        None if some of them have anything but attributes that are plain values."""
         cls = type(values[0])
         if module_of(cls) != "__main__" or ModuleType in mro(cls) or is_class(values[0]):
             return None
