@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,13 @@ def test_one_that_is_stored_is_there(
     host.bind(assignment(RuntimeStorage(store=str(tmp_path / "store"), durable=True)), begins=False)
     assert ["r"] == [fact.runtime for fact in host.facts()]
     host.end("r")
+
+
+def test_a_list_lacks_what_ends_meanwhile(host: RuntimeHost) -> None:
+    """Clients of another one, and a machine that is drained, are not told that this one is unknown."""
+    for runtime in ("ends", "stays"):
+        host.bind(replace(assignment(RuntimeStorage()), runtime=runtime), begins=True)
+    host._server.remove("ends")  # as `end` does first
+    assert ["stays"] == [fact.runtime for fact in host.facts()]
+    host.end("ends")
+    host.end("stays")

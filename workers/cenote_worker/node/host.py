@@ -326,10 +326,14 @@ class RuntimeHost:
         return self._fact(self._find(runtime))
 
     def facts(self) -> list[ServedRuntimeStatus]:
-        """The status of all runtimes that are served here."""
+        """The status of all runtimes that are served here, without those that end meanwhile."""
         with self._lock:
             bound = list(self._bound.values())
-        return [self._fact(one) for one in bound]
+        found: list[ServedRuntimeStatus] = []
+        for one in bound:
+            with suppress(UnknownRuntimeError):
+                found.append(self._fact(one))
+        return found
 
     def deeds(self, written: Mapping[str, int]) -> EventBatch:
         """The events of this host, for the record. written: by source, up to where all is recorded."""

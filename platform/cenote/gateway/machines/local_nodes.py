@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -271,8 +271,13 @@ class LocalNodes:
         counts.set(RUNTIMES, len(hosted) - asleep, "ready")
         counts.set(RUNTIMES, asleep, "hibernated")
         counts.set(DURABLE, sum(each.keeping.durable for each in hosted.values()))
-        counts.set(CLIENTS, sum(map(self._server.attached, hosted)))
+        counts.set(CLIENTS, sum(map(self._clients, hosted)))
         return {NODE: [self._trail.read(written.get(self._trail.source, 0))]}
+
+    def _clients(self, runtime: RuntimeId) -> int:
+        with suppress(UnknownRuntimeError):  # it has ended since it was listed
+            return self._server.attached(runtime)
+        return 0
 
     # -- leases --
 
