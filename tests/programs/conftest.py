@@ -45,6 +45,7 @@ def anywhere(request: pytest.FixtureRequest) -> PythonRuntime:
 
 @pytest.fixture(params=["strict", "landlock"])
 def walled(request: pytest.FixtureRequest) -> PythonRuntime:
-    """At each level that confines signals to a Landlock domain."""
+    """At each level that confines signals to a Landlock domain. It has a worker, which an idle runtime lacks."""
     runtime: PythonRuntime = request.getfixturevalue(request.param)
+    assert "1" == runtime.execute("x").value
     return runtime
