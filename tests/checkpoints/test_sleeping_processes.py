@@ -28,6 +28,7 @@ from cenote_worker.runtime.state.checkpoints import Checkpoints
 from cenote_worker.supervisor import start
 
 Make = Callable[..., PythonRuntime]
+EndZygotes = Callable[[], None]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,10 +58,22 @@ def keeping(runtime: PythonRuntime) -> Checkpoints:
     return states
 
 
-def end_zygotes() -> None:
-    """The next jail of this process is of another zygote, with other addresses."""
-    for zygote in start._nursery._zygotes:
-        zygote._connection.close()
+@pytest.fixture
+def end_zygotes() -> Iterator[EndZygotes]:
+    """Has the next jail be of another zygote, with other addresses. Only this test's zygotes end: runtimes that other
+    tests of this process share have theirs.
+    """
+    nursery = start._nursery
+    others, nursery._zygotes = nursery._zygotes, []
+
+    def end() -> None:
+        for zygote in nursery._zygotes:
+            zygote._connection.close()
+
+    yield end
+    for zygote in nursery._zygotes:
+        zygote.close()
+    nursery._zygotes = others
 
 
 def asleep(make_runtime: Make, folder: Path, code: str, **settings: Any) -> PythonRuntime:
@@ -150,7 +163,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_slept_when_its_process_was_killed_wakes_in_another(make_runtime: Make, folder: Path) -> None:
+def test_what_slept_when_its_process_was_killed_wakes_in_another(
+    end_zygotes: EndZygotes, make_runtime: Make, folder: Path
+) -> None:
     """With its open files, generators and database. So does what has slept again after that, and a branch of it."""
     ended = subprocess.run([sys.executable, "-c", SLEEPER, str(folder), json.dumps(sys.path)], cwd=ROOT)
     assert -signal.SIGKILL == ended.returncode
@@ -169,7 +184,9 @@ def test_what_slept_when_its_process_was_killed_wakes_in_another(make_runtime: M
     assert expected[1:] == [printed(again, code) for code in (QUESTIONS, AFTERWARDS)]
 
 
-def test_the_heap_grows_and_shrinks_under_another_zygote(make_runtime: Make, folder: Path) -> None:
+def test_the_heap_grows_and_shrinks_under_another_zygote(
+    end_zygotes: EndZygotes, make_runtime: Make, folder: Path
+) -> None:
     """The kernel's heap is elsewhere each time, below or above the one before."""
     keep = "kept = [bytes(5000) for _ in range(2000)]; numbers = iter(range(99))"
     churn = (
@@ -184,7 +201,7 @@ def test_the_heap_grows_and_shrinks_under_another_zygote(make_runtime: Make, fol
         runtime.hibernate()
 
 
-def test_zygotes_have_layouts_of_their_own(make_runtime: Make, folder: Path) -> None:
+def test_zygotes_have_layouts_of_their_own(end_zygotes: EndZygotes, make_runtime: Make, folder: Path) -> None:
     """So a program that has woken cannot know the addresses of another jail from its own."""
     where = "print([line.split('-')[0] for line in open('/proc/self/maps') if 'libc.so' in line][0])"
     runtime = make_runtime(store=folder, name="r")
@@ -195,7 +212,9 @@ def test_zygotes_have_layouts_of_their_own(make_runtime: Make, folder: Path) -> 
     assert first != printed(make_runtime(), where)
 
 
-def test_a_library_that_was_exchanged_is_a_reason(make_runtime: Make, folder: Path, tmp_path: Path) -> None:
+def test_a_library_that_was_exchanged_is_a_reason(
+    end_zygotes: EndZygotes, make_runtime: Make, folder: Path, tmp_path: Path
+) -> None:
     """Even if its size and time are as before: the image's code would go on in the middle of another one."""
     libraries = tmp_path / "libraries"
     libraries.mkdir()
@@ -262,7 +281,12 @@ def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Pat
 @pytest.mark.parametrize("other", [False, True], ids=["same zygote", "other zygote"])
 @pytest.mark.parametrize("at", [0, 16, 64, 120, 136])
 def test_a_jail_that_fails_to_wake_is_replaced(
-    make_runtime: Make, folder: Path, at: int, monkeypatch: pytest.MonkeyPatch, other: bool
+    end_zygotes: EndZygotes,
+    make_runtime: Make,
+    folder: Path,
+    at: int,
+    monkeypatch: pytest.MonkeyPatch,
+    other: bool,
 ) -> None:
     """A forged image harms the jail that becomes it, not the runtime: the next jail gets the state by value."""
     write = ImageFiles.write

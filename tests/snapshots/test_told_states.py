@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.carry.moves import carry, ran
-from tests.processes import status_of
+from tests.escape.arena import warden_of
+from tests.processes import children_of, status_of
 from tests.snapshots.conftest import MakeRuntime
 from tests.waiting import until
 
@@ -19,7 +20,6 @@ from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.execution.results import ExecutionResult
 from cenote_worker.execution.trace import ANYTHING, file, name
-from cenote_worker.zygote.processes import descendants
 
 CRASH = "import os; x = 'lost'; os._exit(3)"
 CELLS = (
@@ -424,11 +424,9 @@ def _copies(runtime: PythonRuntime) -> list[int]:
     """Processes of this jail other than the worker, by the machine's numbers."""
     inside = runtime.execute("import os; os.getpid()").value
     runtime.snapshot()  # then none is about to be made
-    own = {pid: status for pid in descendants(os.getpid()) if (status := status_of(pid))}
+    children = {pid: status for pid in children_of(warden_of(runtime)) if (status := status_of(pid))}
     # The last of the numbers is the one in the innermost namespace.
-    workers = [pid for pid, status in own.items() if inside == status["NSpid"].split()[-1]]
-    wardens = [own[pid]["PPid"] for pid in workers]
-    return [pid for pid, status in own.items() if status["PPid"] in wardens and pid not in workers]
+    return [pid for pid, status in children.items() if inside != status["NSpid"].split()[-1]]
 
 
 def test_without_traces_no_more_copies_are_made(make_runtime: MakeRuntime) -> None:
