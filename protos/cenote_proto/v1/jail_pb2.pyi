@@ -1277,6 +1277,7 @@ class Executed(_message.Message):
     DIFFERING_FIELD_NUMBER: _builtins.int
     UNKEEPABLE_FIELD_NUMBER: _builtins.int
     KEPT_AS_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
@@ -1299,6 +1300,10 @@ class Executed(_message.Message):
     def differing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of the first cell after a restore: what is not as it was in the state that was copied, a line each."""
 
+    @_builtins.property
+    def given_up(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Steps whose states were given up during this cell, since it would have paid too much for them."""
+
     def __init__(
         self,
         *,
@@ -1313,10 +1318,11 @@ class Executed(_message.Message):
         differing: _abc.Iterable[_builtins.str] | None = ...,
         unkeepable: _builtins.str = ...,
         kept_as: _builtins.str = ...,
+        given_up: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "kept_as", b"kept_as", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkeepable", b"unkeepable", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "given_up", b"given_up", "kept_as", b"kept_as", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkeepable", b"unkeepable", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -411,6 +411,8 @@ class Worker:
         executed.unkept = utf8_text(self._copies.unkept())
         executed.kept_as = "" if executed.unkept else "cells" if self._copies.log.is_told else "copy"
         executed.unkeepable = utf8_text(self._copies.unkeepable())
+        executed.given_up.extend(self._copies.given_up)
+        self._copies.given_up.clear()
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only

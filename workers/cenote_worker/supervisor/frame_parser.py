@@ -104,6 +104,7 @@ class ExecutedReply:
     kept_as: KeptAs = ""
     differing: tuple[str, ...] = ()
     unkeepable: str = ""
+    given_up: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +345,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         kept_as=to_kept_as(message.kept_as),
         differing=_lines(message.differing) if message.differing else (),
         unkeepable=printable(message.unkeepable[:MAX_TEXT]),
+        given_up=tuple(message.given_up),
     )
 
 

@@ -194,6 +194,15 @@ class IdleSuspend:
             self._timer = None
 
 
+def _given_up(steps: Sequence[int]) -> str:
+    """News for the cell that has caused it."""
+    named = f"step {steps[0]}" if len(steps) == 1 else f"steps {min(steps)} to {max(steps)}"
+    return (
+        f"no rollback to {named} is possible any more: the cell changes so much memory that keeping those states "
+        f"would have taken too long; `snapshot(label)` keeps a state whatever it costs"
+    )
+
+
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
 WARDEN_SECONDS = 60.0
@@ -376,6 +385,8 @@ class WorkerFailover:
         before, running.news = self.recovery.head, self.recovery.news()
         if reply.unkeepable:
             running.news = (*running.news, f"{UNKEEPABLE}: {reply.unkeepable}")
+        if reply.given_up:
+            running.news = (*running.news, _given_up(reply.given_up))
         self.recovery.ran(running.request.step)
         spent, now = self._account.spent(), time.monotonic()
         if spent.crowded:

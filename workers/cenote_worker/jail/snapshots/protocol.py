@@ -65,6 +65,12 @@ class ReceivedMessage:
     message: Message
     attached: socket.socket | None
 
+    @property
+    def given_up(self) -> list[int]:
+        """Steps whose states are gone, of a warden's message about a copy. Raises ValueError."""
+        steps = self.message.get("given_up")
+        return [number({"step": step}, "step") for step in steps] if isinstance(steps, list) else []
+
 
 def send(line: socket.socket, message: Message, attached: socket.socket | None = None) -> None:
     """Raises OSError when there is no receiver, or it has not read for a long time."""

@@ -57,13 +57,10 @@ _fstat, _getcwd, _chdir, _now = os.fstat, os.getcwd, os.chdir, time.thread_time
 
 
 NO_LINE: Final = "this runtime keeps no snapshots"
-
 _THREADS: Final = "threads were running that a copy of the process would not have"
-
 _FORESEEN: Final = (
     "it was given up: the cell rewrites so much memory that keeping it would have taken too long"
 )
-
 _ENDED: Final = "the copy that had it has ended, or was given up since the cell wrote too much memory"
 
 _FORGOING_SECONDS: Final = 1.0
@@ -163,6 +160,8 @@ class Snapshots:
         """The latest copy, which the kept state is based on; None once it has ended."""
         self._ended = False
         """Whether that copy has ended early."""
+        self.given_up: list[int] = []
+        """Steps whose states the warden has given up for what they cost, until a result has named them."""
         self._step = 0
         self._wanted = NONE
         """The version of the files for the state that this process, come from a copy, is to have."""
@@ -541,6 +540,7 @@ class Snapshots:
             while (heard := receive(line, AT_ONCE)) is not None:
                 if self._latest is not None and heard.message.get("gone") == self._latest.pid:
                     self._latest, self._ended = None, True
+                self.given_up += heard.given_up
                 numbers = heard.message.get("files")
                 if isinstance(numbers, list):
                     self._files.wanted(numbers, number(heard.message, "newest"))

@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -250,10 +250,13 @@ def _part_with(state: WardenState, pid: int) -> None:
         _tell_gone(state, pid)
 
 
-def _tell_gone(state: WardenState, copy: int) -> None:
-    """Tells the worker that later states cannot be described by bindings to this copy: it must make another copy."""
+def _tell_gone(state: WardenState, copy: int, given_up: Sequence[int] = ()) -> None:
+    """Tells the worker that later states cannot be described by bindings to this copy: it must make another copy.
+
+    given_up: steps whose states went with it, since the cell paid too much for them.
+    """
     with suppress(OSError):  # then it is told at its next message about that copy
-        _tell(state, {"gone": copy})
+        _tell(state, {"gone": copy, "given_up": list(given_up)})
 
 
 def _tell(state: WardenState, message: Message) -> None:
@@ -275,9 +278,8 @@ def _weigh(state: WardenState) -> None:
     with _standing_still(state.worker):
         if not state.pulse.is_too_much(state.worker, copy.pid):
             return
-        state.store.forgo()
+        _tell_gone(state, copy.pid, state.store.forgo())
     tell_client(state, {"op": "dropped"})
-    _tell_gone(state, copy.pid)
 
 
 @contextmanager
@@ -293,7 +295,9 @@ def _standing_still(worker: int) -> Iterator[None]:
 def _forgo(state: WardenState, asking: socket.socket) -> None:
     """Gives the copies up at the worker's request, before a cell that is known to pay too much."""
     with asking, suppress(OSError):
-        if state.store.forgo():
+        copy = state.store.spare_copy
+        if copy is not None and (given_up := state.store.forgo()):
+            _tell_gone(state, copy.pid, given_up)
             asking.send(FORGONE, AT_ONCE)
 
 

@@ -293,10 +293,13 @@ class SnapshotStore:
         """As `clear`, but keeps the base, and the states that share its copy."""
         self.clear(but=None if self.base is None else self.base.copy)
 
-    def forgo(self) -> bool:
-        """As `clear`, if that gives the base up; waits until the memory of those copies is free."""
+    def forgo(self) -> list[int]:
+        """As `clear`, if that gives the base up; waits until the memory of those copies is free. The steps whose
+        states are gone, in order.
+        """
         if self.spare_copy is None:
-            return False
+            return []
+        before = {state.step for state in self._states}
         wanted = self._wanted
         copies = (state.copy for state in self._states if isinstance(state.copy, Copy))
         going = {copy.pid: copy for copy in copies if copy.pid not in wanted}
@@ -306,7 +309,7 @@ class SnapshotStore:
         for copy in going.values():
             copy.await_end(deadline)
         self.clear()
-        return True
+        return sorted(before.difference(state.step for state in self._states))
 
     def keep_base(self) -> None:
         """Gives up all states but the base, to which a crash falls back."""
