@@ -106,8 +106,8 @@ _IN_ELEMENTS: Final = re.compile(
     r"(?P<body>.*?)(?:</(?P=tag)>|\Z)",
     re.DOTALL,
 )
-_CODE_ELEMENT: Final = re.compile(r"\s*+<code>(?P<value>.*?)(?:</code>\s*+|\Z)", re.DOTALL)
-_CDATA: Final = re.compile(r"\s*+<!\[CDATA\[(?P<value>.*?)(?:\]\]>\s*+|\Z)", re.DOTALL)
+_CODE_ELEMENT: Final = re.compile(r"<code>(?P<value>.*?)(?:</code>|\Z)", re.DOTALL)
+_CDATA: Final = re.compile(r"<!\[CDATA\[(?P<value>.*?)(?:\]\]>|\Z)", re.DOTALL)
 _FENCED: Final = re.compile(r"\s*+```\w{0,20}[ \t]*+\n(?P<code>.*?)\n?```\s*+", re.DOTALL)
 
 _CALL_TOKENS: Final = re.compile(
@@ -189,7 +189,7 @@ def _values(pattern: re.Pattern[str], body: str) -> dict[str, str]:
 
 
 def _without(element: re.Pattern[str], text: str) -> str:
-    found = element.fullmatch(text)
+    found = element.fullmatch(text.strip())
     return found["value"] if found else text
 
 
