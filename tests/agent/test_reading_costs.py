@@ -34,7 +34,8 @@ UNITS = [
     "</think>", "<think>", "[TOOL_CALLS]", '{"a":', "{'a':", "['", "\\'", '"""', "'''", "'''python\n", "``python\n",
     "a (b)\n", "f (x)\n", "f(", ">>> ", ">>> a\n", "In [1]: a\n", "Action: a\n", "Action Input:", "<parameter=a>a",
     "<function=a>", "<tool_call>", "<tool_call>a{", "<arg_key>a</arg_key>", "<|channel|>", "<|message|>", ": {",
-    "ab: {'", "\uff40\uff40\uff40python\n", "[PYTHON]\n", "@@\n", "-a\n", "+a\n", "<<<<<<< SEARCH\n", "=======\n", "\r", "\b", "a\r", "a\b",
+    "ab: {'", "\uff40\uff40\uff40python\n", "[PYTHON]\n", "@@\n", "-a\n", "+a\n", "<<<<<<< SEARCH\n", "=======\n",
+    "\r", "\b", "a\r", "a\b",
     "\x1b[A", "\x1b[1K", "\x1b[K", "a\x1b[2K", "\x1b[Aa",
 ]  # fmt: skip
 STARTS = ["", "```python\n", "```python\nx = '''\n", "```python\nx = 1\n```\n"]
