@@ -41,7 +41,7 @@ Size = int | str
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"\s*+(\d+(?:\.\d+)?)\s*+([A-Za-z]*)\s*+")
 
 
 def parse_size(size: Size) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playbook import Playbook, Says, block, core
 
-from cenote.agent.parse.intended_code import Intent, intent_of, said_in
+from cenote.agent.parse.intended_code import intent_of, said_in
+from cenote.agent.parse.tool_calls import Intent
 from cenote.agent.prompt.system_prompt import PromptParts
 from cenote.agent.vocabulary.response import ExecutionStatus, StopReason
 

@@ -63,7 +63,6 @@ COMPACT_UPDATE_USER_TEMPLATE = """\
 Bring the existing summary up to date with the new turns. Keep its facts word for word unless a new turn overrides \
 them."""
 
-_SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.DOTALL)
 _HANDLE = re.compile(r"characters left out; ([^\[\]\n]{1,200})\[\d")
 """Where an output that was too long to be shown can be read."""
 
@@ -277,8 +276,8 @@ def format_transcript(messages: Iterable[Message], max_chars_per_msg: int | None
 
 def extract_summary(raw_output: str) -> str:
     """The summary in a model's answer, or all of it where nothing is marked as one."""
-    marked = _SUMMARY.search(raw_output)
-    return (marked[1] if marked else raw_output).strip()
+    marked, closed, _ = raw_output.partition("<summary>")[2].partition("</summary>")
+    return (marked if closed else raw_output).strip()
 
 
 def without_old_outputs(messages: list[Message]) -> list[Message]:

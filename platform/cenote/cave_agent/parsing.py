@@ -5,7 +5,6 @@ Cenote's parser finds the block, so this one takes what Cenote's agents take.
 
 from __future__ import annotations
 
-import copy
 import textwrap
 from enum import Enum
 
@@ -41,7 +40,6 @@ class StreamingTextParser:
         if not isinstance(language_identifier, str) or not language_identifier.strip():
             raise UsageError(f"language_identifier is the word after ```, not {language_identifier!r:.100}")
         self.language_identifier = language_identifier
-        self._line = ""  # what has been read of the current one
         self._begin()
 
     def process_chunk(self, chunk: str) -> list[Segment]:
@@ -53,7 +51,6 @@ class StreamingTextParser:
         segments: list[Segment] = []
         for index, character in enumerate(chunk, 1):
             segments += self._text(self._parser.feed(character))
-            self._line = "" if character == "\n" else self._line + character
             if self._is_closed():
                 segments += self._end_block()
                 if self.first_code_block_completed:
@@ -82,19 +79,14 @@ class StreamingTextParser:
     def _renew(self) -> None:
         self._parser = BlockParser(self.language_identifier)
         self._given = 0  # characters of the answer that segments of text have
-        self._line = ""
 
     def _is_closed(self) -> bool:
         """Whether the block is closed now, if nothing else comes on this line."""
         if self._parser.closed:
             return True
-        if self._parser.code is None or self._line.strip() not in ("```", "~~~"):
-            return False
-        ahead = copy.deepcopy(self._parser)
-        ahead.feed("\n")
-        if ahead.closed:
-            self._parser = ahead
-        return ahead.closed
+        if self._parser.ends_here:
+            self._parser.feed("\n")
+        return self._parser.closed
 
     def _end_block(self) -> list[Segment]:
         segments = self._block()

@@ -110,10 +110,10 @@ def _finish_reason(stream: LiteLLMStream) -> str | None:
 
 
 _PREFIX = re.compile(r"^((litellm\.)?\w*(Error|Exception|Timeout): |\w*Exception - )+")
-_NO_PROVIDER = re.compile(r"LLM Provider NOT provided.*?You passed model=(\S+)", re.DOTALL)
-_TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\).*", re.DOTALL)
+_NO_PROVIDER = re.compile(r"(?>.*?LLM Provider NOT provided).*?You passed model=(\S+)", re.DOTALL)
+_TRACEBACK = "Traceback (most recent call last)"
 _NO_REASON = re.compile(r"Error code: \d+")
-_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
+_OBJECT = re.compile(r" ssl:(<[^<>]*>|\w+)")
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
@@ -189,9 +189,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _message(causes: Sequence[BaseException]) -> str:
     """The server's own words, without the names that LiteLLM puts before them."""
     text = str(getattr(causes[0], "message", "") or causes[0])
-    if unknown := _NO_PROVIDER.search(text):
+    if unknown := _NO_PROVIDER.match(text):
         return f"no provider is known for the model {unknown[1]}"
-    text = _OBJECT.sub("", _TRACEBACK.sub("", text))
+    said, traceback, _ = text.partition(_TRACEBACK)
+    text = _OBJECT.sub("", said.rstrip() if traceback else text)
     text = _PREFIX.sub("", text) or type(causes[0]).__name__
     return "" if _NO_REASON.fullmatch(text) else text
 

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypedDict
 
 from cenote.agent.parse.block_parser import ALIASES, BlockParser
-from cenote.agent.parse.intended_code import intent_of, source_of
+from cenote.agent.parse.intended_code import intent_of
+from cenote.agent.parse.source import source_of
 from cenote.agent.prompt.observation import NOTHING, cut, observe
 from cenote.runtime.faces.final_state import FinalState, Score, check_score, scored
 from cenote.runtime.faces.sync import PythonRuntime

@@ -26,7 +26,7 @@ _HTTP_PORT: Final = 80
 _MAX_SHOWN: Final = 80
 
 _LINE: Final = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[01]")
-_HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
+_HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\t -~\x80-\xff]*)")
 _AUTHORITY: Final = re.compile(r"([^:@/?#\[\]]+)(?::([^:@/?#\[\]]*))?")
 _URL: Final = re.compile(r"http://([^/?#]*)([/?][^#]*)?", re.IGNORECASE)
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")

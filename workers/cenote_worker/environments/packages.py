@@ -227,7 +227,7 @@ def _plain(what: str, text: str) -> PackageLock:
                 what,
                 f"{words[:80]!r} is an option; name an index with index=..., and packages by their versions",
             )
-        requirement, *hashes = re.split(r"\s+--hash=", words)
+        requirement, *hashes = re.split(r"(?<!\s)\s++--hash=", words)
         requirement = " ".join(requirement.split())
         if not hashes or not all(
             re.fullmatch(r"sha(256|384|512):[0-9a-f]+", each.strip()) for each in hashes

@@ -40,7 +40,7 @@ _PROCESSOR: Final = 8192
 """Bytes of `cpuinfo` that surely have the first processor's features, where there may be hundreds of processors."""
 
 _FEATURES: Final = re.compile(rb"^(?:vendor_id|cpu family|model|flags)\s*:.*$", re.MULTILINE)
-_MAPPED: Final = re.compile(rb" (/[^\n]*)\n")
+_MAPPED: Final = re.compile(rb" (/[^\n]*+)$", re.MULTILINE)
 _PACKAGE: Final = (".dist-info", ".egg-info")
 
 

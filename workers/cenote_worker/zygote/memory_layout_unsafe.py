@@ -162,7 +162,9 @@ def _up(address: int) -> int:
     return (address + _PAGE - 1) & -_PAGE
 
 
-_LIBRARY: Final = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ +(/.*\.so[^/\n]*)\n")
+_LIBRARY: Final = re.compile(
+    rb"^([0-9a-f]++)-([0-9a-f]++) (\S{4}) \S+ \S+ \d+ +(/.*\.so[^/\n]*)\n", re.MULTILINE
+)
 _WRITTEN: Final = re.compile(rb"^Anonymous: +[1-9]", re.MULTILINE)
 _LAST_LINE: Final = b"\nVmFlags:"
 """The last line of a region in `smaps`, as long as kernels add nothing after it."""

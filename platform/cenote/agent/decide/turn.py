@@ -8,7 +8,8 @@ from typing import Final
 from cenote.agent.decide.compaction import Compaction
 from cenote.agent.decide.limits import AnswerMeter, Bounds, RunLedger, RunStoppedError
 from cenote.agent.parse.block_parser import ALIASES, BlockParser
-from cenote.agent.parse.intended_code import intent_of, said_in, source_of
+from cenote.agent.parse.intended_code import intent_of, said_in
+from cenote.agent.parse.source import source_of
 from cenote.agent.prompt import prompts
 from cenote.agent.vocabulary.commands import (
     Emit,

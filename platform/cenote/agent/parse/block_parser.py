@@ -11,6 +11,9 @@ from cenote.agent.parse.scanners import InlineReasoning, OrphanedEnd, OrphanedEn
 _MAX_INFO = 200
 """Characters of an info string. Bounds what is held back while a line may still turn out to open a block."""
 
+_MAX_FENCE = 200
+"""Characters of a fence. Bounds the same."""
+
 _MAX_INDENT = 16
 """CommonMark stops at three spaces outside of lists; models nest blocks in lists without caring for the rest."""
 
@@ -19,19 +22,27 @@ ALIASES = frozenset(
 )
 """Names that models give to blocks of Python."""
 
-_OPENING = re.compile(rf"[ \t]{{0,{_MAX_INDENT}}}(?P<fence>`{{3,}}|~{{3,}})(?P<info>.{{0,{_MAX_INFO}}})")
+_OPENING = re.compile(
+    rf"[ \t]{{0,{_MAX_INDENT}}}(?P<fence>`{{3,{_MAX_FENCE}}}|~{{3,{_MAX_FENCE}}})(?P<info>.{{0,{_MAX_INFO}}})"
+)
 # Models also open a block right behind their text ("Let me look:```python"). Only the bare language may follow.
-_LATE_OPENING = re.compile(r"(?<!`)(?P<fence>`{3,})(?P<info>[ \t]{0,8}[\w+-]{1,40}[ \t]{0,8})\Z")
+_LATE_OPENING = re.compile(
+    rf"(?<!`)(?P<fence>`{{3,{_MAX_FENCE}}})(?P<info>[ \t]{{0,8}}[\w+-]{{1,40}}[ \t]{{0,8}})\Z"
+)
 # What may still become one of the two when more of the line arrives, its carriage return included.
 _MAY_OPEN = re.compile(
-    rf"[ \t]{{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,}}[^`]{{0,{_MAX_INFO + 1}}}|~{{3,}}.{{0,{_MAX_INFO + 1}}})"
+    rf"[ \t]{{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,{_MAX_FENCE}}}[^`]{{0,{_MAX_INFO + 1}}}|"
+    rf"~{{3,{_MAX_FENCE}}}.{{0,{_MAX_INFO + 1}}})"
 )
-_MAY_OPEN_LATE = re.compile(r"(?<!`)(?:`{1,2}|`{3,}[ \t]{0,8}[\w+-]{0,40}[ \t]{0,8}\r?)\Z")
+_MAY_OPEN_LATE = re.compile(
+    rf"(?<!`)(?:`{{1,2}}|`{{3,{_MAX_FENCE}}}[ \t]{{0,8}}[\w+-]{{0,40}}[ \t]{{0,8}}\r?)\Z"
+)
 _CLOSING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})[ \t]*")
 # Python knows no backticks: outside of a literal, a fence ends the code whatever follows it, or stands before it.
-_CLOSING_OF_CODE = re.compile(r"[ \t]{0,16}(?P<fence>`{3,}).*")
-_CLOSING_BEHIND = re.compile(r"(?P<code>.*[^`\s].*?)[ \t]*(?P<fence>`{3,})[ \t]*(?:<[^<>]{1,40}>[ \t]*)*")
-_LANGUAGE = re.compile(r"[\s{.]*([\w+-]+)")
+_CLOSING_OF_CODE = re.compile(r"[ \t]{0,16}(?P<fence>`{3,}+).*")
+_CLOSING_BEHIND = re.compile(r"(?<!`)(?P<fence>`{3,}+)[ \t]*+(?:<[^<>]{1,40}>[ \t]*+)*+\Z")
+# Behind an identifier of Pandoc's, the directive of notebooks in MyST, or what web pages put before a language.
+_LANGUAGE = re.compile(r"[\s{.]*+(?:#[\w-]*+[\s.]++|code-cell\}\s*+|language-)?([\w+-]+)")
 
 
 class _Inside(Enum):
@@ -82,7 +93,9 @@ class BlockParser:
         """Which of the other languages the block is in; empty for code, and before a block opened."""
         self._inside = _Inside.TEXT
         self._fence = _Fence("`", 3, 0)
-        self._line = ""
+        self._pieces: list[str] = []  # of the current line; joined late, since a line may come in n pieces
+        self._blank = True  # it holds blanks only
+        self._length = 0
         self._fresh = True  # nothing of the current line was given out yet
         self._read: list[str] = []
         self._code: list[str] = []
@@ -103,6 +116,19 @@ class BlockParser:
         if self._inside in (_Inside.TEXT, _Inside.OTHER):
             return None
         return "\n".join(self._code)
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether a fence of three is all that is on the current line, and closes the block if the line ends here."""
+        if self._inside is not _Inside.CODE or self._literals.inside or self._length > _MAX_INDENT + 3:
+            return False
+        mark = self._line.strip()
+        if mark not in ("```", "~~~") or self._fence.length > 3:
+            return False
+        # Backticks end code at any depth, see `_end_code_unusually`.
+        return mark[0] == self._fence.mark and (
+            mark == "```" or self._fence.is_closed_by(self._fence.dedent(self._line))
+        )
 
     @property
     def reasoning(self) -> str:
@@ -144,7 +170,7 @@ class BlockParser:
     def _ends_reasoning(self) -> bool:
         """Whether a tag is meant as one here: not in code, nor quoted in a text."""
         if self._inside is _Inside.CODE:
-            return not self._line.strip() and not self._literals.inside
+            return self._blank and not self._literals.inside
         before = self._line or "".join(self._read[-1:])
         return before.endswith("```") or not before.endswith(("`", "'", '"'))
 
@@ -152,10 +178,10 @@ class BlockParser:
         shown = []
         *lines, rest = piece.split("\n")
         for line in lines:
-            self._line += line
+            self._add(line)
             shown.append(self._end_line("\n"))
-        self._line += rest
-        shown.append(self._advance())
+        self._add(rest)
+        shown.append(self._advance(rest))
         return "".join(shown)
 
     def finish(self, *, cut_off: bool = False) -> str:
@@ -172,13 +198,25 @@ class BlockParser:
             self.closed, self._inside = True, _Inside.REST
         return shown
 
-    def _advance(self) -> str:
+    def _add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._blank = self._blank and not piece.strip()
+        self._length += len(piece)
+
+    @property
+    def _line(self) -> str:
+        """What was read of the current line and not given out."""
+        if len(self._pieces) != 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+    def _advance(self, piece: str) -> str:
         """What of the unfinished line is certain to be text."""
         match self._inside:
             case _Inside.TEXT:
                 return self._give(self._certain())
             case _Inside.REST:
-                self.overrun = self.overrun or bool(self._line.strip())
+                self.overrun = self.overrun or bool(piece.strip())
         return ""
 
     def _certain(self) -> int:
@@ -188,7 +226,7 @@ class BlockParser:
         return late.start() if late else len(self._line)
 
     def _give(self, count: int) -> str:
-        given, self._line = self._line[:count], self._line[count:]
+        given, self._pieces = self._line[:count], [self._line[count:]]
         if given:
             self._fresh = False
             self._read.append(given)
@@ -196,7 +234,8 @@ class BlockParser:
 
     def _end_line(self, end: str) -> str:
         line, fresh = self._line.removesuffix("\r"), self._fresh
-        raw, self._line, self._fresh = self._line + end, "", True
+        raw = self._line + end
+        self._pieces, self._length, self._blank, self._fresh = [], 0, True, True
         match self._inside:
             case _Inside.TEXT:
                 return self._end_text_line(line, raw, fresh)
@@ -258,10 +297,13 @@ class BlockParser:
         if match is not None and len(match["fence"]) >= self._fence.length:
             self._close(raw)
             return True
-        behind = _CLOSING_BEHIND.fullmatch(line)
-        if behind is None or len(behind["fence"]) < self._fence.length or _in_comment(behind["code"]):
+        behind = _CLOSING_BEHIND.search(line)
+        if behind is None or len(behind["fence"]) < self._fence.length:
             return False
-        self._code.append(behind["code"])
+        code = line[: behind.start()].rstrip(" \t")
+        if not code.replace("`", "").strip() or _in_comment(code):
+            return False
+        self._code.append(code)
         self._close(raw)
         return True
 

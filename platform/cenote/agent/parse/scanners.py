@@ -35,6 +35,8 @@ _TAGS: Final = {
 _ORPHANS: Final = tuple(dict.fromkeys(end for end in _TAGS.values() if end != "<|end|>"))
 _ORPHAN: Final = re.compile("|".join(map(re.escape, _ORPHANS)))
 _LONGEST: Final = max(map(len, _ORPHANS))
+_BLANKS: Final = re.compile(r"\A[\s\ufeff\u200b]++")
+"""With marks of byte order and of places to break, which some answers begin with."""
 
 
 class InlineReasoning:
@@ -44,6 +46,7 @@ class InlineReasoning:
     """
 
     def __init__(self) -> None:
+        self._blanks: list[str] = []  # what the answer begins with
         self._held = ""  # what may become a tag when more arrives
         self._end = ""  # what the reasoning ends with; empty before it began
         self._over = self._past = False  # past: with the blanks behind it
@@ -76,19 +79,20 @@ class InlineReasoning:
     def finish(self) -> str:
         """The answer is over; gives what was held back."""
         if self._over or not self._end:
-            return "" if self._over else self._held
+            return "" if self._over else "".join(self._blanks) + self._held
         self._read.append(self._held)
         return ""
 
     def _begin(self, text: str) -> str:
-        start = text.lstrip()
+        start = _BLANKS.sub("", text)
+        self._blanks.append(text[: len(text) - len(start)])
         for tag, end in _TAGS.items():
             if start.startswith(tag):
                 self._end, self._held = end, ""
                 return self._read_on(start.removeprefix(tag))
         self._over = not any(tag.startswith(start) for tag in _TAGS)
-        self._held = "" if self._over else text
-        return text if self._over else ""
+        self._held = "" if self._over else start
+        return "".join(self._blanks) + start if self._over else ""
 
     def _read_on(self, text: str) -> str:
         reasoning, end, rest = text.partition(self._end)

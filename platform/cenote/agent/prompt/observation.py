@@ -23,6 +23,10 @@ _TAIL_SHARE = 0.4
 _MOVE = re.compile("\r|\b|\x1b\\[(?P<count>[0-9]{0,4})(?P<what>[AKm])|\x1b\\[[0-9;:]*m|\x1b\\[\\?25[hl]")
 """What moves the cursor within a page and erases, as progress bars use it; also what only changes its looks."""
 
+_WIDTH = 200
+"""Columns of the page in which a cursor moves up and erases, as a terminal has them. Without a bound, n characters
+that write to the right of each of n rows would be shown as n²."""
+
 _NEXT_RECORD = re.compile(r"\n(?=\S)")
 """A line that is not indented follows."""
 
@@ -109,8 +113,9 @@ def _write(rows: list[str | list[str]], at: int, line: str) -> int:
         elif move[0] == "\b":
             column = max(column - 1, 0)
         elif move["what"] == "A":
-            at = max(at - int(move["count"] or 1), 0)
+            at, column = max(at - int(move["count"] or 1), 0), min(column, _WIDTH)
         elif move["what"] == "K":
+            column = min(column, _WIDTH)
             _erase(_cells(rows, at), column, move["count"])
     _put(rows, at, column, line[end:])
     return at

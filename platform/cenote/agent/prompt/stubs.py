@@ -26,7 +26,7 @@ _SECRET = re.compile(
     r"(?:^|_)(?:api_?key|key|token|secret|password|passwd|credentials?|auth)(?:$|_)", re.IGNORECASE
 )
 _SECTION = re.compile(
-    r"\s*(?:(?:Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?|Attributes)\s*:?\s*"
+    r"\s*(?:(?:Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?|Attributes)\s*+:?\s*+"
     r"|[:@](?:param|arg|returns?|raises?|type|rtype)\b.*|[-=~]{3,}|>>> .*)"
 )
 

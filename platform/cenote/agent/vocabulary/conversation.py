@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -47,9 +46,6 @@ class ConversationEntry:
         return "assistant" if self.kind in _FROM_MODEL else "user"
 
 
-_CODE = re.compile(r"```[^\n]*\n(.+?)(?:\n```|$)", re.DOTALL)
-
-
 def from_messages(messages: Iterable[Message], blocks: int = 0) -> tuple[ConversationEntry, ...]:
     """Entries of an earlier conversation. System messages are left out: an agent writes its own.
 
@@ -79,8 +75,8 @@ def _kind_of(message: Message) -> Kind:
 
 def _brief(kind: Kind, text: str) -> str:
     """The short form of a block or an output of which only the text is known."""
-    code = _CODE.search(text) if kind is Kind.CODE else None
-    lines = [line for line in (code[1] if code else text).split("\n") if line.strip()]
+    code = text.partition("```")[2].partition("\n")[2].partition("\n```")[0] if kind is Kind.CODE else ""
+    lines = [line for line in (code or text).split("\n") if line.strip()]
     return shorten(next((line for line in lines if line.rstrip() != "Output:"), ""))
 
 

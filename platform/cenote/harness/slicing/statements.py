@@ -231,7 +231,7 @@ _WITHOUT_NAMES: Final = frozenset(
 """What is met most often in programs, none of which binds a name: only to save asking."""
 
 _IMPORT: Final = re.compile(r"\bimport[ \t]+([^\n;#(]*)")
-_PACKAGE: Final = re.compile(r"([^\W\d]\w*)(?=\.)")
+_PACKAGE: Final = re.compile(r"\b\d*+([^\W\d]\w*+)(?=\.)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

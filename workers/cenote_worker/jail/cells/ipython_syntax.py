@@ -23,8 +23,8 @@ _MOST_PARSED = 1_000_000
 """Lines rewritten in one cell, and characters parsed for it: each line costs a parse of the whole cell."""
 
 _MAYBE = re.compile(r"^[ \t]*(?:[%!?]|[\w.]+\?)|=[ \t]*[!%]", re.MULTILINE)
-_CELL_MAGIC = re.compile(r"%%(\w+!?)[ \t]*(.*)")
-_LINE_MAGIC = re.compile(r"([ \t]*)%(\w+)[ \t]*(.*)")
+_CELL_MAGIC = re.compile(r"%%(\w++!?)[ \t]*+(.*)")
+_LINE_MAGIC = re.compile(r"([ \t]*)%(\w++)[ \t]*+(.*)")
 _SHELL = re.compile(r"([ \t]*)!!?(.*)")
 _ASSIGNMENT = re.compile(r"([\w, \t.\[\]'\"]+=[ \t]*)([!%])(.*)")
 _QUESTION = re.compile(r"([ \t]*)(\?{0,2})([A-Za-z_][\w.]*)(\?{0,2})[ \t]*")

@@ -28,7 +28,7 @@ def network_hint() -> str:
 
 
 _INSTALL = re.compile(
-    r"\s*(?:\S*python\S*\s+-m\s+)?(?:uv\s+)?(?:pip[\d.]*|conda|mamba|uv)\s+(?:install|add)\b(.*)"
+    r"\s*(?:(?=\S*?python)\S++\s+-m\s+)?(?:uv\s+)?(?:pip[\d.]*|conda|mamba|uv)\s+(?:install|add)\b(.*)"
 )
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?:[<>=!~;@].*)?")
 _TAKES_VALUE = {"-r", "-c", "-i", "-e", "-f", "-t", "-n", "--requirement", "--index-url", "--target"}

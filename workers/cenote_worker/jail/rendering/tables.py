@@ -29,7 +29,7 @@ STRING_CHARS = 600
 
 _MOST_ITEMS = 50
 _MOST_DEPTH = 6
-_NUMBER_LIKE = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|NaN|inf|None|True|False")
+_NUMBER_LIKE = re.compile(r"[+-]?(\d[\d_]*+(?:\.\d*+)?|\.\d++)([eE][+-]?\d+)?|nan|NaN|inf|None|True|False")
 _NEEDS_QUOTES = re.compile(r"[|\n\r\t{}\[\]]|^\s|\s$|^$|, |: ")
 _TEXTUAL = ("datetime", "decimal", "uuid", "pathlib", "fractions", "pandas", "numpy")
 _class_dict = type.__dict__["__dict__"].__get__

@@ -47,9 +47,10 @@ METHODS: Final = _TAKING_TEXT | _FETCHING
 """Names of functions and attributes whose meaning for a query `ask_of` knows."""
 
 _WORD: Final = re.compile(r"[^\W\d]\w*")
-_CALLED: Final = re.compile(r"([^\W\d]\w*)\s*\(")
+_CALLED: Final = re.compile(r"\b\d*+([^\W\d]\w*+)\s*+\(")
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'")
-_COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# One that is not closed is matched as well: a search for its end, from each place that may begin one, takes n² steps.
+_COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?(?:\*/|(?P<unclosed>\Z))", re.DOTALL)
 
 _KEYWORDS: Final = frozenset(
     ("all", "and", "any", "as", "asc", "between", "by", "case", "cross", "desc", "distinct", "else", "end",
@@ -121,7 +122,7 @@ UNKNOWN: Final = SqlAccess(text=None, leaves=True)
 
 def only_asks(text: str) -> bool:
     """Whether a text is one query that changes nothing: neither data, nor settings, nor later results."""
-    bare = _COMMENT.sub(" ", _QUOTED.sub("''", text)).strip().rstrip(";").lower()
+    bare = _without_comments(_QUOTED.sub("''", text)).strip().rstrip(";").lower()
     words = _WORD.findall(bare)
     if ";" in bare or not words or words[0] not in _FIRST or not _CHANGING.isdisjoint(words):
         return False
@@ -130,9 +131,14 @@ def only_asks(text: str) -> bool:
 
 def asks_for_chance(text: str) -> bool:
     """Whether a text may give another result each time: it mentions random numbers, or the current time."""
-    bare = _COMMENT.sub(" ", text).lower()
+    bare = _without_comments(text).lower()
     patterns = _OF_NOW, _CHANCE_CALLED
     return not _CHANCE.isdisjoint(_WORD.findall(bare)) or any(each.search(bare) for each in patterns)
+
+
+def _without_comments(text: str) -> str:
+    """One that is not closed stays: what looks like it may stand in quotes."""
+    return _COMMENT.sub(lambda found: " " if found["unclosed"] is None else found[0], text)
 
 
 def names_in(text: str) -> frozenset[str]:
