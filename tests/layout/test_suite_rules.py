@@ -30,7 +30,7 @@ def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subpr
     tests = folder / "tests"
     tests.mkdir()
     shutil.copy(CONFTEST, tests)
-    for beside in ("unstable.py", "tiers.py"):
+    for beside in ("databases.py", "places.py", "tiers.py", "unstable.py", "variants.py"):
         shutil.copy(CONFTEST.with_name(beside), tests)
     for number, source in enumerate(sources):
         (tests / f"test_{number}.py").write_text(source)
