@@ -4,6 +4,7 @@
 #   make demo MODEL=openai/gpt-5   the same task on a real model
 #   make test                      the quick tests: what a change needs, in minutes
 #   make test-all                  all of them, as CI does; test-long adds those that take minutes each
+#   make coverage                  branch coverage of the quick tests' own processes, as a figure
 #   make test-installed            the wheel and each extra alone, in environments of their own (EXTRAS_TRIED chooses some)
 #   make test-peers                the CaveAgent library's own tests, and each adapter with its framework (Python 3.12, own environments)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
@@ -22,7 +23,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-long test-installed test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
+.PHONY: help demo test test-all test-long coverage test-installed test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
 .PHONY: environment environment-test environment-check
 
 help:
@@ -51,6 +52,13 @@ test-all: environment-test
 
 test-long: environment-test
 	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --long $(ARGS)
+
+# Jails and the other processes that tests start are not measured.
+coverage: environment-test
+	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --quick --cov --cov-report= $(ARGS); \
+	status=$$?; \
+	echo "branch coverage: $$($(BIN)/coverage report --format=total --precision=1) %"; \
+	exit $$status
 
 # Some minutes for all; each extra is downloaded anew.
 EXTRAS_TRIED ?= base models platform http e2b mcp jupyter postgresql s3 data

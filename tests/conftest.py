@@ -19,6 +19,12 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from tests.databases import database, db, server
+from tests.places import _by_http, _direct, _relayed, where
+from tests.variants import is_possible
+from tests.variants import parametrize as pytest_generate_tests
+
+__all__ = ["_by_http", "_direct", "_relayed", "database", "db", "pytest_generate_tests", "server", "where"]
 
 # How long an example takes depends more on the machine than on the code.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=50)
@@ -43,6 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(
             "processes of a run cannot agree on ids with addresses: " + ", ".join(addressed)
         )
+    items[:] = [item for item in items if is_possible(item)]
     if config.getoption("--quick"):
         from tests.tiers import quick
 
@@ -87,9 +94,11 @@ STANDING = "tests/cluster/"
 """One process of a run does all of these first: a standing platform is expensive, and two of them disturb each
 other. It mostly waits, so a run has one process more than cores."""
 
-TOGETHER = (STANDING, "tests/gvisor/", "tests/models/", "tests/postgresql/")
-"""The same applies to a started gVisor kernel, an imported LiteLLM and a PostgreSQL server: each takes seconds per
-process."""
+ON_A_SERVER = "tests/postgresql/"
+"""So do the variants of other tests that use PostgreSQL: a server takes seconds per process."""
+
+TOGETHER = (STANDING, "tests/gvisor/", "tests/models/", ON_A_SERVER)
+"""The same applies to a started gVisor kernel and an imported LiteLLM."""
 
 FIRST = (
     STANDING,
@@ -119,8 +128,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         """A process runs whole files, so that shared fixtures are made once."""
 
         def _split_scope(self, nodeid: str) -> str:
-            folders = (folder for folder in TOGETHER if nodeid.startswith(folder))
-            return next(folders, nodeid.partition("::")[0])
+            path, _, variant = nodeid.partition("[")
+            if "postgresql" in variant.strip("]").split("-"):
+                return ON_A_SERVER
+            folders = (folder for folder in TOGETHER if path.startswith(folder))
+            return next(folders, path.partition("::")[0])
 
         def _assign_work_unit(self, node: object) -> None:
             scope = min(self.workqueue, key=lambda scope: (*FIRST, scope).index(scope))

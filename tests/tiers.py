@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 from _pytest.terminal import TerminalReporter
+from tests.variants import variant_of
 
 CASES = 2
 """Of a family, unless its mark has another number."""
@@ -21,9 +22,9 @@ LONG_SECONDS = 8.0
 
 def quick(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The remaining tests."""
-    families: dict[str, list[pytest.Item]] = {}
+    families: dict[tuple[str, ...], list[pytest.Item]] = {}
     for item in items:
-        families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        families.setdefault((item.nodeid.partition("[")[0], *variant_of(item)), []).append(item)
     chosen = {item for family in families.values() for item in _examples(family)}
     return [item for item in items if item in chosen]
 

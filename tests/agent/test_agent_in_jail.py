@@ -16,6 +16,15 @@ from cenote.security import ImportRule, SecurityChecker
 from cenote.skills import Skill
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = pytest.mark.usefixtures("where")
+
+PATCHING_ANSWERS = (
+    "```python\nrows = [3]\n```",
+    "```python\nprint(rows[1])\n```",
+    "```patch\nstep 1: too short\n<<<<<<< SEARCH\nrows = [3]\n=======\nrows = [3, 4]\n>>>>>>> REPLACE\n```",
+    "Done.",
+)
+
 
 def block(code: str) -> str:
     return f"```python\n{code}\n```"
@@ -275,6 +284,7 @@ async def test_a_patch_changes_the_history_of_a_jail() -> None:
         assert [causes[4], causes[1], causes[3]] == [step.cause for step in state.steps]
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.slow
 async def test_a_patch_of_a_module_runs_the_tests_that_use_it() -> None:
     """Its dependents are made again, and the model reads what differs: a file, a test with its line."""
@@ -317,3 +327,15 @@ async def test_rules_hold_for_patches_of_a_jail() -> None:
         await agent.run("the task")
         assert outputs(agent)[1].startswith("Not run, against the rules:\n")
         assert 1 == runtime.retrieve("x")
+
+
+@pytest.mark.at("embedded", "platform")
+async def test_a_model_patches_what_has_run() -> None:
+    """Its prompt says where the values of a failing step came from, and what differs once that is fixed."""
+    with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        agent = CaveAgent(ScriptedModel([*PATCHING_ANSWERS]), runtime, patches=True)
+        await agent.run("the task")
+        shown = [one.content for one in agent.messages[2:] if one.role == "user"]
+        assert "rows: step 1, rows = [3]" in shown[1]
+        assert "Patched; ran again: 1-2." == shown[2].splitlines()[0]
+        assert ["rows = [3, 4]", "print(rows[1])"] == [step.code for step in runtime.state.steps]

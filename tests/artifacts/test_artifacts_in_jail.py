@@ -13,6 +13,8 @@ from cenote.harness import Artifact, BuildOptions, BuildResult, Patch, Unbuildab
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 SMALL = SandboxPolicy(preload=())
 COLUMN = 4 if sys.version_info[:2] == (3, 12) else 11
 """Where a failed assertion begins: 3.12 reports the statement, other versions the asserted expression."""
@@ -94,6 +96,7 @@ def test_a_step_that_edits_a_file_in_use(runtime: PythonRuntime) -> None:
     assert ((), [], None) == (again.rebuilt, ran(again), again.applied)
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 def test_what_a_client_uploads_counts_as_well(runtime: PythonRuntime) -> None:
     """Its step comes before the first use."""
@@ -127,6 +130,7 @@ def test_a_module_and_its_tests_uploaded_again_and_again() -> None:
             assert factor * factor == runtime.retrieve("total")
 
 
+@pytest.mark.at("embedded")
 def test_data_that_a_test_reads(runtime: PythonRuntime) -> None:
     """Files count by content, and only for tests that opened them."""
     write(runtime, "data.txt", "another")
@@ -155,6 +159,7 @@ def test_a_test_that_fails_leaves_all_as_it_was(runtime: PythonRuntime) -> None:
     assert ("test_net did not pass",) == state.artifact("test_shop.py").stale
 
 
+@pytest.mark.at("embedded")
 def test_a_document_by_declaration() -> None:
     """Its step has not read the module; it runs again when the module changes, because its author declared it."""
     with PythonRuntime(sandbox=SMALL) as runtime:
@@ -172,6 +177,7 @@ def test_a_document_by_declaration() -> None:
         assert () == state.artifact("notes.md").stale
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 def test_tests_do_nothing_to_the_state(runtime: PythonRuntime) -> None:
     """They change neither variables nor files, and one that kills its process does not affect the others."""
@@ -192,6 +198,7 @@ def test_tests_do_nothing_to_the_state(runtime: PythonRuntime) -> None:
     assert ("abc", "2") == (text_of(runtime, "data.txt"), runtime.execute("shop.net(1)").value)
 
 
+@pytest.mark.at("embedded")
 def test_functions_of_the_namespace_are_tests_too() -> None:
     """By a pattern of names; a function artifact is redefined, and its dependents are made again."""
     with PythonRuntime(sandbox=SMALL) as runtime:
@@ -226,6 +233,7 @@ def test_an_effect_outside_is_not_repeated_by_a_build() -> None:
         assert "send" in result.explain()
 
 
+@pytest.mark.at("embedded")
 def test_declarations_and_results_survive_with_the_record(tmp_path: Path) -> None:
     """They are in the history's file, for the next process that opens it."""
     place = tmp_path / "steps.sqlite"

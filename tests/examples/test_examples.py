@@ -114,6 +114,14 @@ def test_an_example_ends_as_a_program(tmp_path: Path) -> None:
     check(PROGRAM, run_example(PROGRAM, tmp_path))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("where")
+@pytest.mark.at("platform")
+def test_the_portfolio_runs_unchanged(tmp_path: Path) -> None:
+    """Only an address in the environment differs, and it is not visible in the results."""
+    check("portfolio", run_example("portfolio", tmp_path))
+
+
 def test_no_example_is_left_out() -> None:
     """Every script in the folder is in the table above and in the README's."""
     scripts = {path.stem for path in EXAMPLES.glob("*.py")} - ELSEWHERE

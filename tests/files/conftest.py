@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.places import Place
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import IsolationUnavailableError
@@ -13,12 +14,12 @@ from cenote_security.policy import SandboxPolicy
 
 
 @pytest.fixture
-def make_runtime() -> Iterator[Callable[..., PythonRuntime]]:
+def make_runtime(where: Place) -> Iterator[Callable[..., PythonRuntime]]:
     """Makes runtimes with `SandboxPolicy(**arguments)`, closed after the test."""
     made: list[PythonRuntime] = []
 
     def make(**arguments: Any) -> PythonRuntime:
-        runtime = PythonRuntime(sandbox=SandboxPolicy(**{"preload": (), **arguments}))
+        runtime = where.make(sandbox=SandboxPolicy(**{"preload": (), **arguments}))
         made.append(runtime)
         try:
             assert runtime.isolation
@@ -32,6 +33,11 @@ def make_runtime() -> Iterator[Callable[..., PythonRuntime]]:
 
 
 @pytest.fixture(params=["strict", "landlock"])
-def runtime(request: pytest.FixtureRequest, make_runtime: Callable[..., PythonRuntime]) -> PythonRuntime:
+def level(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def runtime(level: str, make_runtime: Callable[..., PythonRuntime]) -> PythonRuntime:
     """A runtime at each level in turn."""
-    return make_runtime(isolation=request.param, snapshots="none")
+    return make_runtime(isolation=level, snapshots="none")

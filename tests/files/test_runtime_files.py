@@ -16,7 +16,10 @@ from cenote_security.errors import FileRefusedError, FileTakenError, UnknownFile
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.transport.content import INLINE_LIMIT
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
 
+
+@pytest.mark.at("embedded", "platform", "relayed", "http")
 @pytest.mark.parametrize("size", [0, 1, INLINE_LIMIT, INLINE_LIMIT + 1, 3_000_000])
 def test_bytes_come_back_as_they_went(runtime: PythonRuntime, size: int) -> None:
     """Inline or in sealed memory, byte for byte; the jail sees the same file."""
@@ -39,6 +42,7 @@ def test_a_part_of_a_file(runtime: PythonRuntime) -> None:
             runtime.files.read("text", offset)
 
 
+@pytest.mark.at("embedded")
 def test_text_that_utf8_cannot_write(runtime: PythonRuntime) -> None:
     """Escaped it would be a different text: it is refused, and the error gives the remedy."""
     with pytest.raises(UsageError, match="errors='surrogateescape', and give the bytes"):
@@ -71,6 +75,7 @@ def test_missing_folders_are_made_and_files_kept(runtime: PythonRuntime) -> None
     assert ["c.txt"] == [entry.name for entry in runtime.files.list("a/b")]
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_delete(runtime: PythonRuntime) -> None:
     """Files, links and empty folders; a full one is refused."""
     runtime.files.write("folder/file", "")
@@ -108,6 +113,7 @@ def test_usage_is_checked_before_the_jail(runtime: PythonRuntime) -> None:
         runtime.files.write("", b"")
 
 
+@pytest.mark.at("embedded")
 def test_the_size_limit(make_runtime: Callable[..., PythonRuntime], tmp_path: Path) -> None:
     """A transfer has at most as many bytes as the disk of the policy, in both directions."""
     runtime = make_runtime(isolation="landlock", disk="1MiB")
@@ -125,6 +131,7 @@ def test_the_size_limit(make_runtime: Callable[..., PythonRuntime], tmp_path: Pa
     assert ["big"] == [entry.name for entry in runtime.files.list()]
 
 
+@pytest.mark.at("embedded")
 def test_a_full_disk_leaves_no_half_file(make_runtime: Callable[..., PythonRuntime]) -> None:
     """A write that does not fit is refused with the kernel's error, and the existing file stays."""
     runtime = make_runtime(isolation="strict", disk="1MiB")
@@ -135,6 +142,7 @@ def test_a_full_disk_leaves_no_half_file(make_runtime: Callable[..., PythonRunti
     assert [("kept", 600_000)] == [(entry.name, entry.size) for entry in runtime.files.list()]
 
 
+@pytest.mark.at("embedded")
 def test_both_faces_have_the_same_files() -> None:
     """Both APIs have the same methods, with the same arguments."""
     faces = [
@@ -177,6 +185,7 @@ async def test_a_cancelled_read_leaves_no_descriptor() -> None:
         await until_async(lambda: len(opened(MEMORY)) <= before)
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_files_wait_for_the_running_cell(runtime: PythonRuntime) -> None:
     """A read sees what the cell before it wrote, even while the jail is busy."""
     runtime.execute("import threading, time\nopen('x', 'w').write('1')")

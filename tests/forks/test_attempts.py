@@ -14,6 +14,8 @@ from cenote.rl import Environment
 from cenote.runtime import FinalState, PythonRuntime, Variable
 from cenote_security.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("where")
+
 Make = Callable[..., PythonRuntime]
 
 
@@ -46,6 +48,7 @@ def test_the_highest_score_and_the_first_of_equals() -> None:
     assert ["no"] == [str(error) for error in failed.value.errors]
 
 
+@pytest.mark.at("embedded", "relayed")
 async def test_the_best_branch_is_kept(make: Make) -> None:
     """Its runtime and conversation become the agent's; the original runtime is unchanged."""
     runtime = make(variables=[Variable("start", 10)])

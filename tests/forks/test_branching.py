@@ -10,6 +10,8 @@ from cenote.runtime import AsyncPythonRuntime, Function, IncompleteForkError, Py
 from cenote.security import FunctionRule, SecurityChecker
 from cenote_security.errors import NotKeptError, UsageError
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "relayed")]
+
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
 

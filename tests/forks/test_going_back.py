@@ -11,6 +11,8 @@ from cenote.models import ScriptedModel
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UsageError
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 Make = Callable[..., PythonRuntime]
 
 
@@ -68,6 +70,7 @@ async def test_the_model_goes_back_to_what_it_has_kept(make: Make) -> None:
     assert "`checkpoint(label)` keeps" in agent.messages[0].content
 
 
+@pytest.mark.at("embedded")
 async def test_a_label_that_nobody_gave(make: Make) -> None:
     """An error in the block that uses it; nothing is rolled back."""
     agent = await play(make(), "rollback('nowhere')", checkpoints=True)
@@ -75,6 +78,7 @@ async def test_a_label_that_nobody_gave(make: Make) -> None:
     assert "no state is kept as 'nowhere'; there are none" in shown
 
 
+@pytest.mark.at("embedded")
 async def test_without_leave_there_are_no_such_functions(make: Make) -> None:
     """The model has them only with the owner's permission."""
     agent = await play(make(), "checkpoint('a')")
@@ -82,6 +86,7 @@ async def test_without_leave_there_are_no_such_functions(make: Make) -> None:
     assert "checkpoint" not in agent.messages[0].content
 
 
+@pytest.mark.at("embedded")
 def test_on_error_is_one_of_two(make: Make) -> None:
     """Any other value is refused at once."""
     with pytest.raises(UsageError, match="on_error"):

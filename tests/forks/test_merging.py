@@ -16,6 +16,8 @@ from cenote_worker.execution.trace import ABSENT, ANYTHING, StepTrace, Version, 
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
 
+pytestmark = pytest.mark.usefixtures("where")
+
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
 
@@ -67,6 +69,7 @@ def test_conflicts_are_different_versions() -> None:
     assert ("other", "unknown") == conflicts(ours, theirs, ["same", "other", "unknown", "mine", "yours"])
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_what_a_branch_has_changed_comes_back(make: Make, fork: Fork) -> None:
     """New, rebound and mutated variables; deleted ones are deleted; others are unchanged."""
     source = make(functions=[Function(print, name="say", host=True)])
@@ -92,6 +95,7 @@ def test_what_was_displayed_last_is_each_side_s_own(make: Make, fork: Fork) -> N
     assert ("_",) == runtime.merge(branch, ["_"], on_conflict="theirs").taken
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_conflicts_are_refused_or_decided(make: Make, fork: Fork) -> None:
     """Refused by default, and then nothing is merged."""
     source = make()
@@ -143,6 +147,7 @@ def test_what_was_left_is_not_merged(make: Make, fork: Fork) -> None:
         source.merge(branch)
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
     """Named in the report; an error if the caller asks for it by name."""
     source = make()
@@ -156,6 +161,7 @@ def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
     assert (("x",), {"g"}) == (merged.taken, set(merged.left))
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_only_branches_of_this_runtime(make: Make, fork: Fork) -> None:
     """Variables of an unrelated runtime are refused; so is an unknown way to settle conflicts."""
     source, stranger = make(), make()

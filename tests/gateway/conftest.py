@@ -1,4 +1,4 @@
-"""Fixtures: a database for each test, a clock that does not advance by itself, and whole platforms."""
+"""Fixtures: a clock that does not advance by itself, and whole platforms."""
 
 from __future__ import annotations
 
@@ -29,18 +29,6 @@ class StillClock:
 @pytest.fixture
 def clock() -> StillClock:
     return StillClock()
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path | str:
-    """The path of the database."""
-    return tmp_path / "gateway.db"
-
-
-@pytest.fixture
-def database(place: Path | str) -> Iterator[Database]:
-    with Database(place) as database:
-        yield database
 
 
 @pytest.fixture

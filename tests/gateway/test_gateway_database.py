@@ -106,9 +106,9 @@ def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
     tenants.create("acme")
 
 
-def test_threads_and_other_connections_wait_for_each_other(database: Database, place: Path | str) -> None:
+def test_threads_and_other_connections_wait_for_each_other(database: Database, db: Path | str) -> None:
     """Commands on the same machine use the file while the gateway does."""
-    with Database(place) as other, ThreadPoolExecutor(4) as pool:
+    with Database(db) as other, ThreadPoolExecutor(4) as pool:
         stores = [Tenants(database), Tenants(other)]
         names = {f"tenant-{number}" for number in range(40)}
         list(pool.map(lambda name: stores[int(name[-1]) % 2].create(name), names))
@@ -157,6 +157,7 @@ def test_what_is_no_database(tmp_path: Path, make: object) -> None:
         Database(path)
 
 
+@pytest.mark.databases("sqlite")
 def test_what_is_damaged_or_full_says_what_helps(tmp_path: Path, database: Database) -> None:
     """Neither is fixed by a retry."""
     database.execute(f"PRAGMA max_page_count = {database.rows('PRAGMA page_count')[0]['page_count']}")

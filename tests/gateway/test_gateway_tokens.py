@@ -49,13 +49,14 @@ def test_a_scope_implies_no_other(tokens: Tokens, acme: Tenant) -> None:
         principal.require(Scope.RUNTIMES_READ)
 
 
-def test_the_database_holds_no_token(tokens: Tokens, place: Path, acme: Tenant) -> None:
+@pytest.mark.databases("sqlite")
+def test_the_database_holds_no_token(tokens: Tokens, db: Path, acme: Tenant) -> None:
     """A copy of the database gives no access: the secret is in none of its files."""
     token = tokens.issue(acme.id)
     secret = token.text.split("_")[2].encode()
     files = [  # not in this process: closing them here would release its locks
         subprocess.run(["cat", str(path)], stdout=subprocess.PIPE, check=True).stdout
-        for path in place.parent.iterdir()
+        for path in db.parent.iterdir()
     ]
     assert any(token.id.encode() in content for content in files)
     assert not any(secret in content or secret[:16] in content for content in files)
@@ -87,10 +88,10 @@ def test_a_token_ends_when_it_says(tokens: Tokens, acme: Tenant, clock: Clock) -
     assert "expired" not in refusal(tokens, BearerToken.of(token.id, bytes(32)).text)
 
 
-def test_a_revoked_token_is_refused_at_once(tokens: Tokens, acme: Tenant, place: Path | str) -> None:
+def test_a_revoked_token_is_refused_at_once(tokens: Tokens, acme: Tenant, db: Path | str) -> None:
     """Also by a process that has verified it before."""
     token = tokens.issue(acme.id)
-    with Database(place) as other:
+    with Database(db) as other:
         Tokens(other).revoke(acme.id, token.id)
     assert "was revoked" in refusal(tokens, token.text)
     tokens.revoke(acme.id, token.id)

@@ -87,6 +87,7 @@ def test_threads_do_not_get_past_a_limit(database: Database, acme: Tenant) -> No
     assert 10 == book.used(acme.id)[Quota.CELLS]
 
 
+@pytest.mark.databases("sqlite")
 def test_what_could_not_be_kept_is_not_held(database: Database, acme: Tenant) -> None:
     """The ledger in memory and the one on the disk agree after a disk failure."""
     book = QuotaBook(database)

@@ -76,6 +76,7 @@ def test_what_another_tenant_has_is_not_there(runtimes: Runtimes, acme: Tenant, 
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["few", "many"])
+@pytest.mark.databases("sqlite")
 def test_what_another_tenant_has_is_not_there_in_the_same_number_of_steps(
     runtimes: Runtimes, database: Database, acme: Tenant, hostile: Principal, full: bool
 ) -> None:

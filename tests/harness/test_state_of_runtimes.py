@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.harness.lines import Line
 
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
+
+pytestmark = pytest.mark.usefixtures("where")
 
 SMALL = SandboxPolicy(preload=())
 BARE = SandboxPolicy(preload=(), snapshots="none")
@@ -71,6 +74,7 @@ def test_a_step_says_what_kinds_of_values_it_left() -> None:
     assert [[("x", "list", (2,)), ("y", "str", None)], [("x", "list", (3,))]] == found
 
 
+@pytest.mark.at("embedded", "platform")
 def test_the_program_of_a_slice_is_verified() -> None:
     """In a fresh runtime with the same injected values, and without external calls."""
     calls: list[int] = []
@@ -101,6 +105,7 @@ def test_a_program_goes_through_a_file_that_a_cell_has_written() -> None:
     assert ("verified", "") == (verified.outcome, verified.reason)
 
 
+@pytest.mark.at("embedded", "platform")
 def test_a_program_goes_through_files_that_a_client_has_written() -> None:
     """Before the first step and later; not where a step had found the file unwritten or missing."""
     with PythonRuntime(sandbox=BARE) as runtime:
@@ -126,6 +131,7 @@ def test_a_program_that_does_not_make_the_value_is_told_so() -> None:
     assert ("different", "its program makes no `cost`") == (verified.outcome, verified.reason)
 
 
+@pytest.mark.at("embedded", "platform")
 async def test_a_slice_that_cannot_be_verified_says_why() -> None:
     """Unseeded random values, and values that no trusted process rebuilds; but each step gets the injected values."""
     async with AsyncPythonRuntime(sandbox=BARE, variables=[Variable("raw", 1)]) as runtime:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +18,6 @@ from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId, TenantId, new_job_id
 
 BROKEN = TaskFailure(type="ValueError", message="no", reason="exception", stage="task")
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "gateway.db") as opened:
-        yield opened
 
 
 def tenant(database: Database) -> TenantId:

@@ -25,13 +25,18 @@ MANY = "import pytest\n@pytest.mark.parametrize('x', range(8))\ndef test_it(x): 
 BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joinpath('stray').touch()"
 
 
-def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """A suite of these files with our conftest."""
+def empty_suite(folder: Path) -> Path:
+    """The folder of a suite with our conftest, and the modules that it imports."""
     tests = folder / "tests"
     tests.mkdir()
-    shutil.copy(CONFTEST, tests)
-    for beside in ("unstable.py", "tiers.py"):
-        shutil.copy(CONFTEST.with_name(beside), tests)
+    for name in ("conftest.py", "databases.py", "places.py", "tiers.py", "unstable.py", "variants.py"):
+        shutil.copy(CONFTEST.with_name(name), tests)
+    return tests
+
+
+def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """A suite of these files with our conftest."""
+    tests = empty_suite(folder)
     for number, source in enumerate(sources):
         (tests / f"test_{number}.py").write_text(source)
     command = [
@@ -77,9 +82,8 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
 @pytest.mark.slow
 def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
     """One process of a run has all of them, and then its share of the others, by files."""
-    tests = tmp_path / "tests"
-    (tests / "cluster").mkdir(parents=True)
-    shutil.copy(CONFTEST, tests)
+    tests = empty_suite(tmp_path)
+    (tests / "cluster").mkdir()
     for path in ("cluster/test_one.py", "cluster/test_two.py", "test_other.py", "test_more.py"):
         (tests / path).write_text(MANY)
     command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", str(tests)]

@@ -64,12 +64,6 @@ def own_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stud
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "gateway.db") as database:
-        yield database
-
-
-@pytest.fixture
 def team(database: Database) -> TeamRow:
     """A tenant's team, without a platform."""
     return TeamTable(database).add(Tenants(database).create("us").id, "team", b"")

@@ -20,12 +20,14 @@ from cenote.gateway.store.database import keep_database_url
 from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
+pytestmark = pytest.mark.databases("postgresql")
+
 
 @pytest.fixture
-def studio(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
+def studio(db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    keep_database_url(StateFolder(path=tmp_path / "cenote"), place)
+    keep_database_url(StateFolder(path=tmp_path / "cenote"), db)
     with Scripts() as models:
         studio = Studio(tmp_path / "cenote", models).open()
         yield studio
@@ -67,7 +69,7 @@ async def test_a_platform(
 
 
 @pytest.mark.slow
-def test_the_command(place: str, tmp_path: Path) -> None:
+def test_the_command(db: str, tmp_path: Path) -> None:
     """`cenote up` gets the URL once; it is in no process's arguments or environment."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}
     environment |= {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("STATE", "CONFIG")}
@@ -78,12 +80,12 @@ def test_the_command(place: str, tmp_path: Path) -> None:
         return subprocess.run(line, env=environment | more, check=True, capture_output=True, text=True).stdout
 
     up = ("up", "--without-ray", "--port", "0")
-    run(*up, CENOTE_DATABASE=place)
+    run(*up, CENOTE_DATABASE=db)
     try:
         run("tenant", "create", "acme")
         for path in Path("/proc").glob("[0-9]*/"):
             if f"{tmp_path}/STATE" in _read(path / "cmdline"):
-                assert place not in _read(path / "cmdline") + _read(path / "environ")
+                assert db not in _read(path / "cmdline") + _read(path / "environ")
     finally:
         run("down")
     run(*up)

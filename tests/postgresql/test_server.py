@@ -25,6 +25,8 @@ from cenote_proto.scalars import utf8_text
 from cenote_security.errors import SecretFileError, UnavailableError, UsageError
 from cenote_worker.process.patient_wait import PatientWait
 
+pytestmark = pytest.mark.databases("postgresql")
+
 COLUMNS = """
 SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
 WHERE table_schema = current_schema()
@@ -35,13 +37,13 @@ def columns(database: Database) -> set[tuple[str, ...]]:
     return {tuple(map(str, dict(row).values())) for row in database.rows(COLUMNS)}  # type: ignore[call-overload]
 
 
-def test_each_older_schema_becomes_the_current_one(server: PostgresqlServer, place: str) -> None:
+def test_each_older_schema_becomes_the_current_one(server: PostgresqlServer, db: str) -> None:
     """A database that stopped at any earlier schema is migrated; a newer one is refused."""
-    with Database(place) as new:
+    with Database(db) as new:
         wanted = columns(new)
         new.execute("UPDATE schema_version SET version = ?", len(MIGRATIONS) + 1)
     with pytest.raises(NewerSchemaError):
-        Database(place)
+        Database(db)
     for version in range(len(MIGRATIONS)):
         schema = f"old{version}"
         server.execute(f"CREATE SCHEMA {schema}")
@@ -91,12 +93,12 @@ def _break_in_the_middle(server: PostgresqlServer, database: Database) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs(server: PostgresqlServer, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs(server: PostgresqlServer, db: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the existing connection nor a new one is waited for without limit, and afterwards all is as before."""
-    with Database(place) as before:
+    with Database(db) as before:
         Tenants(before).create("kept")
     monkeypatch.setattr("cenote.gateway.store.postgresql.PATIENCE", 0.5)
-    with Database(f"{place}&connect_timeout=2") as database:
+    with Database(f"{db}&connect_timeout=2") as database:
         tenants = Tenants(database)
         row = database.row("SELECT pg_backend_pid() AS process")
         assert row is not None
@@ -115,25 +117,25 @@ def _names(tenants: Tenants) -> list[str]:
 
 
 @pytest.mark.slow
-def test_one_platform_at_a_time(place: str, tmp_path: Path) -> None:
+def test_one_platform_at_a_time(db: str, tmp_path: Path) -> None:
     """A second one would work on the same teams and jobs. Operators' commands are admitted."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
     for folder in folders:
-        keep_database_url(folder, place)
+        keep_database_url(folder, db)
     with Stores(folders[0]) as stores:
         stores.tenants.create("acme")
         with pytest.raises(DatabaseUnavailableError, match="another platform works with it; end that one"):
             Stores(folders[1])
-        with Database(place) as operator:
+        with Database(db) as operator:
             assert ["acme"] == [tenant.name for tenant in Tenants(operator).all()]
     Stores(folders[1]).close()
 
 
-def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path: Path) -> None:
+def test_a_former_gateway_whose_connection_is_about_to_end(db: str, tmp_path: Path) -> None:
     """For example after a kill: the server notices it a moment later, and the next gateway waits for that."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
     for folder in folders:
-        keep_database_url(folder, place)
+        keep_database_url(folder, db)
     former = Stores(folders[0])
     tries = []
 
@@ -151,11 +153,11 @@ def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path:
 
 
 @pytest.mark.slow
-def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place: str, tmp_path: Path) -> None:
+def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, db: str, tmp_path: Path) -> None:
     """Otherwise a platform whose server was restarted could be joined by another one."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
     for folder in folders:
-        keep_database_url(folder, place)
+        keep_database_url(folder, db)
     with Stores(folders[0]) as stores:
         server.kill()
         server.start()
@@ -164,19 +166,17 @@ def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place:
             Stores(folders[1])
 
 
-def test_a_database_that_is_lost_is_not_made_anew(
-    server: PostgresqlServer, place: str, tmp_path: Path
-) -> None:
+def test_a_database_that_is_lost_is_not_made_anew(server: PostgresqlServer, db: str, tmp_path: Path) -> None:
     """As with a file: a wrong URL would lock all tenants out."""
     folder = StateFolder(path=tmp_path / "state")
-    keep_database_url(folder, place)
+    keep_database_url(folder, db)
     with Stores(folder) as stores:
         stores.recorder.record(AuditEvent(kind="token.created", facts={})).result(30)
     server.execute("CREATE SCHEMA empty")
     with pytest.raises(DatabaseUnavailableError, match=r"empty or gone.*name the one that this platform has"):
         keep_database_url(folder, f"{server.url}&options=-c%20search_path%3Dempty")
     Stores(folder).close()
-    schema = place.rpartition("%3D")[2]
+    schema = db.rpartition("%3D")[2]
     server.execute(f"DROP SCHEMA {schema} CASCADE; CREATE SCHEMA {schema}")
     with pytest.raises(DatabaseUnavailableError, match=r"empty or gone.*put it back .* or move '.*' away"):
         Stores(folder)
@@ -191,14 +191,14 @@ def test_what_is_no_database(url: str, tmp_path: Path) -> None:
     assert folder.database == database_place(folder)
 
 
-def test_no_password_is_shown(place: str, tmp_path: Path) -> None:
+def test_no_password_is_shown(db: str, tmp_path: Path) -> None:
     """Neither in errors nor to other users. The URL of an unreachable server is not stored."""
     folder = StateFolder(path=tmp_path / "state")
-    keep_database_url(folder, f"{place}&password=secret")
+    keep_database_url(folder, f"{db}&password=secret")
     assert 0 == stat.S_IMODE(folder.database_url.stat().st_mode) & 0o077
     with pytest.raises(DatabaseUnavailableError) as caught:
         keep_database_url(folder, f"postgresql://me:secret@/name?host={tmp_path}&password=secret")
-    assert f"{place}&password=secret" == database_place(folder)
+    assert f"{db}&password=secret" == database_place(folder)
     assert f"postgresql://me@{tmp_path}/name" in str(caught.value)
     assert "secret" not in str(caught.value)
     folder.database_url.chmod(0o644)
@@ -206,24 +206,24 @@ def test_no_password_is_shown(place: str, tmp_path: Path) -> None:
         database_place(folder)
 
 
-def test_not_while_it_runs(place: str, tmp_path: Path) -> None:
+def test_not_while_it_runs(db: str, tmp_path: Path) -> None:
     """Its processes would use two databases."""
     folder = StateFolder(path=tmp_path / "state")
-    keep_database_url(folder, place)
+    keep_database_url(folder, db)
     lock = DaemonLock(folder.lock)
     try:
         lock.write(Running(pid=os.getpid(), since=1.0, address="localhost:1"))
         with pytest.raises(UnavailableError, match="runs here already"):
-            keep_database_url(folder, f"{place}x")
+            keep_database_url(folder, f"{db}x")
     finally:
         lock.release()
-    assert place == database_place(folder)
+    assert db == database_place(folder)
 
 
-def test_records_do_not_move_by_themselves(place: str, tmp_path: Path) -> None:
+def test_records_do_not_move_by_themselves(db: str, tmp_path: Path) -> None:
     """A platform with a file continues to use it; the error says how to use a database instead."""
     folder = StateFolder(path=tmp_path / "state")
     Stores(folder).close()
     with pytest.raises(UsageError, match="XDG_STATE_HOME"):
-        keep_database_url(folder, place)
+        keep_database_url(folder, db)
     Stores(folder).close()

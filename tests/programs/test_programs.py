@@ -17,9 +17,12 @@ from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = pytest.mark.usefixtures("where")
+
 LONG = "3600"
 
 
+@pytest.mark.at("embedded", "http")
 def test_a_text_is_for_the_shell(anywhere: PythonRuntime) -> None:
     """Its streams are separate, and its exit code is the program's."""
     result = anywhere.run("echo out; echo err >&2; exit 4")
@@ -34,6 +37,7 @@ def test_a_text_is_for_the_shell(anywhere: PythonRuntime) -> None:
     assert result.duration > 0
 
 
+@pytest.mark.at("embedded", "http")
 def test_a_list_is_a_program_and_its_arguments(anywhere: PythonRuntime) -> None:
     assert "$HOME *\n" == anywhere.run(["echo", "$HOME *"]).stdout
 
@@ -48,12 +52,14 @@ def test_input_environment_and_folder(anywhere: PythonRuntime) -> None:
     assert "/\n" == anywhere.run("pwd", cwd="/").stdout
 
 
+@pytest.mark.at("embedded", "http")
 def test_it_shares_the_files_of_cells(anywhere: PythonRuntime) -> None:
     anywhere.execute("open('from_cell', 'w').write('1')")
     assert "1" == anywhere.run("cat from_cell; echo 2 > from_program").stdout
     assert "'2\\n'" == anywhere.execute("open('from_program').read()").value
 
 
+@pytest.mark.at("embedded", "http")
 @pytest.mark.parametrize(
     ("command", "arguments", "expected", "said"),
     [
@@ -72,6 +78,7 @@ def test_what_goes_wrong_is_in_the_result(
     assert ("signal 11" if expected is None else None) == result.killed_by
 
 
+@pytest.mark.at("embedded", "http")
 def test_a_cell_that_runs_goes_on_and_keeps_nobody_waiting(anywhere: PythonRuntime) -> None:
     """The cell waits for the program's action: in sequence, neither would end."""
     cell = threading.Thread(
@@ -85,6 +92,7 @@ def test_a_cell_that_runs_goes_on_and_keeps_nobody_waiting(anywhere: PythonRunti
     anywhere.run("rm go")
 
 
+@pytest.mark.at("embedded", "http")
 def test_time_over_ends_it(anywhere: PythonRuntime) -> None:
     result = anywhere.run(["sleep", LONG], timeout=0.2)
     assert (None, True, "timeout") == (result.exit_code, result.timed_out, result.killed_by)
@@ -96,6 +104,7 @@ def test_a_timeout_of_the_policy_holds_for_programs() -> None:
         assert runtime.run(["sleep", LONG]).timed_out
 
 
+@pytest.mark.at("embedded", "http")
 def test_output_is_bounded_and_has_both_ends(strict: PythonRuntime) -> None:
     """At the limit nothing is missing; one byte more, and one byte is."""
     assert ("12345678", 0) == (

@@ -18,6 +18,8 @@ from cenote.runtime import PythonRuntime, Variable
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = pytest.mark.usefixtures("where")
+
 TASK = "Set x to the sum of the numbers."
 
 
@@ -40,6 +42,7 @@ def environment() -> Iterator[Environment]:
         yield environment
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_an_episode(environment: Environment) -> None:
     """Blocks run until the final answer; the final state determines the reward; reasoning is not part of it."""
     assert TASK == environment.reset()
@@ -60,6 +63,7 @@ def test_what_is_no_text_is_no_action(environment: Environment) -> None:
     assert environment.step("no block").done
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_reset_brings_the_beginning_back(environment: Environment) -> None:
     """For any changes of variables in an episode, in the same runtime."""
     environment.reset()

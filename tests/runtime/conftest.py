@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.places import Place
 
 from cenote.runtime import PythonRuntime
 
 
 @pytest.fixture
-def make_runtime() -> Iterator[Callable[..., PythonRuntime]]:
-    """Makes runtimes that are closed after the test."""
+def make_runtime(where: Place) -> Iterator[Callable[..., PythonRuntime]]:
+    """Makes runtimes that are closed after the test. Over HTTP they have the methods that the interface offers."""
     made: list[PythonRuntime] = []
 
     def make(**arguments: Any) -> PythonRuntime:
-        runtime = PythonRuntime(**arguments)
+        runtime: PythonRuntime = where.make(**arguments)
         made.append(runtime)
         return runtime
 

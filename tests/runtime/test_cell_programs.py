@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "http")]
 
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[PythonRuntime]:
-    with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as made:
-        yield made
+
+@pytest.fixture
+def runtime(make_runtime: Callable[..., PythonRuntime]) -> PythonRuntime:
+    return make_runtime(sandbox=SandboxPolicy(snapshots="none"))
 
 
 def test_a_program_with_a_parser_of_arguments_gets_none(runtime: PythonRuntime) -> None:
@@ -35,6 +36,7 @@ def test_python_is_the_one_that_the_cell_is_in(runtime: PythonRuntime, code: str
     assert f"{sys.prefix}\n" == runtime.execute(code).stdout
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.parametrize(
     "code",
     [
@@ -55,6 +57,7 @@ def test_a_program_that_listens_is_told_what_to_do_instead(runtime: PythonRuntim
         assert "use a Unix socket" in said
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.parametrize(
     "code",
     [

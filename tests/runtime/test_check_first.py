@@ -1,7 +1,11 @@
 """`SandboxPolicy(check_first=True)`: a cell that is certain to fail sends and writes nothing."""
 
+import pytest
+
 from cenote.runtime import Function, Variable
 from cenote_security.policy import SandboxPolicy
+
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
 
 NOTHING_RAN = "nothing of this cell has run"
 

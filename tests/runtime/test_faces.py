@@ -19,6 +19,8 @@ from cenote.security import FunctionRule, SecurityChecker
 from cenote_security.errors import NotCopiedError, NotTransferableError, UnknownNameError, UsageError
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = pytest.mark.usefixtures("where")
+
 
 def methods(face: type) -> dict[str, str]:
     """Public names and the arguments they take."""
@@ -49,6 +51,7 @@ def test_a_type_checker_knows_what_a_fork_gives(face: type[Any]) -> None:
     assert [("Literal[1]", "Self"), ("Several", "list[Self]"), ("int", "Self | list[Self]")] == kinds
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 async def test_the_async_face() -> None:
     """Every call, awaited."""
     async with AsyncPythonRuntime(variables=[Variable("a", 1)]) as runtime:
@@ -72,6 +75,7 @@ async def test_the_async_face() -> None:
         assert "[1, 2]" == (await runtime.execute("a")).value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 async def test_cancelling_an_execute_interrupts_the_cell() -> None:
     """The cell does not continue without its caller; the runtime can be used at once."""
     async with AsyncPythonRuntime() as runtime:
@@ -86,6 +90,7 @@ async def test_cancelling_an_execute_interrupts_the_cell() -> None:
         assert "2" == (await asyncio.wait_for(runtime.execute("1 + 1"), PATIENCE)).value
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.slow
 async def test_many_runtimes_at_once() -> None:
     """Twenty runtimes started together all answer."""
@@ -111,6 +116,7 @@ async def test_death_between_cells_is_a_result_here_too() -> None:
 async def _nobody_awaits(stream: str, text: str) -> None: ...
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.parametrize("on_output", [5, _nobody_awaits])
 def test_an_on_output_that_is_no_plain_function(on_output: Any) -> None:
     """It is refused before anything runs, by both APIs: otherwise output would be lost silently."""

@@ -13,11 +13,14 @@ from tests.waiting import PATIENCE
 
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 
 def host(function: Any, **more: Any) -> Function:
     return Function(function, host=True, **more)
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_it_runs_in_the_client(make_runtime) -> None:
     """A host function runs in the client's process; values go both ways."""
 
@@ -28,6 +31,7 @@ def test_it_runs_in_the_client(make_runtime) -> None:
     assert f"({os.getpid()}, [2, 3])" == runtime.execute("pid_and([1, 2], plus=1)").value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_async_host_functions(make_runtime) -> None:
     """An async function is awaited in the cell, and many run at once with gather."""
     together = asyncio.Event()
@@ -64,6 +68,7 @@ with ThreadPoolExecutor(4) as pool:
     assert "[0, 1, 2, 3]\n" == runtime.execute(code).stdout
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_errors_are_data(make_runtime) -> None:
     """A builtin exception arrives unchanged, any other as a HostError; no traceback of the client."""
 
@@ -83,6 +88,7 @@ def test_errors_are_data(make_runtime) -> None:
     assert "test_hosts" not in str(result.error)
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_errors_of_any_text(make_runtime) -> None:
     """Half an emoji, or an undecodable file name: it is escaped, and the cell gets the error at once."""
 
@@ -99,6 +105,7 @@ def test_errors_of_any_text(make_runtime) -> None:
     assert "'Looks for \\\\ud83d'" == runtime.execute("find.__doc__").value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_exception_groups(make_runtime) -> None:
     """A TaskGroup's exception in the client arrives with its parts, and `except*` matches them."""
 
@@ -129,6 +136,7 @@ except* LookupError:
     assert "(ConnectionError('the server is down'),)\n" == runtime.execute(code).stdout
 
 
+@pytest.mark.at("embedded")
 def test_causes_and_notes(make_runtime) -> None:
     """Of a group, of its parts, and of any other exception. Implicit context stays in the client."""
 
@@ -165,6 +173,7 @@ except ExceptionGroup as e:
     ) == runtime.execute(code).stdout
 
 
+@pytest.mark.at("embedded")
 def test_causes_without_end(make_runtime) -> None:
     """A ring, and a long chain of large ones: the received part is bounded."""
 
@@ -286,6 +295,7 @@ class Slow:
             raise
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_host_calls_end_with_their_cell(make_runtime) -> None:
     """Interrupting the cell cancels the async host function that it waits for."""
     slow = Slow()
@@ -344,6 +354,7 @@ one()
     assert "1" == result.value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1_000])
 def test_many_calls_at_once(make_runtime, count: int) -> None:
@@ -357,6 +368,7 @@ def test_many_calls_at_once(make_runtime, count: int) -> None:
     assert str(sum(range(count))) == runtime.execute(code).value
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 def test_arguments_that_are_too_much(make_runtime) -> None:
     """A call may carry a large array, but not very many small objects; the error names what is too large."""
@@ -367,6 +379,7 @@ def test_arguments_that_are_too_much(make_runtime) -> None:
     assert "2" == runtime.execute("1 + 1").value
 
 
+@pytest.mark.at("embedded")
 def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
     """The cell already waits for the answer: the call is refused at once, by author and by owner."""
     runtime: PythonRuntime
@@ -383,6 +396,7 @@ def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
     assert "1" == runtime.execute("x").value
 
 
+@pytest.mark.at("embedded")
 async def test_an_async_host_function_may_leave_work_for_later() -> None:
     """Waiting for its own runtime is refused; a task that it starts is served after the cell."""
     left: list[asyncio.Task[Any]] = []
@@ -400,6 +414,7 @@ async def test_an_async_host_function_may_leave_work_for_later() -> None:
         assert (await runtime.execute("done")).value == "True"
 
 
+@pytest.mark.at("embedded")
 def test_what_is_set_on_a_stand_in_is_refused(make_runtime) -> None:
     """It would stay in the jail, where a later cell would read it as the client's object's."""
 

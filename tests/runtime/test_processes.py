@@ -17,6 +17,8 @@ from cenote.runtime import PythonRuntime
 from cenote_security.errors import RuntimeClosedError
 from cenote_worker.supervisor.supervisor import Supervisor
 
+pytestmark = pytest.mark.usefixtures("where")
+
 
 def script(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -75,6 +77,7 @@ def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
     assert "kept time 1\n'SIG_DFL'\n" == out, err
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.slow
 def test_control_c_stops_the_cell_and_the_script() -> None:
     """KeyboardInterrupt reaches the caller at once; nothing is left running."""
@@ -109,6 +112,7 @@ def test_a_forgotten_runtime_is_closed() -> None:
     until(lambda: supervisor.death is not None)
 
 
+@pytest.mark.at("embedded", "platform")
 def test_closing_twice_and_while_a_cell_runs() -> None:
     """close() from another thread ends a running cell with the reason, and can be repeated."""
     runtime = PythonRuntime()

@@ -24,6 +24,8 @@ from cenote.runtime.inject.injection import pack, signature_text
 from cenote.runtime.inject.pickling_unsafe import DataOnly, dump
 from cenote_worker.transport.content import Content
 
+pytestmark = pytest.mark.usefixtures("where")
+
 API_KEY = "sk-" + "SECRET"
 MOST = 7
 T = TypeVar("T")
@@ -330,6 +332,7 @@ def test_no_code_and_nothing_that_it_names_goes(name: str) -> None:
     assert b"Bearer" not in sent
 
 
+@pytest.mark.at("embedded", "platform")
 def test_a_class_is_sent_whole_only_where_it_is_said(make_runtime: Any) -> None:
     """`by_value=True`, of functions, of async ones, and of host objects' methods."""
 
@@ -419,6 +422,7 @@ def test_classes_of_annotations_go_as_data() -> None:
     assert set() == parcel.sent
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.slow
 def test_arguments_of_such_classes(make_runtime: Any) -> None:
     """Made in the jail or returned by a host function: the function gets its own class."""

@@ -17,6 +17,8 @@ from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, S
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform", "relayed", "http")]
+
 
 def ok(result: ExecutionResult) -> ExecutionResult:
     assert result.success, result.error
@@ -30,6 +32,7 @@ def test_state_persists_between_cells(runtime: PythonRuntime) -> None:
     assert ("42", 2, "kept") == (second.value, second.step, second.state)
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_runtimes_do_not_share_a_namespace(make_runtime) -> None:
     """Two runtimes of one process are independent."""
     first, second = make_runtime(), make_runtime()
@@ -75,6 +78,7 @@ def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
     assert result.duration < 500
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_endless_output_is_bounded(make_runtime) -> None:
     """Head and tail are kept, the middle is counted."""
     runtime = make_runtime(sandbox=SandboxPolicy(output="100KB"))
@@ -111,6 +115,7 @@ def test_failing_code_is_a_field(runtime: PythonRuntime) -> None:
     assert ok(runtime.execute("a")).value == "1"
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_top_level_await_and_asyncio_run(runtime: PythonRuntime) -> None:
     """Both ways in which models write async code work."""
     assert "3" == ok(runtime.execute("import asyncio\nawait asyncio.sleep(0, 3)")).value
@@ -124,6 +129,7 @@ def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
     assert ok(runtime.execute("x")).value == "1"
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_a_cell_that_ignores_the_interrupt_is_killed(hasty: None, make_runtime) -> None:
     """Without snapshots the namespace is lost, the result says so, and the runtime continues with a new one."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
@@ -155,6 +161,7 @@ def test_a_dying_process(make_runtime, code: str, reason: str) -> None:
     assert ok(runtime.execute("'alive'")).value == "'alive'"
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_memory_limit(make_runtime) -> None:
     """An allocation over the limit is a MemoryError that the namespace survives."""
     runtime = make_runtime(sandbox=SandboxPolicy(memory="256MiB"))
@@ -163,6 +170,7 @@ def test_memory_limit(make_runtime) -> None:
     assert ok(runtime.execute("1")).value == "1"
 
 
+@pytest.mark.at("embedded", "http")
 @pytest.mark.slow
 def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
     """A cell with a large literal gets an alternative; one nested too deeply, a possible cause."""
@@ -174,6 +182,7 @@ def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
     assert "nested too deeply for Python to compile, or memory is short" in nested.message
 
 
+@pytest.mark.at("embedded")
 def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on lost state does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
@@ -186,6 +195,7 @@ def test_death_between_cells_is_reported_once(make_runtime) -> None:
     assert ok(runtime.execute("1")).value == "1"
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
     """The supervisor answers even when nothing in the namespace process can."""
     ok(runtime.execute("x = 1"))
@@ -206,6 +216,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
     assert [("lost", "closed")] == [(result.state, result.error.reason) for result in results]
 
 
+@pytest.mark.at("embedded", "platform", "http")
 @pytest.mark.slow
 def test_rich_outputs(runtime: PythonRuntime) -> None:
     """A figure is a PNG, a frame has HTML and text."""
@@ -221,6 +232,7 @@ def test_rich_outputs(runtime: PythonRuntime) -> None:
     assert "a" in frame["text/plain"]
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_callers_queue(runtime: PythonRuntime) -> None:
     """Cells from many threads run one after the other, each with its own output."""
     results: list[ExecutionResult] = []
@@ -236,6 +248,7 @@ def test_callers_queue(runtime: PythonRuntime) -> None:
     assert list(range(1, 21)) == sorted(result.step for result in results)
 
 
+@pytest.mark.at("embedded", "platform")
 def test_reset_forgets_cells(runtime: PythonRuntime) -> None:
     """reset() makes a new namespace; steps continue to count."""
     ok(runtime.execute("x = 1"))
@@ -243,6 +256,7 @@ def test_reset_forgets_cells(runtime: PythonRuntime) -> None:
     assert runtime.execute("x").error.type == "NameError"
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_closed_runtimes_say_so(runtime: PythonRuntime) -> None:
     """Every call after close() is refused with a next step."""
     runtime.close()
@@ -250,6 +264,7 @@ def test_closed_runtimes_say_so(runtime: PythonRuntime) -> None:
         runtime.execute("1")
 
 
+@pytest.mark.at("embedded", "platform", "http")
 @pytest.mark.parametrize(
     ("code", "timeout"), [(3, None), ("1", 0), ("1", -1), ("1", float("nan")), ("1", "1")]
 )
@@ -259,6 +274,7 @@ def test_bad_arguments(runtime: PythonRuntime, code: object, timeout: float | No
         runtime.execute(code, timeout=timeout)
 
 
+@pytest.mark.at("embedded", "platform")
 def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
     """A lone surrogate, as models write it in JSON, is an error of that cell only."""
     ok(runtime.execute("x = 1"))
@@ -268,6 +284,7 @@ def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x")).value
 
 
+@pytest.mark.at("embedded", "http")
 def test_builtins_that_a_cell_has_replaced(runtime: PythonRuntime) -> None:
     """They stay replaced for its own code; answers are written with the original ones."""
     ok(runtime.execute("import builtins\nx = -3**500"))
@@ -291,6 +308,7 @@ def test_builtins_that_a_cell_has_replaced(runtime: PythonRuntime) -> None:
         ok(runtime.execute(f"builtins.{name} = kept"))
 
 
+@pytest.mark.at("embedded", "http")
 @pytest.mark.parametrize("place", ["-1, 1, 't'", "2**70, 1, 't'", "1, 2**33, 't'", "1, 1, 't', 5, 2**35"])
 def test_an_error_with_a_place_that_cannot_be(runtime: PythonRuntime, place: str) -> None:
     """A user's parser raises a SyntaxError with arbitrary numbers: that cell's error, without a span."""
@@ -303,6 +321,7 @@ def test_an_error_with_a_place_that_cannot_be(runtime: PythonRuntime, place: str
     assert "1" == ok(runtime.execute("x")).value
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.parametrize(
     "name", [5, None, "", "a b", "\ud800", "x" * 1_001, "class", "\N{LATIN SMALL LIGATURE FI}x"]
 )
@@ -318,6 +337,7 @@ def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
             call(name)
 
 
+@pytest.mark.at("embedded", "http")
 def test_a_name_that_python_spells_otherwise(runtime: PythonRuntime) -> None:
     """As some systems' keyboards produce it, letter and dots apart: it looks right, so both spellings are shown."""
     apart = "gro\N{COMBINING DIAERESIS}sse"
@@ -332,6 +352,7 @@ def test_large_code(runtime: PythonRuntime) -> None:
     assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value
 
 
+@pytest.mark.at("embedded", "platform")
 @pytest.mark.slow
 def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
     """Also by pip itself, run as a program: it does not retry for long, and its output names the reason."""
@@ -341,6 +362,7 @@ def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
     assert "Retrying" not in result.stderr
 
 
+@pytest.mark.at("embedded")
 async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on() -> None:
     """Its caller has left: the next cell has the runtime."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
@@ -352,6 +374,7 @@ async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on(
         await asyncio.wait_for(runtime.execute("1"), PATIENCE)
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
     """The interrupt may overtake the cell: it still takes effect, and nothing has to be killed."""

@@ -32,6 +32,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteForkError
 from cenote_worker.runtime.injection_log import MAX_FORMER_VALUES
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 
 class Color(Enum):
     RED = 1
@@ -82,6 +84,7 @@ def reads_a_global() -> str:
     return SECRET
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     "value",
@@ -118,6 +121,7 @@ def test_classes_come_with_their_values(make_runtime) -> None:
     assert [Point(1, 2), Point(4, 4)] == runtime.retrieve("points")
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_frames_and_arrays(make_runtime) -> None:
     """Frames and arrays keep dtypes, indexes and names; returned ones are writable."""
     frame = pd.DataFrame({"a": [1, 2], "s": ["x", None], "t": pd.to_datetime(["2020-01-01", None])})
@@ -158,6 +162,7 @@ def test_what_is_injected_together_shares_its_state(make_runtime) -> None:
     assert [] == kit.rows
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 def test_estimators(make_runtime) -> None:
     """A scikit-learn estimator is injected, fitted by a cell, and shared onwards."""
@@ -256,6 +261,7 @@ def test_names(make_runtime) -> None:
         Variable("not a name", 1)
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_injected_values_survive_the_loss_of_a_jail(make_runtime) -> None:
     """A new jail has the injected values, including updates, and not those made by cells."""
     kit = Toolkit()
@@ -268,6 +274,7 @@ def test_injected_values_survive_the_loss_of_a_jail(make_runtime) -> None:
     assert "(5, 2, 0, False)" == runtime.execute("a, b, kit.count(), 'c' in globals()").value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     "code",
@@ -294,6 +301,7 @@ def test_retrieve_never_unpickles(runtime: PythonRuntime, capsys: pytest.Capture
     assert "pwned" not in capsys.readouterr().out
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_sharing_by_reference(make_runtime) -> None:
     """A value goes to another runtime, is writable there, and no other runtime sees the change."""
     producer, consumer, third = make_runtime(), make_runtime(), make_runtime()
@@ -308,6 +316,7 @@ def test_sharing_by_reference(make_runtime) -> None:
     ]
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_a_reference_outlives_its_maker(make_runtime) -> None:
     """The value exists after the runtime that made it has ended."""
     producer, consumer = make_runtime(), make_runtime()
@@ -328,6 +337,7 @@ def test_a_released_reference(make_runtime) -> None:
         make_runtime().inject(Variable("data", reference))
 
 
+@pytest.mark.at("embedded")
 def test_references_do_not_leak_descriptors(make_runtime) -> None:
     """A hundred references made and dropped leave only those needed for later injection, and these until the end."""
     runtime = make_runtime()
@@ -350,6 +360,7 @@ class OnlyHere:
         return int, ("no number" * 30_000,)
 
 
+@pytest.mark.at("embedded")
 def test_what_a_jail_refuses_leaves_no_descriptor(make_runtime) -> None:
     """The error names it, and the descriptors of the value are closed."""
     runtime = make_runtime()
@@ -369,6 +380,7 @@ globals()[Name("z")] = 1
 """
 
 
+@pytest.mark.at("embedded")
 def test_a_name_that_never_ends(make_runtime) -> None:
     """A user's object may be the key of a variable; it is compared with another."""
     runtime = make_runtime(sandbox=IMPATIENT)
@@ -379,6 +391,7 @@ def test_a_name_that_never_ends(make_runtime) -> None:
     assert "5" == runtime.execute("y").value
 
 
+@pytest.mark.at("embedded")
 def test_columns_that_never_end(make_runtime) -> None:
     """The description of one variable takes too long; the others are described."""
     runtime = make_runtime(sandbox=IMPATIENT)
@@ -399,6 +412,7 @@ ENDLESS = [
 """Methods that a call runs in the jail."""
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.sweep
 @pytest.mark.usefixtures("by_value")
 @pytest.mark.parametrize(("method", "call"), ENDLESS)
@@ -414,6 +428,7 @@ def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[Pyth
     assert "5" == runtime.execute("y").value
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 def test_a_value_that_ignores_its_interrupt(make_runtime) -> None:
     """Its process is killed, as a cell's is, and the newest copied state continues."""
@@ -436,6 +451,7 @@ class Ranged:
         return 9
 
 
+@pytest.mark.at("embedded")
 def test_classes_with_cached_properties(make_runtime) -> None:
     """They are sent into a jail, to another one, and into a branch."""
     runtime = make_runtime(variables=[Variable("ranged", Ranged())])
@@ -446,6 +462,7 @@ def test_classes_with_cached_properties(make_runtime) -> None:
         assert "9" == branch.execute("type(ranged)().top").value
 
 
+@pytest.mark.at("embedded")
 def test_a_function_with_a_cache_is_refused_with_a_way_out(make_runtime) -> None:
     """It pickles itself as a name that a jail does not have; the error names the alternative."""
 
@@ -461,6 +478,7 @@ def test_a_function_with_a_cache_is_refused_with_a_way_out(make_runtime) -> None
     assert "3" == runtime.execute("slow(3)").value
 
 
+@pytest.mark.at("embedded")
 def test_what_is_not_wrapped_is_told_how(make_runtime) -> None:
     """A function or class by itself has everything that its wrapper needs."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from tests.places import Place
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import ExecutionResult, Function, PythonRuntime
@@ -79,11 +80,12 @@ def start(gate: Gate, waiting: Callable[[], int]) -> Iterator[Callable[..., Futu
 
 
 @pytest.fixture
-def waiting(runtime: PythonRuntime) -> Callable[[], int]:
+def waiting(runtime: PythonRuntime, where: Place) -> Callable[[], int]:
     """Number of requests that wait for the jail."""
+    hosted = where.hosted(runtime)
 
     def count() -> int:
-        supervisor = runtime.core.backend.supervisor  # type: ignore[attr-defined]
+        supervisor = hosted.supervisor
         return 0 if supervisor is None else len(supervisor._work.waiting)
 
     return count

@@ -18,9 +18,12 @@ from cenote_security.errors import (
     UsageError,
 )
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 DIE = "import os\nos.kill(os.getpid(), 9)"
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_steps_are_counted_together_and_attributed(runtime: PythonRuntime) -> None:
     """One runtime, one count; each result names its step's author, and the owner's have no name."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
@@ -111,6 +114,7 @@ def test_only_the_owner_resets(runtime: PythonRuntime, good: Callable) -> None:
     assert "NameError" == ana.execute("x").error.type
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_everybody_hears_once_that_the_jail_is_gone(forgetful: PythonRuntime, good: Callable) -> None:
     """A cell that relies on what another's cell destroyed does not run, whichever author is first."""
     ana, ben, eva = (forgetful.attach(name) for name in ("ana", "ben", "eva"))
@@ -136,6 +140,7 @@ def test_a_new_author_has_lost_nothing(forgetful: PythonRuntime, good: Callable)
     assert "2" == good(forgetful.attach("ana"), "2").value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_closing_an_attachment_ends_nothing_else(runtime: PythonRuntime, good: Callable) -> None:
     """The runtime and the author's variables stay; calls of the closed attachment name the remedy."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
@@ -158,6 +163,7 @@ def test_closing_the_runtime_closes_all(runtime: PythonRuntime, good: Callable) 
         ana.execute("x")
 
 
+@pytest.mark.at("embedded")
 def test_an_attachment_keeps_the_runtime(good: Callable) -> None:
     """A runtime without references ends when no author is attached any more, not before."""
     ana = PythonRuntime().attach("ana")
@@ -170,6 +176,7 @@ def test_an_attachment_keeps_the_runtime(good: Callable) -> None:
         backend.check_open()
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 async def test_the_async_face() -> None:
     """The same with await; many authors at once each get their own result."""
     async with AsyncPythonRuntime() as runtime:

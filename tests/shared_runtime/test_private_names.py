@@ -10,6 +10,8 @@ import pytest
 from cenote.runtime import Function, PythonRuntime, Type, Variable
 from cenote_security.errors import NameExistsError, UnknownNameError
 
+pytestmark = pytest.mark.usefixtures("where")
+
 
 @dataclass
 class Point:
@@ -25,6 +27,7 @@ def names(runtime: PythonRuntime) -> set[str]:
     return {info.name for info in runtime.describe()}
 
 
+@pytest.mark.at("embedded", "platform")
 def test_nobody_else_sees_them(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
     """Neither the common namespace nor another private one sees them, and they see neither."""
     other = runtime.attach("other", scope="private")
@@ -105,6 +108,7 @@ def test_two_authors_define_the_same_class(
         )
 
 
+@pytest.mark.at("embedded", "platform")
 def test_values_out_of_it(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
     """`share` and `retrieve` accept functions and instances from there."""
     good(own, DEFINITIONS + "pair = Pair(None, 7)")
@@ -147,6 +151,7 @@ def test_magics_work_on_the_authors_names(runtime: PythonRuntime, own: PythonRun
     assert {"word"} == names(runtime)
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_injections_are_the_authors(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
     """Two namespaces may use one name for different things, including host functions."""
     runtime.inject(Variable("x", 1), Function(lambda: "for all", name="who", host=True))
@@ -163,6 +168,7 @@ def test_injections_are_the_authors(runtime: PythonRuntime, own: PythonRuntime, 
     assert "1" == good(runtime, "x").value
 
 
+@pytest.mark.at("embedded", "platform")
 def test_they_wait_for_the_author(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
     """An author who leaves and returns finds their names, directory and injections."""
     own.inject(Variable("given", 1))
@@ -174,6 +180,7 @@ def test_they_wait_for_the_author(runtime: PythonRuntime, own: PythonRuntime, go
     assert "NameError" == runtime.attach("own").execute("made").error.type
 
 
+@pytest.mark.at("embedded", "platform")
 def test_injections_survive_the_jail(forgetful: PythonRuntime, good: Callable) -> None:
     """The next jail gets them in the same namespace, with the latest value."""
     runtime, own = forgetful, forgetful.attach("own", scope="private")
@@ -186,6 +193,7 @@ def test_injections_survive_the_jail(forgetful: PythonRuntime, good: Callable) -
     assert "'for all'" == good(runtime.attach("late"), "x").value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_host_objects_of_two_authors(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
     """Calls reach the object that the author has injected."""
     runtime.inject(Variable("stack", [1], host=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +13,12 @@ from cenote_worker.execution.results import Notice
 from cenote_worker.jail.cells.source import CellCompiler
 from cenote_worker.jail.process.authors import MAX_NOTICES, Rebindings, names_in
 
+pytestmark = pytest.mark.usefixtures("where")
+
 # -- in a runtime --
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_a_name_that_was_rebound(runtime: PythonRuntime, good: Callable) -> None:
     """The author of a name gets one notice of who rebound it, and where; the one who did gets none."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
@@ -48,6 +52,7 @@ def test_private_names_concern_nobody(runtime: PythonRuntime, good: Callable) ->
     assert () == good(eva, "x").notices
 
 
+@pytest.mark.at("embedded", "platform")
 def test_a_private_author_binds_a_common_name(runtime: PythonRuntime, good: Callable) -> None:
     """`shared.x = ...` is a rebinding like any other."""
     ana, eva = runtime.attach("ana"), runtime.attach("eva", scope="private")
@@ -56,6 +61,7 @@ def test_a_private_author_binds_a_common_name(runtime: PythonRuntime, good: Call
     assert ["`x` was rebound by eva in step 2"] == [str(notice) for notice in good(ana, "x").notices]
 
 
+@pytest.mark.at("embedded", "platform")
 def test_deleted_and_replaced_from_outside(runtime: PythonRuntime, good: Callable) -> None:
     """Deletions count, and so do changes outside cells: these have no step number."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")

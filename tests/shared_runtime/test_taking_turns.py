@@ -15,9 +15,12 @@ from tests.waiting import PATIENCE, until
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote_security.errors import RuntimeClosedError
 
+pytestmark = pytest.mark.usefixtures("where")
+
 Start = Callable[..., Any]
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_cells_run_in_the_order_in_which_they_came(
     runtime: PythonRuntime, good: Callable, gate: Any, start: Start
 ) -> None:
@@ -32,6 +35,7 @@ def test_cells_run_in_the_order_in_which_they_came(
     assert turns == runtime.retrieve("order")
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_status_is_answered_while_a_cell_runs(runtime: PythonRuntime, gate: Any, start: Start) -> None:
     """It names the cell's author, to every author."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
@@ -42,6 +46,7 @@ def test_status_is_answered_while_a_cell_runs(runtime: PythonRuntime, gate: Any,
     assert (None, "") == (ben.status().step, ben.status().author)
 
 
+@pytest.mark.at("embedded", "platform")
 def test_a_question_does_not_wait_for_others_cells(
     runtime: PythonRuntime, good: Callable, gate: Any, start: Start, waiting: Callable[[], int]
 ) -> None:
@@ -76,6 +81,7 @@ def test_an_author_interrupts_only_their_own(runtime: PythonRuntime, gate: Any, 
     assert not ana.interrupt()
 
 
+@pytest.mark.at("embedded", "platform")
 def test_an_interrupt_does_not_reach_what_waits(runtime: PythonRuntime, gate: Any, start: Start) -> None:
     """The author's own next cell runs."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
@@ -130,6 +136,7 @@ def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start
     assert "'went on'" == cell.result(PATIENCE).value
 
 
+@pytest.mark.at("embedded", "platform")
 async def test_cancelling_a_call_stops_its_cell_alone() -> None:
     """A task that is cancelled while its cell waits withdraws it; other authors are not affected."""
     async with AsyncPythonRuntime() as runtime:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
+from tests.places import Place
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
@@ -15,13 +16,14 @@ MakeRuntime = Callable[..., PythonRuntime]
 
 
 @pytest.fixture
-def make_runtime() -> Iterator[MakeRuntime]:
+def make_runtime(where: Place) -> Iterator[MakeRuntime]:
     """Makes runtimes whose zygotes import numpy only; closes them all."""
     with ExitStack() as made:
 
         def make(**settings: Any) -> PythonRuntime:
             policy = SandboxPolicy(**{"preload": ("numpy",), **settings})
-            return made.enter_context(PythonRuntime(sandbox=policy))
+            runtime: PythonRuntime = made.enter_context(closing(where.make(sandbox=policy)))
+            return runtime
 
         yield make
 

@@ -10,6 +10,8 @@ from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.errors import UsageError
 from cenote_worker.execution.results import ExecutionResult
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform", "http")]
+
 
 def ok(result: ExecutionResult) -> str | None:
     assert result.success, result.error
@@ -25,6 +27,7 @@ def test_a_failing_cell_leaves_nothing(runtime: PythonRuntime) -> None:
     assert "([1], False, 1)" == ok(runtime.execute("x, 'y' in globals(), next(g)"))
 
 
+@pytest.mark.at("embedded", "platform")
 def test_what_was_injected_since_the_last_cell_stays(runtime: PythonRuntime) -> None:
     """A rollback restores the state before the cell, not the state after the last one."""
     ok(runtime.execute("x = 1"))
@@ -71,6 +74,7 @@ def test_success_and_what_is_no_choice(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x"))
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 async def test_cells_that_wait_come_after_the_return() -> None:
     """Nothing runs between the failure and the rollback, with the async API too."""
     async with AsyncPythonRuntime() as runtime:

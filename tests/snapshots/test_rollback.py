@@ -15,12 +15,15 @@ from cenote_security.errors import NotKeptError, UnavailableError, UsageError
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.execution.results import ExecutionResult, Rollback
 
+pytestmark = pytest.mark.usefixtures("where")
+
 
 def ok(result: ExecutionResult) -> str | None:
     assert result.success, result.error
     return result.value
 
 
+@pytest.mark.at("embedded", "platform", "relayed", "http")
 def test_there_and_back(runtime: PythonRuntime) -> None:
     """Rolling forward undoes a rollback: the state that was left is stored too."""
     for value in range(1, 4):
@@ -43,6 +46,7 @@ def test_what_snapshot_gives_can_be_gone_back_to(runtime: PythonRuntime) -> None
         assert "1" == ok(branch.execute("x"))
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_objects_are_the_very_same(runtime: PythonRuntime) -> None:
     """Generators, closures, iterators over open files, arrays and views that share their memory."""
     ok(
@@ -68,6 +72,7 @@ a = np.arange(10.0); view = a[2:5]
     assert expected == ok(runtime.execute("next(g), count(), next(lines), float(view.sum()), view.base is a"))
 
 
+@pytest.mark.at("embedded", "http")
 def test_the_place_in_a_file(runtime: PythonRuntime) -> None:
     """Two processes share a file offset; each snapshot still has its own."""
     ok(runtime.execute("open('f', 'wb').write(bytes(range(9)))\nf = open('f', 'rb', buffering=0); f.read(2)"))
@@ -95,6 +100,7 @@ def is_free(name):
 """
 
 
+@pytest.mark.at("embedded", "http")
 def test_locks_on_files(runtime: PythonRuntime) -> None:
     """Each state has the locks that it had; shared ones stay shared."""
     ok(runtime.execute(LOCKS))
@@ -111,6 +117,7 @@ def test_locks_on_files(runtime: PythonRuntime) -> None:
     assert "([[], []], 3)" == ok(runtime.execute("held(g, both), os.lseek(g.fileno(), 0, os.SEEK_CUR)"))
 
 
+@pytest.mark.at("embedded", "http")
 def test_a_lock_goes_with_its_file(runtime: PythonRuntime) -> None:
     """Whichever stored states have that file open, locked or not."""
     ok(runtime.execute(LOCKS))
@@ -199,6 +206,7 @@ def test_a_crash_under_replaced_builtins(make_runtime: MakeRuntime, names: str) 
         assert "2" == ok(runtime.execute("x"))
 
 
+@pytest.mark.at("embedded", "platform", "relayed", "http")
 def test_labels(runtime: PythonRuntime) -> None:
     """A label stands for a step number; a label that is given again moves."""
     ok(runtime.execute("x = 1"))
@@ -219,6 +227,7 @@ def test_a_label_stays_where_it_is(runtime: PythonRuntime) -> None:
     assert 1 == runtime.snapshot().step == runtime.rollback("clean").step
 
 
+@pytest.mark.at("embedded", "platform", "relayed", "http")
 def test_what_is_not_kept(runtime: PythonRuntime) -> None:
     """Then nothing is done, and the namespace is unchanged."""
     ok(runtime.execute("x = 1"))
@@ -229,6 +238,7 @@ def test_what_is_not_kept(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x"))
 
 
+@pytest.mark.at("embedded", "platform", "http")
 @pytest.mark.parametrize("target", [-1, True, "", 1.5])
 def test_what_is_no_target(runtime: PythonRuntime, target: int) -> None:
     with pytest.raises(UsageError):
@@ -243,6 +253,7 @@ def test_the_beginning(runtime: PythonRuntime) -> None:
     assert "([1], False)" == ok(runtime.execute("a, 'b' in globals()"))
 
 
+@pytest.mark.at("embedded", "platform")
 def test_an_injection_is_part_of_the_state(runtime: PythonRuntime) -> None:
     """Changes after the last cell survive a crash of the next one."""
     ok(runtime.execute("x = 1"))
@@ -251,6 +262,7 @@ def test_an_injection_is_part_of_the_state(runtime: PythonRuntime) -> None:
     assert "(1, 7)" == ok(runtime.execute("x, late"))
 
 
+@pytest.mark.at("embedded", "platform")
 def test_what_cannot_come_along_is_named(runtime: PythonRuntime) -> None:
     """Names of sockets and processes exist, and their values are unusable."""
     ok(
@@ -308,6 +320,7 @@ def test_a_long_list_is_not_gone_through(runtime: PythonRuntime) -> None:
     assert {"r", "w", "few"} == set(runtime.rollback(1).severed)
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_a_pipe_ends_though_a_snapshot_had_it(runtime: PythonRuntime) -> None:
     """A frozen copy holds no pipe end: a reader would otherwise never see the end of the stream."""
     ok(runtime.execute("import subprocess as s\np = s.Popen(['cat'], stdin=s.PIPE, stdout=s.PIPE)"))
@@ -333,6 +346,7 @@ def test_step_numbers_go_on(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x"))
 
 
+@pytest.mark.at("embedded", "platform", "http")
 def test_thinning(runtime: PythonRuntime) -> None:
     """The number of snapshots is bounded; the beginning, labelled ones and the newest are among them."""
     ok(runtime.execute("x = 1"))
@@ -356,6 +370,7 @@ def test_snapshots_can_be_off(make_runtime: MakeRuntime) -> None:
     assert "1" == ok(runtime.execute("x"))
 
 
+@pytest.mark.at("embedded", "platform")
 def test_only_the_owner_rolls_back(runtime: PythonRuntime) -> None:
     """Others have access to the runtime too."""
     other = runtime.attach("ann")
@@ -365,6 +380,7 @@ def test_only_the_owner_rolls_back(runtime: PythonRuntime) -> None:
         other.rollback(0)
 
 
+@pytest.mark.at("embedded", "platform")
 async def test_the_async_face() -> None:
     """The same calls, awaited."""
     async with AsyncPythonRuntime() as runtime:

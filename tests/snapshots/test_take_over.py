@@ -15,6 +15,8 @@ from cenote_security.errors import RolledBackError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.execution.results import ExecutionResult
 
+pytestmark = pytest.mark.usefixtures("where")
+
 DEATHS = {
     "segfault": ("import ctypes; ctypes.string_at(0)", "signal 11"),
     "abort": ("import os; os.abort()", "signal 6"),
@@ -89,6 +91,7 @@ def test_the_first_cell(runtime: PythonRuntime) -> None:
     assert "2" == ok(runtime.execute("1 + 1"))
 
 
+@pytest.mark.at("embedded", "platform")
 def test_a_cell_that_ignores_its_interrupt(hasty: None, runtime: PythonRuntime) -> None:
     """It is killed after a while, and the state before it continues."""
     prepare(runtime)
@@ -118,6 +121,7 @@ def test_memory(make_runtime: MakeRuntime, limits: str) -> None:
     assert survived(runtime)
 
 
+@pytest.mark.at("embedded", "platform")
 def test_what_the_cell_had_started_ends_with_it(runtime: PythonRuntime) -> None:
     """Its processes and their descendants end; those of earlier cells continue."""
     prepare(runtime)

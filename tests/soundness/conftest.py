@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.places import Place
 
 from cenote.runtime import PythonRuntime
 from cenote_worker.runtime.runtime import HostedRuntime
 
 
 @pytest.fixture
-def hosted(runtime: PythonRuntime) -> HostedRuntime:
+def hosted(runtime: PythonRuntime, where: Place) -> HostedRuntime:
     """Of the test's own runtime."""
-    assert isinstance(runtime.core.backend, HostedRuntime)
-    return runtime.core.backend
+    return where.hosted(runtime)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.places import Place
 
 from cenote.harness import Artifact, Audit, Patch, Unlike, UnsoundError
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
@@ -17,6 +18,8 @@ from cenote_worker.execution import trace
 from cenote_worker.history.bounds import MAX_PUT_IN
 from cenote_worker.runtime import injection_log
 from cenote_worker.runtime.runtime import HostedRuntime
+
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
 
 HostedBy = Callable[[PythonRuntime], HostedRuntime]
 
@@ -55,14 +58,9 @@ def runtime(reserved: list[int]) -> Iterator[PythonRuntime]:
 
 
 @pytest.fixture
-def hosted_by() -> HostedBy:
+def hosted_by(where: Place) -> HostedBy:
     """The runtime as its host sees it."""
-
-    def backend(runtime: PythonRuntime) -> HostedRuntime:
-        assert isinstance(runtime.core.backend, HostedRuntime)
-        return runtime.core.backend
-
-    return backend
+    return where.hosted
 
 
 def blind(hosted: HostedRuntime, step: int, name: str) -> None:
@@ -138,6 +136,7 @@ def test_a_history_that_cannot_begin_again_says_so(
     assert ("not checked", True) == (audit.outcome, "`late`, is not kept any more" in audit.reason)
 
 
+@pytest.mark.at("embedded")
 def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntime) -> None:
     """The steps before the fork run too; a branch inherits its source's setting."""
     with runtime.fork() as branch:
@@ -147,6 +146,7 @@ def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntim
         assert "same" == audit.outcome
 
 
+@pytest.mark.at("embedded")
 def test_a_restored_runtime_is_audited_from_the_start_of_its_record(tmp_path: Path) -> None:
     """Without a record, its history begins with an unknown state."""
     history = tmp_path / "history.sqlite"
@@ -179,6 +179,7 @@ def test_a_build_is_audited_as_patches_are() -> None:
     assert Audit(outcome="same", described=()) == asyncio.run(built())
 
 
+@pytest.mark.at("embedded")
 def test_nothing_is_audited_unless_asked_for() -> None:
     """It takes as long as the whole history."""
     with PythonRuntime(sandbox=SMALL) as runtime:
@@ -186,6 +187,7 @@ def test_nothing_is_audited_unless_asked_for() -> None:
         assert patched(runtime, 1, "a = 2") is None
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True, "0.5"])
 def test_a_share_is_from_0_to_1(share: float) -> None:
     """Anything else is refused before a runtime is made."""

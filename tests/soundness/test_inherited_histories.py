@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from tests.places import Place
 
 from cenote.harness import ApplyOptions, ApplyResult, Patch
 from cenote.harness.patching.errors import NoWayError
@@ -22,6 +23,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.checkpoints.local_folder import LocalDraft
 from cenote_worker.runtime import injection_log
+
+pytestmark = pytest.mark.usefixtures("where")
 
 Keep = Callable[[PythonRuntime], PythonRuntime]
 
@@ -77,8 +80,8 @@ def closing() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Client:
-    return Client(tmp_path)
+def client(where: Place, tmp_path: Path) -> Client:
+    return Client(tmp_path if where.is_embedded else None)
 
 
 def patched(runtime: PythonRuntime, code: str, options: ApplyOptions | None = None) -> ApplyResult:
@@ -98,6 +101,7 @@ def asleep(runtime: PythonRuntime) -> PythonRuntime:
     return runtime
 
 
+@pytest.mark.at("embedded", "relayed")
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [forked, asleep])
 def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
@@ -113,6 +117,7 @@ def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kep
     assert (BEFORE if kept is forked else PATCHED) == source.execute(LOOK).value
 
 
+@pytest.mark.at("embedded", "relayed")
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [forked, asleep])
 def test_values_put_in_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:

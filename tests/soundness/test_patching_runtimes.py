@@ -13,6 +13,8 @@ from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import ImportRule, SecurityChecker, SecurityError
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 SMALL = SandboxPolicy(preload=())
 CELLS = ("x = 1", "y = x + 1", "z = [5]", "w = y * 2\nprint(w)", "z.append(6)")
 
@@ -40,6 +42,7 @@ def test_only_what_follows_from_a_patch_is_run_again(runtime: PythonRuntime) -> 
     assert "(5, 6, [5, 6], 12)" == runtime.execute("(x, y, z, w)").value
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_a_patch_is_taken_back_and_what_came_after_it_stays(runtime: PythonRuntime) -> None:
     """By its id; an unknown id is an error."""
     state = runtime.state
@@ -52,6 +55,7 @@ def test_a_patch_is_taken_back_and_what_came_after_it_stays(runtime: PythonRunti
         state.revert("never")
 
 
+@pytest.mark.at("embedded")
 def test_a_step_that_waits_for_ever_ends_by_the_limit(runtime: PythonRuntime) -> None:
     """The patch's limit, where the step has none of its own; the state is unchanged then."""
     state = runtime.state
@@ -62,12 +66,14 @@ def test_a_step_that_waits_for_ever_ends_by_the_limit(runtime: PythonRuntime) ->
     assert ("(1, 2, [5, 6], 4)", 5) == (runtime.execute("(x, y, z, w)").value, result.head)
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
 def test_a_limit_is_a_length_of_time(seconds: float) -> None:
     with pytest.raises(UsageError):
         ApplyOptions(timeout=seconds)
 
 
+@pytest.mark.at("embedded")
 def test_a_counter_of_the_kernel_is_not_read_twice(runtime: PythonRuntime) -> None:
     """A copy of the process has the counter that was read already: the steps before it are run again as well."""
     for cell in ("import os", "fd = os.eventfd(3)"):
@@ -80,6 +86,7 @@ def test_a_counter_of_the_kernel_is_not_read_twice(runtime: PythonRuntime) -> No
     assert ("applied", "4") == (result.status, runtime.execute("r").value)
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_a_failure_in_the_middle_leaves_everything_as_it_was(runtime: PythonRuntime) -> None:
     """Names, the head and the line."""
     state = runtime.state
@@ -112,6 +119,7 @@ def test_files_are_those_of_a_full_run() -> None:
         assert (b"2", b"kept") == (runtime.files.read("n.txt"), runtime.files.read("kept.txt"))
 
 
+@pytest.mark.at("embedded", "platform", "relayed")
 def test_recorded_answers_stand_for_equal_host_calls() -> None:
     """A call with an effect outside is made once; a different call of a patch is not made."""
     sent: list[object] = []

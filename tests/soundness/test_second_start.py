@@ -13,6 +13,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.supervisor.exit_reason import JailExit
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 CELLS = (
     "a = raw.pop()",
     "b = [a, 1]",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
+from tests.places import Place
 
 from cenote.harness import ApplyOptions, ApplyResult, Patch
 from cenote.runtime import Function, PythonRuntime
 from cenote_security.policy import SandboxPolicy
+
+pytestmark = pytest.mark.usefixtures("where")
 
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")
 """No state is stored in memory: neither an older state to begin with, nor the present one to go back to."""
@@ -36,8 +40,10 @@ class Counted:
 
 
 @pytest.fixture
-def counted(tmp_path: Path) -> Counted:
-    return Counted(tmp_path / "store")
+def counted(where: Place, tmp_path: Path) -> Counted:
+    if where.is_embedded:
+        return Counted(tmp_path / "store")
+    return Counted(None, name=f"r-{token_hex(8)}", durable=True)
 
 
 @pytest.fixture
@@ -76,6 +82,7 @@ def in_full(*cells: str, look: str) -> str | None:
         return fresh.execute(look).value
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_steps_before_it_are_not_run_again(runtime: PythonRuntime) -> None:
     """And later steps give the results of a full run: values, shared objects, random numbers, files."""
     run(runtime, *CELLS, stored=2)
@@ -88,6 +95,7 @@ def test_steps_before_it_are_not_run_again(runtime: PythonRuntime) -> None:
     assert whole == runtime.execute(LOOK).value
 
 
+@pytest.mark.at("embedded", "relayed")
 @pytest.mark.slow
 def test_it_is_begun_with_behind_a_sleep(runtime: PythonRuntime) -> None:
     """Hibernating drops all states in memory."""
@@ -119,6 +127,7 @@ def _offered(counted: Counted) -> dict[str, Any]:
     return {key: value for key, value in counted.given.items() if key not in ("store", "name")}
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_what_fails_leaves_the_objects_that_there_were(runtime: PythonRuntime) -> None:
     run(runtime, *CELLS, "mine = object(); before = id(mine)", stored=2)
     result = patched(runtime, 3, "a.append(None + 1)")
@@ -126,6 +135,7 @@ def test_what_fails_leaves_the_objects_that_there_were(runtime: PythonRuntime) -
     assert "(True, [1, 2])" == runtime.execute("before == id(mine), a").value
 
 
+@pytest.mark.at("embedded", "relayed")
 @pytest.mark.slow
 def test_the_state_that_a_patch_has_made_is_stored_and_begun_with_in_turn(runtime: PythonRuntime) -> None:
     run(runtime, *CELLS, stored=2)

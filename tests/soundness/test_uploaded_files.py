@@ -16,6 +16,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.bounds import MAX_FILE
 from cenote_worker.runtime.runtime import HostedRuntime
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 LISTED = "import os\nfiles = sorted(os.listdir('.'))"
 
 
@@ -84,6 +86,7 @@ def test_a_removed_file_is_removed_again(runtime: PythonRuntime) -> None:
     )
 
 
+@pytest.mark.at("embedded")
 def test_an_upload_comes_earlier(runtime: PythonRuntime) -> None:
     """A history can be rearranged with it."""
     runtime.files.write("a", b"old")

@@ -19,6 +19,8 @@ from cenote_worker.history.bounds import MAX_PUT_IN
 from cenote_worker.runtime import injection_log
 from cenote_worker.runtime.runtime import HostedRuntime
 
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("embedded", "platform")]
+
 Deed = str | Callable[[PythonRuntime], object]
 
 
@@ -227,6 +229,7 @@ def test_behind_a_jail_that_was_lost(runtime: PythonRuntime) -> None:
         assert ("applied", "(112, [5], [4])") == (result.status, runtime.execute("k, raw, more").value)
 
 
+@pytest.mark.at("embedded", "relayed")
 def test_in_a_branch_and_behind_a_rollback(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """A branch has its source's injections, the large ones without a copy."""
     large = bytes([7]) * (MAX_PUT_IN + 1)
@@ -261,6 +264,7 @@ def test_full_runs_have_what_was_put_in() -> None:
         )
 
 
+@pytest.mark.at("embedded")
 def test_a_name_that_got_another_value_first_stays_in_its_place() -> None:
     """In a full run, in a jail after a crash, and where the history is run from its start."""
     order = "[each for each in globals() if each in ('first', 'second', 'third')]"
@@ -277,6 +281,7 @@ def test_a_name_that_got_another_value_first_stays_in_its_place() -> None:
         assert f"({there}, 4, 5, 3)" == runtime.execute(f"(2, {order}), first, second, third").value
 
 
+@pytest.mark.at("embedded")
 @pytest.mark.slow
 def test_nothing_stays_open() -> None:
     """Of values put in once and again; while the runtime exists, each is held once."""

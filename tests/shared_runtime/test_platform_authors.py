@@ -7,17 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.places import Place
 from tests.waiting import PATIENCE
 
 import cenote
 from cenote.runtime import Function, PythonRuntime
 from cenote_security.errors import RuntimeClosedError
-from cenote_worker.runtime.runtime import HostedRuntime
+
+pytestmark = [pytest.mark.usefixtures("where"), pytest.mark.at("platform")]
 
 
-def test_two_clients_with_two_authors(platform: Any, good: Callable) -> None:
+def test_two_clients_with_two_authors(where: Place, good: Callable) -> None:
     """A client that joins a runtime by its name can be a separate author, from any process."""
-    one, two = (cenote.connect(platform.destination.address, platform.destination.token) for _ in range(2))
+    one, two = (cenote.connect(where.destination.address, where.destination.token) for _ in range(2))
     with one.runtime("joint", attach=True) as first, two.runtime("joint", attach=True) as second:
         ana, ben = first.attach("ana"), second.attach("ben", scope="private")
         good(ana, "rows = [1]")
@@ -29,9 +31,9 @@ def test_two_clients_with_two_authors(platform: Any, good: Callable) -> None:
     one.delete("joint")
 
 
-def test_each_client_carries_out_what_it_offered(platform: Any, good: Callable) -> None:
+def test_each_client_carries_out_what_it_offered(where: Place, good: Callable) -> None:
     """Two clients may offer different functions under one name, to authors with their own names."""
-    here = cenote.connect(platform.destination.address, platform.destination.token)
+    here = cenote.connect(where.destination.address, where.destination.token)
     with here.runtime("offers", attach=True) as first, here.runtime("offers", attach=True) as second:
         ana, ben = first.attach("ana", scope="private"), second.attach("ben", scope="private")
         ana.inject(Function(lambda: "of ana", name="who", host=True))
@@ -55,7 +57,7 @@ def test_nobody_interrupts_anothers_cell(runtime: PythonRuntime, gate: Any, star
 
 
 def test_who_leaves_takes_back_what_waits(
-    runtime: PythonRuntime, hosted: HostedRuntime, gate: Any, start: Callable
+    runtime: PythonRuntime, where: Place, gate: Any, start: Callable
 ) -> None:
     """Waiting cells never run, the running one is interrupted, and the cells of the others continue."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
@@ -67,7 +69,7 @@ def test_who_leaves_takes_back_what_waits(
         with pytest.raises(RuntimeClosedError, match="what ran was interrupted, and what waited is not run"):
             future.result(PATIENCE)
     assert "(1, False)" == others.result(PATIENCE).value
-    assert hosted.running
+    assert where.hosted(runtime).running
 
 
 def test_a_lost_client_takes_nobody_along(
