@@ -33,13 +33,12 @@ def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> No
     job = here.jobs.get("survivor")
     waiting = platform.begin("job", "wait", "survivor")
     until(lambda: at_work(here, "-2-1-"))
-    (actor,) = platform.processes("ray::OrchestratorActor")
     (first,) = job.results()
-    kill(actor, waiting.pid)
+    kill(*actors(platform), waiting.pid)
     waiting.communicate()
     until(lambda: at_work(here, "-3-1-"))
     gateway = platform.gateway
-    kill(gateway, *platform.processes("ray::OrchestratorActor"))
+    kill(gateway, *actors(platform))
     until(lambda: gateway != platform.gateway and platform.answers)
     results = list(job.results(follow=True))
     assert first == results[0]
@@ -51,6 +50,11 @@ def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> No
     assert [] == list((platform.state / "jobs").iterdir())
     until(lambda: not platform.processes("ray::OrchestratorActor"))  # otherwise the next test finds it
     assert not [each for each in here.runtimes() if each.name.startswith("job-")]
+
+
+def actors(platform: StandingPlatform) -> list[int]:
+    """Whichever kind has the job, and the spare."""
+    return [pid for kind in ("OrchestratorActor", "SpareActor") for pid in platform.processes(f"ray::{kind}")]
 
 
 def at_work(here: cenote.Platform, attempt: str) -> bool:

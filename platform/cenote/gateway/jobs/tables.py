@@ -478,6 +478,7 @@ class JobWorkload:
         self._jobs = JobTable(database)
         self._tasks = TaskTable(database)
         self._clock = clock
+        self._newest = 0.0
 
     @property
     def share(self) -> SlotLimits:
@@ -496,7 +497,8 @@ class JobWorkload:
         return self._jobs.of_all(JobId(work)).tenant
 
     def expects_more(self) -> bool:
-        return self._clock() - self._jobs.newest() < EXPECTED
+        self._newest = max(self._newest, self._jobs.newest())  # a job that was removed counts
+        return self._clock() - self._newest < EXPECTED
 
     def progress(self, work: str) -> Hashable:
         """Counts of the outcomes and losses of the tasks: each is bounded, so that retries end."""

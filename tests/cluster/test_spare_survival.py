@@ -1,0 +1,93 @@
+"""The process that is ready for the next job is killed, and the gateway with it: no job is lost, or done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection
+
+import pytest
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
+from tests.waiting import until
+
+import cenote
+from cenote_security.policy import SandboxPolicy
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.slow]
+
+BARE = SandboxPolicy(preload=(), memory="256MiB")
+
+
+def spare(platform: StandingPlatform, here: cenote.Platform, former: Collection[int] = ()) -> int:
+    """The process that is ready, after some job. former: processes that are none."""
+    if not here.jobs.list():
+        first = here.jobs.submit([{"code": "'first'"}], sandbox=BARE)
+        first.wait()
+    until(lambda: not any(not job.is_over for job in here.jobs.list()))
+    return until(lambda: _alone(platform.processes("ray::SpareActor"), former))
+
+
+def _alone(pids: list[int], former: Collection[int]) -> int:
+    return pids[0] if len(pids) == 1 and pids[0] not in former else 0
+
+
+def test_killed_while_it_waits(platform: StandingPlatform) -> None:
+    """Another one is made. A job that was given to the dead one is done, once."""
+    here = cenote.connect(platform.address, platform.token)
+    ready = spare(platform, here)
+    kill(ready)
+    job = here.jobs.submit([{"code": "'a'"}], sandbox=BARE)
+    assert "done" == job.wait(60.0).state
+    assert [("'a'", 1, 0)] == [(each.answer, each.attempts, each.lost) for each in job.results()]
+    assert ready != spare(platform, here, [ready])
+
+
+def test_killed_before_its_first_task(platform: StandingPlatform) -> None:
+    """It was stopped, so that it has the job and does nothing."""
+    here = cenote.connect(platform.address, platform.token)
+    ready = spare(platform, here)
+    os.kill(ready, signal.SIGSTOP)
+    job = here.jobs.submit([{"code": "'a'"}], sandbox=BARE)
+    kill(ready)
+    assert ("done", 1) == (job.wait(60.0).state, job.status().starts)
+    assert [("'a'", 1, 0)] == [(each.answer, each.attempts, each.lost) for each in job.results()]
+
+
+def test_killed_with_the_gateway_before_its_first_task(platform: StandingPlatform) -> None:
+    here = cenote.connect(platform.address, platform.token)
+    ready = spare(platform, here)
+    os.kill(ready, signal.SIGSTOP)
+    job = here.jobs.submit([{"code": "'a'"}], sandbox=BARE)
+    gateway = platform.gateway
+    kill(gateway, ready)
+    until(lambda: gateway != platform.gateway and platform.answers)
+    assert "done" == job.wait(60.0).state
+    assert [("'a'", 1, 0)] == [(each.answer, each.attempts, each.lost) for each in job.results()]
+
+
+def test_the_gateway_is_killed_over_its_task(platform: StandingPlatform) -> None:
+    """The process goes on, and the next gateway finds it and no other; the former spare is ended."""
+    here = cenote.connect(platform.address, platform.token)
+    ready = spare(platform, here)
+    slow = "import time\nfor _ in range(400): time.sleep(0.01)\n'over'"
+    job = here.jobs.submit([{"code": slow}], sandbox=BARE)
+    until(lambda: any(runtime.name.startswith("job-") and runtime.steps for runtime in here.runtimes()))
+    gateway = platform.gateway
+    kill(gateway)
+    until(lambda: gateway != platform.gateway and platform.answers)
+    assert ("done", 1) == (job.wait(60.0).state, job.status().starts)
+    assert [("'over'", 1, 0)] == [(each.answer, each.attempts, each.lost) for each in job.results()]
+    assert ready != spare(platform, here, [ready])
+
+
+def test_a_drained_machine_has_none(platform: StandingPlatform) -> None:
+    here = cenote.connect(platform.address, platform.token)
+    ready = spare(platform, here)
+    (node,) = here.describe().nodes
+    platform.command("node", "drain", node.id)
+    try:
+        until(lambda: not platform.processes("ray::SpareActor"))
+    finally:
+        platform.command("node", "resume", node.id)
+    assert ready != spare(platform, here, [ready])
