@@ -85,7 +85,7 @@ def test_a_drained_machine_has_none(platform: StandingPlatform) -> None:
     here = cenote.connect(platform.address, platform.token)
     ready = spare(platform, here)
     (node,) = here.describe().nodes
-    platform.command("node", "drain", node.id)
+    platform.begin("node", "drain", node.id, "--wait", "1").communicate()
     try:
         until(lambda: not platform.processes("ray::SpareActor"))
     finally:

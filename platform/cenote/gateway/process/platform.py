@@ -31,7 +31,7 @@ from cenote.gateway.api.server import GatewayServer
 from cenote.gateway.audit.events import Subject, token_changed
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.tables import JobWorkload
-from cenote.gateway.machines.cluster_nodes import ray_nodes
+from cenote.gateway.machines.cluster_nodes import OWN_NODE, ray_nodes
 from cenote.gateway.machines.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.machines.nodes import Nodes
 from cenote.gateway.process.announcement import Announcer
@@ -297,7 +297,7 @@ def _orchestrators(options: PlatformOptions, works: Workload, nodes: Nodes) -> O
         from cenote_worker.node.ray.actor_calls import raylet
 
         def is_drained() -> bool:
-            here = raylet()
+            here = OWN_NODE if options.ray_address is None else raylet()
             return any(node.id == here and node.draining for node in nodes.describe())
 
         return RayOrchestrators(settings, works, options.team_environment, is_drained=is_drained)
