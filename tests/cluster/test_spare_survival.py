@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Iterator
 
 import pytest
 from tests.cluster.standing import StandingPlatform
@@ -19,17 +19,32 @@ pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.slow]
 BARE = SandboxPolicy(preload=(), memory="256MiB")
 
 
-def spare(platform: StandingPlatform, here: cenote.Platform, former: Collection[int] = ()) -> int:
-    """The process that is ready, after some job. former: processes that are none."""
-    if not here.jobs.list():
-        first = here.jobs.submit([{"code": "'first'"}], sandbox=BARE)
-        first.wait()
-    until(lambda: not any(not job.is_over for job in here.jobs.list()))
-    return until(lambda: _alone(platform.processes("ray::SpareActor"), former))
+@pytest.fixture(autouse=True)
+def removed(platform: StandingPlatform) -> Iterator[None]:
+    """The jobs of each test, which others of this folder do not expect."""
+    yield
+    jobs = cenote.connect(platform.address, platform.token).jobs
+    for job in jobs.list():
+        jobs.get(job.id).remove()
 
 
-def _alone(pids: list[int], former: Collection[int]) -> int:
-    return pids[0] if len(pids) == 1 and pids[0] not in former else 0
+def spare(platform: StandingPlatform, here: cenote.Platform, former: int = 0) -> int:
+    """The process that is ready, after some job; another one than the former."""
+    first = here.jobs.submit([{"code": "import time\nwhile True: time.sleep(0.01)"}], sandbox=BARE)
+    until(lambda: at_work(here) and len(actors(platform)) == 2)  # the job's own, and that for the next one
+    first.remove()
+    (ready,) = until(lambda: found if len(found := actors(platform)) == 1 else None)
+    assert [ready] == platform.processes("ray::SpareActor")
+    assert former != ready
+    return ready
+
+
+def actors(platform: StandingPlatform) -> list[int]:
+    return [pid for kind in ("OrchestratorActor", "SpareActor") for pid in platform.processes(f"ray::{kind}")]
+
+
+def at_work(here: cenote.Platform) -> bool:
+    return any(runtime.name.startswith("job-") and runtime.steps for runtime in here.runtimes())
 
 
 def test_killed_while_it_waits(platform: StandingPlatform) -> None:
@@ -40,7 +55,7 @@ def test_killed_while_it_waits(platform: StandingPlatform) -> None:
     job = here.jobs.submit([{"code": "'a'"}], sandbox=BARE)
     assert "done" == job.wait(60.0).state
     assert [("'a'", 1, 0)] == [(each.answer, each.attempts, each.lost) for each in job.results()]
-    assert ready != spare(platform, here, [ready])
+    assert ready != spare(platform, here, ready)
 
 
 def test_killed_before_its_first_task(platform: StandingPlatform) -> None:
@@ -72,13 +87,13 @@ def test_the_gateway_is_killed_over_its_task(platform: StandingPlatform) -> None
     ready = spare(platform, here)
     slow = "import time\nfor _ in range(400): time.sleep(0.01)\n'over'"
     job = here.jobs.submit([{"code": slow}], sandbox=BARE)
-    until(lambda: any(runtime.name.startswith("job-") and runtime.steps for runtime in here.runtimes()))
+    until(lambda: at_work(here))
     gateway = platform.gateway
     kill(gateway)
     until(lambda: gateway != platform.gateway and platform.answers)
     assert ("done", 1) == (job.wait(60.0).state, job.status().starts)
     assert [("'over'", 1, 0)] == [(each.answer, each.attempts, each.lost) for each in job.results()]
-    assert ready != spare(platform, here, [ready])
+    assert ready != spare(platform, here, ready)
 
 
 def test_a_drained_machine_has_none(platform: StandingPlatform) -> None:
@@ -90,4 +105,4 @@ def test_a_drained_machine_has_none(platform: StandingPlatform) -> None:
         until(lambda: not platform.processes("ray::SpareActor"))
     finally:
         platform.command("node", "resume", node.id)
-    assert ready != spare(platform, here, [ready])
+    assert ready != spare(platform, here, ready)
