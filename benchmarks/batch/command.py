@@ -61,12 +61,12 @@ class BenchedPlatform:
         resource.setrlimit(LOCKS, (mark, limits[1]))
         try:
             self._process = subprocess.Popen(
-                words, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                words, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
         finally:
             resource.setrlimit(LOCKS, limits)
-        assert self._process.stdout is not None
-        self.address = json.loads(self._process.stdout.readline())["address"]
+        told = "".join(iter(lambda: _line(self._process), "}\n")) + "}"
+        self.address = json.loads(told)["address"]
         token = (folder / "config" / "cenote" / "token").read_text().strip()
         self.jobs = cenote.connect(self.address, token).jobs
         self._source = folder / "tasks.jsonl"
@@ -110,6 +110,14 @@ class BenchedPlatform:
         except OSError:  # it has ended just now
             return False
         return any(line.startswith("Max file locks") and line.split()[3] == str(self._mark) for line in lines)
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the platform ended with status {process.wait()}")
+    return line
 
 
 def _ticks(process: Path) -> int:
