@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import resource
 import signal
@@ -131,7 +132,7 @@ def _ticks(process: Path) -> int:
 @contextmanager
 def _ray_tasks() -> Iterator[Callable[[], Mapping[str, float]]]:
     """A fresh process for each task, as a job has a fresh jail."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     task = ray.remote(max_calls=1)(time.time)
 
     def job() -> Mapping[str, float]:
@@ -148,15 +149,16 @@ def _ray_tasks() -> Iterator[Callable[[], Mapping[str, float]]]:
 def run(arguments: argparse.Namespace) -> None:
     with ExitStack() as opened:
         root = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="batch-", dir="/tmp")))
+        rival = opened.enter_context(_ray_tasks())
         platforms = {}
         for number, (name, before) in enumerate(STARTS.items()):
             (folder := root / str(number)).mkdir()
             platforms[name] = BenchedPlatform(folder, before, 200_000 + 1000 * number + os.getpid() % 1000)
             opened.callback(platforms[name].close)
-        rival = f"Ray {ray.__version__}, max_calls=1"
         kinds: dict[str, Callable[[], Mapping[str, float]]] = {
             name: platform.job for name, platform in platforms.items()
-        } | {rival: opened.enter_context(_ray_tasks())}
+        }
+        kinds[f"Ray {ray.__version__}, max_calls=1"] = rival
         for job in kinds.values():  # the first one of each loads what all need
             job()
         taken = {name: dict[str, list[float]]() for name in kinds}
