@@ -129,11 +129,15 @@ def _ticks(process: Path) -> int:
     return sum(map(int, fields[11:15]))
 
 
+def _now() -> float:
+    return time.time()
+
+
 @contextmanager
 def _ray_tasks() -> Iterator[Callable[[], Mapping[str, float]]]:
     """A fresh process for each task, as a job has a fresh jail."""
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    task = ray.remote(max_calls=1)(time.time)
+    task = ray.remote(max_calls=1)(_now)
 
     def job() -> Mapping[str, float]:
         begun = time.time()
