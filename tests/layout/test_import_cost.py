@@ -88,7 +88,7 @@ def test_processes_of_a_cluster_load_what_each_of_them_needs(module: str) -> Non
         "cenote.gateway.process.watcher",
         "cenote.cli.main",
         "cenote.connection",
-        "cenote.jobs.client",
+        "cenote.jobs",
     ],
 )
 def test_who_runs_no_jail_does_not_load_what_does(module: str) -> None:
