@@ -20,7 +20,7 @@ SLOW = "import time\nfor _ in range(300): time.sleep(0.01)\nprint('over')"
 
 @pytest.mark.slow
 def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> None:
-    """The submitting client has left, and the client that waits is killed. Ray restarts the actor, which repeats the
+    """The submitting client has left, and the client that waits is killed. The actor is replaced, and repeats the
     tasks that were running; it is killed together with the gateway, and waits for the next one. Each task has one
     result.
     """
