@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 KINDS = {
+    "batch": "jobs of one task from submission to result, beside Ray's own tasks",
     "data": "a function over a Ray Dataset, in jails and without",
     "doors": "what the way to a runtime costs: gRPC, HTTP, MCP",
     "environments": "starts in a built environment beside those with the client's packages",

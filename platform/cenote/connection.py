@@ -9,20 +9,18 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from cenote.runtime.core.auditing import auditor_of
 from cenote.runtime.core.backend import RetentionOptions
-from cenote.runtime.core.backends import named
-from cenote.runtime.core.runtime_core import RuntimeCore
-from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
-from cenote.runtime.faces.sync import PythonRuntime
 from cenote.runtime.remote.address import PORT, Destination, destination
 from cenote_security.errors import UsageError, WeakerRuntimeError
 from cenote_security.policy import SandboxPolicy, weakness_of_joined
 from cenote_security.rules import SecurityChecker
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # runtimes take a second to load, which jobs need not wait for
     from cenote.jobs import Jobs
     from cenote.platform_team import PlatformTeam, TeamStatus
+    from cenote.runtime.core.runtime_core import RuntimeCore
+    from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+    from cenote.runtime.faces.sync import PythonRuntime
     from cenote.runtime.remote.platform_client import PlatformClient
     from cenote.team.budget import Budget
     from cenote_proto.v1 import platform_pb2, reference_pb2
@@ -191,6 +189,8 @@ class Platform:
         jail ends and its state is stored; the next call has it again. partial: join it without what cannot be given
         back of it, which IncompleteRestoreError names else. audit_patches: of this client; see PythonRuntime.
         """
+        from cenote.runtime.faces.sync import PythonRuntime
+
         kept = RetentionOptions(durable=durable, hibernate_after=hibernate_after, partial=partial)
         return PythonRuntime.holding(
             self._started(name, sandbox, security_checker, attach, kept, audit_patches)
@@ -209,6 +209,8 @@ class Platform:
         audit_patches: float = 0.0,
     ) -> AsyncPythonRuntime:
         """As `runtime`, for code that awaits."""
+        from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+
         kept = RetentionOptions(durable=durable, hibernate_after=hibernate_after, partial=partial)
         core = await asyncio.to_thread(
             self._started, name, sandbox, security_checker, attach, kept, audit_patches
@@ -327,6 +329,10 @@ class Platform:
         kept: RetentionOptions,
         audit_patches: float,
     ) -> RuntimeCore:
+        from cenote.runtime.core.auditing import auditor_of
+        from cenote.runtime.core.backends import named
+        from cenote.runtime.core.runtime_core import RuntimeCore
+
         if not isinstance(name, str) or not name:
             raise UsageError(
                 "a runtime of a platform has a name; PythonRuntime(address=...) makes one without"

@@ -32,6 +32,7 @@ TITLES = {
     "ray::NodeAgent*": "node agent",
     "ray::NurseryActor*": "nursery",
     "ray::OrchestratorActor*": "orchestrator",
+    "ray::SpareActor*": "orchestrator",
     "*cenote.gateway.process.daemon *": "gateway",
     "*cenote.gateway.process.watcher *": "watcher",
     "*cenote_worker.descriptor_store.daemon *": "keeper",

@@ -18,6 +18,7 @@ from tests.waiting import until
 
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.jobs.tables import JobWorkload
+from cenote.gateway.machines.nodes import Nodes
 from cenote.gateway.process import platform
 from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.work import ray_actors
@@ -31,7 +32,7 @@ from cenote_security.ids import TenantId
 ONE = SlotLimits(at_once=1, of_one_tenant=1)
 
 
-def orchestrators(options: PlatformOptions, works: Workload) -> RayOrchestrators:
+def orchestrators(options: PlatformOptions, works: Workload, _nodes: Nodes) -> RayOrchestrators:
     settings = OrchestratorSettings(state=options.state, kind=works.kind)
     return RayOrchestrators(settings, works, places=WorkerSlots(ONE, slice=0.0))
 

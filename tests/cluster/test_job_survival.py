@@ -20,7 +20,7 @@ SLOW = "import time\nfor _ in range(300): time.sleep(0.01)\nprint('over')"
 
 @pytest.mark.slow
 def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> None:
-    """The submitting client has left, and the client that waits is killed. Ray restarts the actor, which repeats the
+    """The submitting client has left, and the client that waits is killed. The actor is replaced, and repeats the
     tasks that were running; it is killed together with the gateway, and waits for the next one. Each task has one
     result.
     """
@@ -33,13 +33,12 @@ def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> No
     job = here.jobs.get("survivor")
     waiting = platform.begin("job", "wait", "survivor")
     until(lambda: at_work(here, "-2-1-"))
-    (actor,) = platform.processes("ray::OrchestratorActor")
     (first,) = job.results()
-    kill(actor, waiting.pid)
+    kill(*actors(platform), waiting.pid)
     waiting.communicate()
     until(lambda: at_work(here, "-3-1-"))
     gateway = platform.gateway
-    kill(gateway, *platform.processes("ray::OrchestratorActor"))
+    kill(gateway, *actors(platform))
     until(lambda: gateway != platform.gateway and platform.answers)
     results = list(job.results(follow=True))
     assert first == results[0]
@@ -51,6 +50,11 @@ def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> No
     assert [] == list((platform.state / "jobs").iterdir())
     until(lambda: not platform.processes("ray::OrchestratorActor"))  # otherwise the next test finds it
     assert not [each for each in here.runtimes() if each.name.startswith("job-")]
+
+
+def actors(platform: StandingPlatform) -> list[int]:
+    """Whichever kind has the job, and the spare."""
+    return [pid for kind in ("OrchestratorActor", "SpareActor") for pid in platform.processes(f"ray::{kind}")]
 
 
 def at_work(here: cenote.Platform, attempt: str) -> bool:

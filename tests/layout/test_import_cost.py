@@ -81,7 +81,16 @@ def test_processes_of_a_cluster_load_what_each_of_them_needs(module: str) -> Non
     assert {"grpc"} == (loaded(module) - loaded("ray")) & (HEAVY | {"cenote"})
 
 
-@pytest.mark.parametrize("module", ["cenote.runtime", "cenote.gateway.process.watcher", "cenote.cli.main"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "cenote.runtime",
+        "cenote.gateway.process.watcher",
+        "cenote.cli.main",
+        "cenote.connection",
+        "cenote.jobs",
+    ],
+)
 def test_who_runs_no_jail_does_not_load_what_does(module: str) -> None:
     """A watcher runs for months, and most commands only query a platform: neither has its own runtime."""
     found = run(

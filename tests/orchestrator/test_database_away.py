@@ -59,6 +59,9 @@ class AwayWorks:
         self._ask()
         return TenantId("acme")
 
+    def expects_more(self) -> bool:
+        return False
+
     def progress(self, work: str) -> Hashable:
         raise AssertionError(work)
 

@@ -31,7 +31,7 @@ from cenote.platform_team import ModelSpec
 from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.calls import new_key
+from cenote.runtime.remote.channels import new_key
 from cenote.runtime.remote.job_client import LOOK_EVERY, SELDOM, SUBMITTING, JobClient
 from cenote.runtime.remote.reconnection import RetrySchedule
 from cenote.team.budget import Budget

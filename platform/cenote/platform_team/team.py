@@ -15,7 +15,7 @@ from cenote.plans import Plan
 from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.calls import new_key
+from cenote.runtime.remote.channels import new_key
 from cenote.runtime.remote.team_client import TeamClient
 from cenote.team.budget import Budget
 from cenote_proto.scalars import make, put, utf8_text, utf8_texts

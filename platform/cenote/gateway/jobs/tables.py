@@ -142,6 +142,11 @@ class JobTable:
     def arriving(self) -> list[JobRow]:
         return [_job(row) for row in self._database.rows("SELECT * FROM jobs WHERE state = 'arriving'")]
 
+    def newest(self) -> float:
+        """When the last job was submitted, in seconds since the epoch; 0 where there is none."""
+        row = self._database.row("SELECT MAX(created) AS newest FROM jobs WHERE state <> 'arriving'")
+        return 0.0 if row is None else float(row["newest"] or 0.0)
+
     def ended_before(self, moment: float) -> list[JobRow]:
         sql = "SELECT * FROM jobs WHERE state IN ('done', 'cancelled') AND ended < ?"
         return [_job(row) for row in self._database.rows(sql, moment)]
@@ -458,15 +463,22 @@ def _summary(row: DatabaseRow, longest: int = MAX_ERROR_LISTED) -> job_pb2.TaskS
     return told
 
 
+EXPECTED: Final = 3600.0
+"""Seconds after a submission for which a process is kept ready for the next one. It takes some hundred megabytes, so
+a platform without jobs has none."""
+
+
 class JobWorkload:
     """See Workload."""
 
     kind: Final[Kind] = "job"
     can_make_room: Final = True
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._jobs = JobTable(database)
         self._tasks = TaskTable(database)
+        self._clock = clock
+        self._newest = 0.0
 
     @property
     def share(self) -> SlotLimits:
@@ -483,6 +495,10 @@ class JobWorkload:
 
     def tenant(self, work: str) -> TenantId:
         return self._jobs.of_all(JobId(work)).tenant
+
+    def expects_more(self) -> bool:
+        self._newest = max(self._newest, self._jobs.newest())  # a job that was removed counts
+        return self._clock() - self._newest < EXPECTED
 
     def progress(self, work: str) -> Hashable:
         """Counts of the outcomes and losses of the tasks: each is bounded, so that retries end."""

@@ -31,7 +31,7 @@ from cenote.gateway.api.server import GatewayServer
 from cenote.gateway.audit.events import Subject, token_changed
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.tables import JobWorkload
-from cenote.gateway.machines.cluster_nodes import ray_nodes
+from cenote.gateway.machines.cluster_nodes import OWN_NODE, ray_nodes
 from cenote.gateway.machines.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.machines.nodes import Nodes
 from cenote.gateway.process.announcement import Announcer
@@ -189,7 +189,7 @@ def platform(
         nodes = opened.enter_context(_nodes(options, stores, secured.lines, ending))
         listen = f"{options.host}:{options.port}"
         team_loops, job_loops = (
-            _orchestrators(options, works(stores.database)) for works in (TeamWorkload, JobWorkload)
+            _orchestrators(options, works(stores.database), nodes) for works in (TeamWorkload, JobWorkload)
         )
         for loops in (team_loops, job_loops):
             opened.push(partial(_end_works, loops))
@@ -288,14 +288,19 @@ def _secured(options: PlatformOptions, lines: InternalTls) -> Secured | None:
     return Secured(material=partial(lines.serving, LOOPBACK), clients=not options.relayed)
 
 
-def _orchestrators(options: PlatformOptions, works: Workload) -> Orchestrators:
+def _orchestrators(options: PlatformOptions, works: Workload, nodes: Nodes) -> Orchestrators:
     settings = OrchestratorSettings(
         state=options.state, kind=works.kind, otlp=options.otlp, log_json=options.log_json
     )
     if options.among_machines:
         from cenote.gateway.work.ray_actors import RayOrchestrators
+        from cenote_worker.node.ray.actor_calls import raylet
 
-        return RayOrchestrators(settings, works, options.team_environment)
+        def is_drained() -> bool:
+            here = OWN_NODE if options.ray_address is None else raylet()
+            return any(node.id == here and node.draining for node in nodes.describe())
+
+        return RayOrchestrators(settings, works, options.team_environment, is_drained=is_drained)
     return ProcessOrchestrators(settings, works, options.team_environment)
 
 

@@ -352,6 +352,10 @@ class TeamWorkload:
     def tenant(self, work: str) -> TenantId:
         return self._teams.of_all(TeamId(work)).tenant
 
+    def expects_more(self) -> bool:
+        """Teams are made once, and work for long."""
+        return False
+
     def progress(self, work: str) -> Hashable:
         team = TeamId(work)
         try:

@@ -1,5 +1,5 @@
-"""Runs the loops of teams and jobs as Ray actors: one per work that has something to do, restarted by Ray when it was
-killed.
+"""Runs the loops of teams and jobs as Ray actors: one per work that has something to do. Ray restarts one that was
+killed; one that was made ahead, see `spare_actor.py`, is replaced by the gateway.
 
 No code of a user or a model runs in these processes: they are clients of runtimes, and call models.
 """
@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.process import logs
 from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.work.process_unsafe import environment
-from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of
+from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of, loop_type
+from cenote.gateway.work.spare_actor import SpareActors
 from cenote.gateway.work.worker_slots import WorkerSlots
 from cenote.gateway.work.workload import (
     LOOK_EVERY,
@@ -32,7 +33,7 @@ from cenote.gateway.work.workload import (
     pause_after,
     works_of,
 )
-from cenote_security.errors import CenoteError, UnknownEntryError
+from cenote_security.errors import CenoteError, UnknownEntryError, UsageError
 from cenote_worker.node.node import HostGone
 from cenote_worker.node.ray.actor_calls import answer, here
 from cenote_worker.node.state_log import StateLog
@@ -47,7 +48,10 @@ SWEEP_EVERY: Final = 2.0
 
 
 class OrchestratorActor:
-    """A WorkLoop as a Ray actor. It works from its constructor on: Ray repeats only that after a restart."""
+    """A WorkLoop as a Ray actor. It works from its constructor on: Ray repeats only that after a restart.
+
+    settings: without a work for an actor that is made ahead, which imports what it will need and waits for `take`.
+    """
 
     def __init__(self, settings: str, allowed: tuple[str, ...]) -> None:
         kept = environment(allowed)
@@ -63,8 +67,22 @@ class OrchestratorActor:
         self._loop: WorkLoop | None = None
         self._woken = threading.Event()
         self._idle = threading.Event()
-        self._woken.set()
+        if self._settings.work:
+            self._woken.set()
+        else:
+            loop_type(self._settings.kind)  # here, where a failure ends the actor
         threading.Thread(target=self._work, name="cenote-work", daemon=True).start()
+
+    def take(self, settings: str) -> None:
+        """Gives work to an actor that was made ahead. It has one work in its life: nothing of another's is in it."""
+        if self._settings.work:
+            raise UsageError(f"this process works on {self._settings.work}")
+        self._settings = OrchestratorSettings.from_json(settings)
+        self._woken.set()
+
+    def work(self) -> str:
+        """The id of its work; empty while it has none."""
+        return self._settings.work
 
     def wake(self) -> None:
         """There is something to do."""
@@ -84,6 +102,8 @@ class OrchestratorActor:
         failures = 0
         while self._woken.wait():
             self._woken.clear()
+            if not self._settings.work:  # Ray keeps no order among calls: this is the one after `take`
+                continue
             try:
                 self._work_once()
                 failures = 0
@@ -129,6 +149,10 @@ class OrchestratorActor:
         return failures
 
 
+class SpareActor(OrchestratorActor):
+    """One that is made ahead: the name that its process shows."""
+
+
 class RayOrchestrators:
     """See Orchestrators. On the gateway's machine, where the store and the secrets are."""
 
@@ -138,8 +162,9 @@ class RayOrchestrators:
         works: Workload,
         allowed: Collection[str] = (),
         places: WorkerSlots | None = None,
+        is_drained: Callable[[], bool] = lambda: False,
     ) -> None:
-        """settings: those of all works."""
+        """settings: those of all works. is_drained: whether this machine is to be left; it gets no spare then."""
         self._settings = settings
         self._works = works
         self._prefix = f"{works.kind}/"
@@ -148,6 +173,8 @@ class RayOrchestrators:
         self._lock = threading.Lock()
         self._actors: dict[str, Any] = {}
         self._places = WorkerSlots(works.share) if places is None else places
+        self._spares = SpareActors(works.kind, self._spare)
+        self._is_drained = is_drained
         self._leaving: set[str] = set()
         """Works that were asked to make room."""
         self._closing = threading.Event()
@@ -174,7 +201,8 @@ class RayOrchestrators:
         for work in works:
             try:
                 if work not in self._actors:
-                    self._actors[work] = self._actor(work)
+                    settings = self._settings.of(work, self._where).to_json()
+                    self._actors[work] = self._spares.take(work, settings) or self._actor(work)
                 self._actors[work].wake.remote()
             except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away)
                 self._beginnings.failed(error, expected=isinstance(error, CenoteError | RayError))
@@ -184,6 +212,7 @@ class RayOrchestrators:
     def settle(self, work: str, patience: float) -> None:
         with self._lock:
             actor = self._actors.pop(work, None)
+            self._spares.forget(work)
             self._give_up_place(work)
         if actor is not None:
             try:
@@ -196,6 +225,7 @@ class RayOrchestrators:
         with self._lock:
             self._closing.set()
             actors, self._actors = list(self._actors.values()), {}
+            self._spares.drop()
         for actor in actors if orderly else ():
             ray.kill(actor)
         if self._sweeper.is_alive():
@@ -205,16 +235,22 @@ class RayOrchestrators:
         """Adopts actors of a former gateway. One whose work ended meanwhile is idle; one whose work was being deleted
         would never be ended otherwise.
         """
-        for name in ray.util.list_named_actors():
+        names = ray.util.list_named_actors()
+        for name in names:
             if name.startswith(self._prefix):
-                work = name.removeprefix(self._prefix)
                 with suppress(ValueError):  # it has ended just now
-                    actor = ray.get_actor(name)
-                    if self._knows(work):
-                        self._actors[work] = actor
-                        self._places.ask(work, self._works.tenant(work))
-                    else:
-                        ray.kill(actor)
+                    self._adopt_one(name.removeprefix(self._prefix), ray.get_actor(name))
+        for work, actor in self._spares.adopt(names):
+            if not self._adopt_one(work, actor):
+                self._spares.forget(work)
+
+    def _adopt_one(self, work: str, actor: Any) -> bool:
+        if work in self._actors or not self._knows(work):
+            ray.kill(actor)
+            return False
+        self._actors[work] = actor
+        self._places.ask(work, self._works.tenant(work))
+        return True
 
     def _knows(self, work: str) -> bool:
         try:
@@ -225,14 +261,22 @@ class RayOrchestrators:
 
     def _actor(self, work: str) -> Any:
         settings = self._settings.of(work, self._where)
+        return self._made(OrchestratorActor, self._prefix + work, MAX_RESTARTS, settings)
+
+    def _spare(self, name: str) -> Any:
+        return self._made(SpareActor, name, 0, self._settings)
+
+    def _made(
+        self, kind: type[OrchestratorActor], name: str, restarts: int, settings: OrchestratorSettings
+    ) -> Any:
         return (
-            ray.remote(OrchestratorActor)
+            ray.remote(kind)
             .options(
-                name=self._prefix + work,
+                name=name,
                 lifetime="detached",
                 get_if_exists=True,
                 num_cpus=0,
-                max_restarts=MAX_RESTARTS,
+                max_restarts=restarts,
                 max_concurrency=4,
                 scheduling_strategy=here(),
             )
@@ -243,6 +287,7 @@ class RayOrchestrators:
         while not self._closing.wait(SWEEP_EVERY):
             try:
                 self._dismiss_idle()
+                self._look_after_spare()
             except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
                 self._sweeps.failed(error, expected=isinstance(error, CenoteError | RayError))
             else:
@@ -257,12 +302,25 @@ class RayOrchestrators:
                 if not self._works.is_open(work) or (work in self._leaving and self._has_left(work)):
                     ray.kill(self._actors[work])
                     del self._actors[work]
+                    self._spares.forget(work)
                     self._give_up_place(work)
+            for work in self._spares.lost():
+                self._spares.forget(work)
+                self._actors.pop(work, None)
             self._begin([work for work in self._places.holders if work not in self._actors])
             # Works that made room, and those whose state could not be read while the database was away.
             for work in self._works.at_work():
                 if work not in self._places:
                     self._begin(self._places.ask(work, self._works.tenant(work)))
+
+    def _look_after_spare(self) -> None:
+        """It counts as one of the processes for which there is room."""
+        wanted = self._works.expects_more() and not self._is_drained()
+        with self._lock:
+            if wanted and self._places.has_room and not self._closing.is_set():
+                self._spares.keep()
+            else:
+                self._spares.drop()
 
     def _has_left(self, work: str) -> bool:
         try:

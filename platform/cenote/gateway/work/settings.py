@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -132,11 +132,15 @@ class WorkLoop(Protocol):
 
 
 def loop_of(settings: OrchestratorSettings) -> WorkLoop:
+    return loop_type(settings.kind)(settings)
+
+
+def loop_type(kind: Kind) -> Callable[[OrchestratorSettings], WorkLoop]:
     """Imports only what this kind needs."""
-    if settings.kind == "team":
+    if kind == "team":
         from cenote.gateway.teams.orchestrator import Orchestrator
 
-        return Orchestrator(settings)
+        return Orchestrator
     from cenote.gateway.jobs.runner import JobRunner
 
-    return JobRunner(settings)
+    return JobRunner

@@ -56,6 +56,7 @@ class WorkerSlots:
         self, share: SlotLimits, *, slice: float = SLICE, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._queue: FairQueue[str] = FairQueue(share.at_once, backlog=_BACKLOG)
+        self._at_once = share.at_once
         self._of_one = share.of_one_tenant
         self._slice = slice
         self._clock = clock
@@ -70,6 +71,11 @@ class WorkerSlots:
     def holders(self) -> list[str]:
         """Works that have a slot."""
         return list(self._since)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free."""
+        return len(self._since) < self._at_once
 
     def ask(self, work: str, tenant: TenantId) -> list[str]:
         """Requests a slot, unless it has one or waits for it. Returns all works that have one from now on."""

@@ -57,6 +57,9 @@ class Workload(Protocol):
     def tenant(self, work: str) -> TenantId:
         """Raises UnknownEntryError."""
 
+    def expects_more(self) -> bool:
+        """Whether a process is kept ready for work that does not exist yet."""
+
     def progress(self, work: str) -> Hashable:
         """A value that changes with each progress."""
 

@@ -8,34 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from cenote.runtime.inject.host_function_server import HostFunctionServer
-from cenote.runtime.replay.fresh_runs import FullRunClient, SliceRunClient
-from cenote.runtime.replay.patch_client import BuildClient, PatchClient
 from cenote_security.options import option
-from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.retention import Retention
-from cenote_worker.checkpoints.store import CheckpointInfo
-from cenote_worker.egress.ledger import Decision
-from cenote_worker.execution.programs import ProgramOrder
-from cenote_worker.execution.results import Carried, JailStatus, LiveOutput, OnError, SnapshotInfo
-from cenote_worker.history.events import ArtifactDeclared
-from cenote_worker.history.history import History
-from cenote_worker.runtime.injection import Injection
 from cenote_worker.runtime.jail_requests import PYTHON, WorkdirRequest, WrittenForm
-from cenote_worker.runtime.reruns import Reruns
-from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
-from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
-from cenote_worker.supervisor.requests import Listener
 
-
-class HarnessClient(PatchClient, BuildClient, SliceRunClient, FullRunClient, Protocol):
-    """For its owner."""
-
-    def declare(self, units: Sequence[ArtifactDeclared]) -> None:
-        """Notes them in the history. May block. Raises UsageError where they do not hold together."""
-
+if TYPE_CHECKING:  # a client of jobs needs none of these, and they take a second
+    from cenote.runtime.inject.host_function_server import HostFunctionServer
+    from cenote.runtime.replay.harness_client import HarnessClient
+    from cenote_security.policy import SandboxPolicy
+    from cenote_worker.checkpoints.store import CheckpointInfo
+    from cenote_worker.egress.ledger import Decision
+    from cenote_worker.execution.programs import ProgramOrder
+    from cenote_worker.execution.results import Carried, JailStatus, LiveOutput, OnError, SnapshotInfo
+    from cenote_worker.history.history import History
+    from cenote_worker.runtime.injection import Injection
+    from cenote_worker.runtime.reruns import Reruns
+    from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
+    from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
+    from cenote_worker.supervisor.requests import Listener
 
 Withdraw = Callable[[], None]
 """Says that the caller does not wait for a cell any more: it is dropped when it waits, interrupted when it runs."""

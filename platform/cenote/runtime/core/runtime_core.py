@@ -21,7 +21,7 @@ from cenote.harness.live_state import AppliedPatches
 from cenote.harness.planning.plan import Plan
 from cenote.runtime.core.arguments import KeptState, Scope, key_of
 from cenote.runtime.core.auditing import AuditedRuntime
-from cenote.runtime.core.backend import Backend, CheckpointClient, HarnessClient, StoringBackend, Withdraw
+from cenote.runtime.core.backend import Backend, CheckpointClient, StoringBackend, Withdraw
 from cenote.runtime.core.backends import Storage
 from cenote.runtime.core.listeners import BlockingListener, Traced, TracedCell, ended_if_raised
 from cenote.runtime.core.merge_bases import MergeBases
@@ -30,6 +30,7 @@ from cenote.runtime.inject.host_function_server import HostFunctionServer, Targe
 from cenote.runtime.inject.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.inject.injection import Parcel, pack
 from cenote.runtime.replay.fresh_runs import LocalFullRuns, LocalSliceRuns, RuntimeVerificationSandbox
+from cenote.runtime.replay.harness_client import HarnessClient
 from cenote.runtime.replay.patch_client import apply_by_client, build_by_client
 from cenote.runtime.replay.patcher import apply_here, build_here
 from cenote.runtime.replay.replay_target import RuntimeReplayTarget

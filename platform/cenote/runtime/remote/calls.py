@@ -5,11 +5,11 @@ A `Call` is one request from being sent to its answer, over as many streams as t
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cenote.runtime.remote.channels import new_key
 from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailError, ProtocolViolation, RuntimeClosedError
@@ -174,11 +174,6 @@ class PendingCall:
         if self._incoming is not None:
             self._incoming.close()
         self._incoming = self._reply = self._joiner = None
-
-
-def new_key() -> str:
-    """A key for a call that changes something: no other client can guess it."""
-    return secrets.token_hex(16)
 
 
 Request = tuple[runtime_pb2.ClientFrame, Content | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -211,3 +212,8 @@ def _failure(error: grpc.aio.AioRpcError) -> CenoteError | None:
         if key == METADATA and isinstance(value, bytes):
             return to_error(Failure.FromString(value))
     return None
+
+
+def new_key() -> str:
+    """A key for a call that changes something: no other client can guess it."""
+    return secrets.token_hex(16)

@@ -13,7 +13,6 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
 from cenote.runtime.remote.reconnection import without_waiting
 from cenote.runtime.remote.references import References, Terms
-from cenote.runtime.remote.session import ServedAt
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2, reference_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
@@ -23,6 +22,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import option_messages, policies
 
 if TYPE_CHECKING:
+    from cenote.runtime.remote.session import ServedAt
     from cenote_proto.v1.platform_pb2_grpc import PlatformServiceAsyncStub
 
 Answer = TypeVar("Answer")
@@ -97,6 +97,8 @@ class PlatformClient:
     def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[ServedAt]]:
         """Says where the runtime is: as described at first, then as the gateway knows it."""
         known: list[platform_pb2.RuntimeDescription] = [first]
+
+        from cenote.runtime.remote.session import ServedAt  # who has no runtime does without it
 
         async def locate() -> ServedAt:
             with without_waiting():  # a session has a patience of its own

@@ -19,7 +19,8 @@ from cenote.runtime.inject.host_function_server import HostFunctionServer
 from cenote.runtime.remote import calls, state_copies
 from cenote.runtime.remote import session as awaited
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.calls import FRAMES, Answer, Output, PendingCall, Request, new_key
+from cenote.runtime.remote.calls import FRAMES, Answer, Output, PendingCall, Request
+from cenote.runtime.remote.channels import new_key
 from cenote.runtime.remote.history import HistoryCopy, RemoteHarness
 from cenote.runtime.remote.host_calls import RemoteCalls
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient

@@ -9,7 +9,7 @@ from typing import Final
 
 from cenote.runtime.core.backend import Backend, ServedBranch
 from cenote.runtime.inject.host_function_server import HostFunctionServer
-from cenote.runtime.remote.calls import new_key
+from cenote.runtime.remote.channels import new_key
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2

@@ -1,0 +1,1 @@
+"""Jobs of a platform from submission to result."""
