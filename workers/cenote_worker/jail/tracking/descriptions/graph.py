@@ -25,11 +25,13 @@ from cenote_worker.jail.tracking.code.sql_queries import UNKNOWN
 from cenote_worker.jail.tracking.descriptions.classes import InstanceLayout, tells_what_it_holds
 from cenote_worker.jail.tracking.descriptions.known_digests import KnownDigests
 from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import (
+    FEWEST,
     Atoms,
     atoms_of,
     atoms_of_keys,
     atoms_of_values,
     digest_of_numbers,
+    identities_of,
     packed,
 )
 from cenote_worker.jail.tracking.process_state.modules import imported_of
@@ -56,6 +58,9 @@ _ROOM: Final = 1_000
 """Items of a list: none is preallocated with more."""
 
 _FLAT: Final = frozenset((tuple, list, dict))
+
+_KNOWN: Final = 1_000
+"""Containers of instances whose attributes at the latest look are remembered."""
 
 Stretch = tuple[int, int]
 """A range of memory: its first address, and the one after its last."""
@@ -130,7 +135,9 @@ class ObjectGraph:
         self._describe_many: ManyHandler = _one_by_one
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        self._queue: list[object] = []
+        self._queue: list[tuple[object, int]] = []
+        self._present: tuple[object, int] = (None, id(None))
+        """The object that is being described, with its identity: each call of `id` is an event for audit hooks."""
         self._weak: list[object] = []
         self._digest = xxhash.xxh3_128()
 
@@ -154,7 +161,8 @@ class ObjectGraph:
             if index == len(queue):
                 self._put_referred(self._weak.pop())
                 continue
-            found = queue[index]
+            self._present = queue[index]
+            found = self._present[0]
             self._put((_qualname(type(found)), handler_of(found)(self, found)))
             index += 1
             if index % _CHECKED_EVERY == 0:
@@ -183,7 +191,7 @@ class ObjectGraph:
         number = self._numbers.get(identity)
         if number is None:
             number = self._numbers[identity] = len(self._numbers)
-            self._queue.append(value)
+            self._queue.append((value, identity))
         return (number,)
 
     def tokens(self, values: Iterable[object]) -> list[object]:
@@ -195,7 +203,9 @@ class ObjectGraph:
 
     def changeable(self, value: object) -> None:
         """Other holders of the object see what is done to it here."""
-        identity = id(value)  # each call is an event for audit hooks
+        present, identity = self._present
+        if value is not present:
+            identity = id(value)
         self.holds[identity] = self._numbers.get(identity, -1)
 
     def cover(self, memory: object) -> None:
@@ -228,7 +238,7 @@ class ObjectGraph:
             self._foresee(values[0], values[-1], len(values))
             if digest := digest_of_numbers(values):
                 return ("numbers", len(values), digest)
-        if atoms := atoms_of(values):
+        if len(values) >= FEWEST and (atoms := atoms_of(values)):
             return ("atoms", values) if plain or not atoms.nan else ("tokens", self.tokens(values))
         kinds = set(map(type, values))
         if kinds <= ATOMS and (plain or not _has_nan(values, kinds)):
@@ -243,7 +253,11 @@ class ObjectGraph:
         if len(values) >= _MANY:
             items = values.values()
             self._foresee(next(iter(items)), next(reversed(items)), len(values))
-        if _are_atoms(atoms_of_keys(values)) and _are_atoms(atoms_of_values(values)):
+        if (
+            len(values) >= FEWEST
+            and _are_atoms(atoms_of_keys(values))
+            and _are_atoms(atoms_of_values(values))
+        ):
             return ("atoms", values)
         keys = set(map(type, values))
         if keys <= ATOMS and not _has_nan(values, keys):
@@ -338,18 +352,31 @@ class ObjectGraph:
         self.budget.spend(count // _OF_INSTANCES)
         self.budget.check()
 
-    def alike(self, cls: type, values: list[object], tables: list[dict[str, object]]) -> object:
+    def alike(
+        self, cls: type, values: list[object], tables: list[dict[str, object]], known: dict[int, bytes]
+    ) -> object:
         """Describes many instances of one class that have nothing but these attributes; None unless all attributes
-        are atoms, and none of the objects has another holder that was met before."""
-        if not set(map(type, chain.from_iterable(tables))) <= {str}:
+        are atoms, and none of the objects has another holder that was met before.
+
+        known: by the identity of the first instance, the attributes at the latest look. If they are the same byte for
+        byte, so are their kinds, and they need not be looked through.
+        """
+        identities = identities_of(values)
+        before = known.pop(identities[0], b"")
+        digest = _digest_of(tables) if before else b""
+        if not digest or digest != before:
+            kinds = _kinds_of(tables)
+            if kinds is None:
+                return None
+            digest = digest or _digest_of(tables)
+            before = b"" if bytes in kinds else digest  # what else has a buffer is packed like bytes
+        if before:
+            known[identities[0]] = before
+            if len(known) > _KNOWN:
+                del known[next(iter(known))]
+        if not self._number_all(identities + identities_of(tables)):
             return None
-        held = list(chain.from_iterable(map(dict.values, tables)))
-        kinds = set(map(type, held))
-        if not kinds <= ATOMS or _has_nan(held, kinds):
-            return None
-        if not self._number_all([*map(id, values), *map(id, tables)]):
-            return None
-        return ("instances", self.token(cls), tables)
+        return ("instances", self.token(cls), digest)
 
     def _foresee(self, first: object, last: object, count: int) -> None:
         """Checks the budget for many containers of one kind, judging by the first and the last: the least that
@@ -371,17 +398,17 @@ class ObjectGraph:
         self.budget.check()
         inner = set(map(type, chain.from_iterable(values)))
         if kind is dict:
-            inner |= set(map(type, chain.from_iterable(map(dict.values, values))))
+            inner |= set(map(type, _values_in(values)))
         if not inner <= ATOMS:
             return False
-        return kind is tuple or self._number_all(list(map(id, values)))
+        return kind is tuple or self._number_all(identities_of(list(values)))
 
     def _number_all(self, identities: list[int]) -> bool:
-        if len(set(identities)) != len(identities) or not self._numbers.keys().isdisjoint(identities):
-            return False
         numbered = dict(zip(identities, count(len(self._numbers)), strict=False))
-        self._numbers.update(numbered)
-        self.holds.update(numbered)
+        if len(numbered) != len(identities) or not self._numbers.keys().isdisjoint(numbered.keys()):
+            return False
+        self._numbers = _joined(self._numbers, numbered)
+        self.holds = _joined(self.holds, numbered)
         return True
 
     def _is_everything(self, value: object) -> bool:
@@ -389,6 +416,35 @@ class ObjectGraph:
         if type(value) is dict:
             return "__builtins__" in value or "__spec__" in value
         return type(value) is ModuleType
+
+
+def _joined(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
+    """Both; the other one prevails. A copy of many entries takes a tenth of the time of entering them."""
+    if len(other) < len(one):
+        one.update(other)
+        return one
+    return other | {key: number for key, number in one.items() if key not in other}
+
+
+def _kinds_of(tables: list[dict[str, object]]) -> set[type] | None:
+    """The kinds of the values; None unless all keys are texts and all values atoms, without NaNs."""
+    if not set(map(type, chain.from_iterable(tables))) <= {str}:
+        return None
+    kinds = set(map(type, _values_in(tables)))
+    plain = kinds <= ATOMS and not (_INEXACT & kinds and _has_nan(list(_values_in(tables)), kinds))
+    return kinds if plain else None
+
+
+def _digest_of(tables: list[dict[str, object]]) -> bytes:
+    """Of their content; empty for what has no such form."""
+    try:
+        return xxhash.xxh3_128_digest(packed(tables))
+    except ValueError:
+        return b""
+
+
+def _values_in(tables: Iterable[dict[Any, object]]) -> Iterable[object]:
+    return chain.from_iterable(map(dict.values, tables))
 
 
 def _one_by_one(_graph: ObjectGraph, _values: list[Any]) -> object:

@@ -236,7 +236,8 @@ class WorkdirFiles:
         marks = self.marks()
         if marks is None:
             return fresh()
-        return together({path: self.version(path, budget) for path in (*marks, *self.left)})
+        left = {path: self.version(path, budget) for path in self.left}
+        return together({**self.versions(marks, budget), **left})
 
 
 def _descriptors() -> Iterable[int]:
