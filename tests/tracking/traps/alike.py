@@ -94,7 +94,12 @@ TRAPS = [
     _one("attributes replaced by equal ones", "many[30].__dict__ = dict(kept)", _KEPT, "kept"),
     _one("all of many replaced by equal ones", "many[:] = map(N, range(40))", _NAMED, "one"),
     _one("one of many set by the list's own method", "list.__setitem__(many, 30, N(30))", _NAMED, "one"),
-    _one("attributes emptied and filled again", "v = dict(kept)\nkept.clear()\nkept.update(v, i=-1)", _KEPT, "many kept"),
+    _one(
+        "attributes emptied and filled again",
+        "v = dict(kept)\nkept.clear()\nkept.update(v, i=-1)",
+        _KEPT,
+        "many kept",
+    ),
     ("attributes in a dictionary with methods", _DERIVED, "many[0].i = -1", "many", "many", "calls"),
     ("many that are only counted", _MANY, "t = len(many)", "t", "many", "many N"),
     ("one of many that is only read", _MANY, "t = many[30].i", "t", "many", "many N"),

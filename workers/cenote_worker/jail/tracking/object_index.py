@@ -301,7 +301,9 @@ class ObjectIndex:
         """Names that hold any of these objects, according to the latest pictures."""
         wanted = set(identities)
         found = {other for identity in self._owners.keys() & wanted for other in self._owners[identity]}
-        return found | {other for other in self._large if not self._pictures[other].holds.keys().isdisjoint(wanted)}
+        return found | {
+            other for other in self._large if not self._pictures[other].holds.keys().isdisjoint(wanted)
+        }
 
     def refers(self, location: Location, picture: Fingerprint) -> frozenset[Location]:
         """What its code may use, including what was lent to it."""

@@ -59,9 +59,6 @@ _ROOM: Final = 1_000
 
 _FLAT: Final = frozenset((tuple, list, dict))
 
-_KNOWN: Final = 1_000
-"""Containers of instances whose attributes at the latest look are remembered."""
-
 Stretch = tuple[int, int]
 """A range of memory: its first address, and the one after its last."""
 
@@ -352,31 +349,17 @@ class ObjectGraph:
         self.budget.spend(count // _OF_INSTANCES)
         self.budget.check()
 
-    def alike(
-        self, cls: type, values: list[object], tables: list[dict[str, object]], known: dict[int, bytes]
-    ) -> object:
+    def alike(self, cls: type, values: list[object], tables: list[dict[str, object]]) -> object:
         """Describes many instances of one class that have nothing but these attributes; None unless all attributes
-        are atoms, and none of the objects has another holder that was met before.
-
-        known: by the identity of the first instance, the attributes at the latest look. If they are the same byte for
-        byte, so are their kinds, and they need not be looked through.
-        """
-        identities = identities_of(values)
-        before = known.pop(identities[0], b"")
-        digest = _digest_of(tables) if before else b""
-        if not digest or digest != before:
-            kinds = _kinds_of(tables)
-            if kinds is None:
-                return None
-            digest = digest or _digest_of(tables)
-            before = b"" if bytes in kinds else digest  # what else has a buffer is packed like bytes
-        if before:
-            known[identities[0]] = before
-            if len(known) > _KNOWN:
-                del known[next(iter(known))]
-        if not self._number_all(identities + identities_of(tables)):
+        are atoms, and none of the objects has another holder that was met before."""
+        if not set(map(type, chain.from_iterable(tables))) <= {str}:
             return None
-        return ("instances", self.token(cls), digest)
+        kinds = set(map(type, _values_in(tables)))
+        if not kinds <= ATOMS or (_INEXACT & kinds and _has_nan(list(_values_in(tables)), kinds)):
+            return None
+        if not self._number_all(identities_of(values) + identities_of(tables)):
+            return None
+        return ("instances", self.token(cls), tables)
 
     def _foresee(self, first: object, last: object, count: int) -> None:
         """Checks the budget for many containers of one kind, judging by the first and the last: the least that
@@ -424,23 +407,6 @@ def _joined(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
         one.update(other)
         return one
     return other | {key: number for key, number in one.items() if key not in other}
-
-
-def _kinds_of(tables: list[dict[str, object]]) -> set[type] | None:
-    """The kinds of the values; None unless all keys are texts and all values atoms, without NaNs."""
-    if not set(map(type, chain.from_iterable(tables))) <= {str}:
-        return None
-    kinds = set(map(type, _values_in(tables)))
-    plain = kinds <= ATOMS and not (_INEXACT & kinds and _has_nan(list(_values_in(tables)), kinds))
-    return kinds if plain else None
-
-
-def _digest_of(tables: list[dict[str, object]]) -> bytes:
-    """Of their content; empty for what has no such form."""
-    try:
-        return xxhash.xxh3_128_digest(packed(tables))
-    except ValueError:
-        return b""
 
 
 def _values_in(tables: Iterable[dict[Any, object]]) -> Iterable[object]:

@@ -148,8 +148,6 @@ class Objects:
 
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
-        self._alike: dict[int, bytes] = {}
-        """See `ObjectGraph.alike`."""
 
     def function(self, graph: ObjectGraph, value: FunctionType) -> object:
         home = home_of(graph, value.__globals__)
@@ -296,7 +294,7 @@ class Objects:
         tables = list(map(layout.table, values))
         if set(map(type, tables)) != {dict} or _is_any_mourned(values):
             return None
-        told = graph.alike(cls, values, tables, self._alike)
+        told = graph.alike(cls, values, tables)
         if told is not None:
             graph.packages.add("__main__")
         return told

@@ -12,7 +12,7 @@ from cenote_worker.jail.tracking.budget import InspectionBudget
 from cenote_worker.jail.tracking.code.bytecode_effects import Facts
 from cenote_worker.jail.tracking.files import audit_hook
 from cenote_worker.jail.tracking.files.audit_hook import AuditRecord
-from cenote_worker.jail.tracking.files.workdir_files import LINK, Mark, WorkdirFiles, changed, together
+from cenote_worker.jail.tracking.files.workdir_files import LINK, WorkdirFiles, changed, together
 from cenote_worker.jail.tracking.fingerprint import fresh
 from cenote_worker.jail.tracking.process_state.modules import is_of_library, is_unknown
 from cenote_worker.process.pristine import BUILTINS
