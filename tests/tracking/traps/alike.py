@@ -9,6 +9,8 @@ many = [N(i) for i in range(40)]
 """
 _NAMED = _MANY + "one = many[30]\n"
 _EQUAL = _NAMED + "many[31].__init__(30)\n"
+_KEPT = _MANY + "kept = vars(many[30])\n"
+_BYTES = _MANY + "for each in many: each.text = each.text.encode()\ndel each\n"
 _KEYED = _MANY + "table = {i: each for i, each in enumerate(many)}\ndel many\n"
 _MADE = _MANY + "def make(n):\n    def f():\n        n.i += 1\n    return f\nbump = make(many[7])\n"
 _DERIVED = (
@@ -83,6 +85,21 @@ TRAPS = [
     _one("value of many values", "table[30].i = -1", _KEYED, "table"),
     _one("key of many values", "table[50] = table.pop(39)", _KEYED, "table"),
     _one("order of many values", "table[30] = table.pop(30)", _KEYED, "table"),
+    _one("an equal buffer for bytes", "many[30].text = bytearray(b'n30')", _BYTES),
+    _one("an equal array for bytes", "import array\nmany[30].text = array.array('B', b'n30')", _BYTES),
+    _one("bytes for text", "many[30].text = b'n30'"),
+    _one("an equal number of the user's kind", "many[30].i = I(30)", _MANY + "class I(int): pass\n"),
+    _one("an equal text of the user's kind", "many[30].text = S('n30')", _MANY + "class S(str): pass\n"),
+    _one("attributes set by an item", "import operator\noperator.setitem(vars(many[30]), 'i', -1)"),
+    _one("attributes replaced by equal ones", "many[30].__dict__ = dict(kept)", _KEPT, "kept"),
+    _one("all of many replaced by equal ones", "many[:] = map(N, range(40))", _NAMED, "one"),
+    _one("one of many set by the list's own method", "list.__setitem__(many, 30, N(30))", _NAMED, "one"),
+    _one(
+        "attributes emptied and filled again",
+        "v = dict(kept)\nkept.clear()\nkept.update(v, i=-1)",
+        _KEPT,
+        "many kept",
+    ),
     ("attributes in a dictionary with methods", _DERIVED, "many[0].i = -1", "many", "many", "calls"),
     ("many that are only counted", _MANY, "t = len(many)", "t", "many", "many N"),
     ("one of many that is only read", _MANY, "t = many[30].i", "t", "many", "many N"),

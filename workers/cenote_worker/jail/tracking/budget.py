@@ -17,6 +17,9 @@ _SMALL = 1 << 20
 _SECONDS_PER_OBJECT = 2e-6
 """Time to describe a small object: 1 to 3 microseconds were measured."""
 
+_UNCHECKED: Final = 256 * _SECONDS_PER_OBJECT
+"""What is spent between two looks at the clock, which is a system call."""
+
 _PATIENCE = 3
 """By what factor the time may be exceeded: on a slow machine, or for objects of an unusual kind."""
 
@@ -38,6 +41,7 @@ class InspectionBudget:
     def __init__(self, seconds: float) -> None:
         self.seconds = self._left = seconds
         self._patience = _PATIENCE * seconds
+        self._checked = seconds
         self._end: float | None = None
         """Set when the clock is first read: most steps inspect so little that it isn't, which saves a system call."""
 
@@ -46,9 +50,13 @@ class InspectionBudget:
         self._left -= objects * _SECONDS_PER_OBJECT
 
     def check(self) -> None:
-        """Raises TooDear when all is spent."""
-        if self._left < 0 or self._is_late():
+        """Raises TooDear when all is spent. The clock is read again after as much work as may matter."""
+        if self._left < 0:
             raise TooDear
+        if self._checked - self._left >= _UNCHECKED:
+            self._checked = self._left
+            if self._is_late():
+                raise TooDear
 
     def foresee(self, objects: int) -> None:
         """Checks for objects still to be described. Raises TooDear when they are too many."""

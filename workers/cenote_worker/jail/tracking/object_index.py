@@ -301,7 +301,9 @@ class ObjectIndex:
         """Names that hold any of these objects, according to the latest pictures."""
         wanted = set(identities)
         found = {other for identity in self._owners.keys() & wanted for other in self._owners[identity]}
-        return found | {other for other in self._large if not wanted.isdisjoint(self._pictures[other].holds)}
+        return found | {
+            other for other in self._large if not self._pictures[other].holds.keys().isdisjoint(wanted)
+        }
 
     def refers(self, location: Location, picture: Fingerprint) -> frozenset[Location]:
         """What its code may use, including what was lent to it."""
@@ -318,7 +320,7 @@ class ObjectIndex:
 
     def is_nailed(self, location: Location) -> bool:
         picture = self._pictures.get(location)
-        return picture is not None and not self._nailed.isdisjoint(picture.holds)
+        return picture is not None and not picture.holds.keys().isdisjoint(self._nailed)
 
     def with_code(self, locations: Iterable[Location]) -> set[Location]:
         """Those of them that have functions or classes of the user's."""
@@ -543,8 +545,9 @@ def _shared(one: Fingerprint, other: Fingerprint) -> set[int]:
 
 
 def _share(one: Fingerprint, other: Fingerprint) -> bool:
+    # Of two views the smaller one is gone through; of a mapping all keys would be.
     return not (
-        one.holds.keys().isdisjoint(other.holds)
-        and one.holds.keys().isdisjoint(other.covered)
-        and one.covered.keys().isdisjoint(other.holds)
+        one.holds.keys().isdisjoint(other.holds.keys())
+        and one.holds.keys().isdisjoint(other.covered.keys())
+        and one.covered.keys().isdisjoint(other.holds.keys())
     )

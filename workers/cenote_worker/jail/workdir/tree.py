@@ -19,6 +19,7 @@ __builtins__ = BUILTINS
 
 Kind = Literal["file", "folder", "link", "other"]
 
+_new = tuple.__new__  # each path of a folder is looked at after a cell that has changed one of them
 _FORMAT = 0o170000
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
@@ -38,13 +39,16 @@ class Signature(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Signature:
-        return cls(
-            status.st_dev,
-            status.st_ino,
-            status.st_mode,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
+        return _new(
+            cls,
+            (
+                status.st_dev,
+                status.st_ino,
+                status.st_mode,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+            ),
         )
 
     def doubted(self) -> Signature:
@@ -74,7 +78,7 @@ class PathEntry(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        return "other" if self.reason else self.signature.kind
+        return "other" if self.reason else _KINDS.get(self.signature.mode & _FORMAT, "other")
 
 
 Tree = dict[str, PathEntry]
@@ -144,16 +148,16 @@ def _below(folder: int, prefix: str, device: int, depth: int) -> Iterator[tuple[
                 signature = Signature.of(item.stat(follow_symlinks=False))
             except OSError:  # it is gone again
                 continue
-            path = prefix + item.name
-            if signature.kind == "folder":
+            path, kind = prefix + item.name, signature.kind
+            if kind == "file":
+                yield path, PathEntry(signature)
+            elif kind == "folder":
                 yield from _inside(item.name, path, signature, folder, device, depth)
             else:
                 yield path, _leaf(item.name, signature, folder)
 
 
 def _leaf(name: str, signature: Signature, folder: int) -> PathEntry:
-    if signature.kind == "file":
-        return PathEntry(signature)
     if signature.kind == "other":
         return PathEntry(signature, reason="it is neither file, folder nor link")
     try:

@@ -73,6 +73,9 @@ def _copy_by_hand(source: int, target: int, begin: int, end: int) -> None:
 
 _listdir, _fstat = os.listdir, os.fstat
 
+_LIST = ".json"
+"""How the name of a version's list ends, after its number."""
+
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -98,6 +101,8 @@ class VersionStore:
         self._max_bytes, self._max_file = max_bytes, max_file
         self._process = 0
         self._uses: Counter[str] = Counter()
+        self._had: dict[int, set[str]] = {}
+        """The contents of versions that this process has saved or read."""
         self._sizes: dict[str, int] = {}
         self._bytes = 0
 
@@ -174,7 +179,8 @@ class VersionStore:
             raise
         gone = self._forget(version)
         temporary.rename(self._path(version))
-        self._uses.update(_contents_of(tree))
+        self._had[version] = _contents_of(tree)
+        self._uses.update(self._had[version])
         self._account(*_size_of_list(self._path(version)))
         self.discard(gone)
 
@@ -186,11 +192,12 @@ class VersionStore:
             self._path(version).hardlink_to(self._path(other))
 
     def has(self, version: int) -> bool:
-        return os.path.exists(f"{self._versions}/{version}.json")  # noqa: PTH110  (asked after each cell)
+        return os.path.exists(f"{self._versions}/{version}{_LIST}")  # noqa: PTH110  (asked after each cell)
 
     def numbers(self) -> list[int]:
         """The numbers of all versions."""
-        return [int(path.stem) for path in self._lists() if path.stem.isdigit()]
+        stems = [name.removesuffix(_LIST) for name in self._names()]
+        return [int(stem) for stem in stems if stem.isdigit()]
 
     def load(self, version: int) -> Tree:
         """Raises VersionLost."""
@@ -209,9 +216,10 @@ class VersionStore:
     def _forget(self, version: int) -> list[str]:
         """Uncount a version's contents, if this is the last name of its list. Returns those that are no longer
         used."""
+        had = self._had.pop(version, None)
         with suppress(OSError, VersionLost):
             if self._path(version).stat().st_nlink == 1:
-                contents = _contents_of(self.load(version))
+                contents = _contents_of(self.load(version)) if had is None else had
                 self._uses.subtract(contents)
                 self._account(_size_of_list(self._path(version))[0], 0)
                 unused = [name for name in contents if self._uses[name] <= 0]
@@ -220,15 +228,14 @@ class VersionStore:
                 return unused
         return []
 
-    def _lists(self) -> list[Path]:
-        """Without a pattern, which each process would have to compile. Empty while there is no folder."""
+    def _names(self) -> list[str]:
+        """Of all lists. Empty while there is no folder."""
         with suppress(FileNotFoundError):
-            names = _listdir(self._versions)
-            return [self._versions / name for name in names if name.endswith(".json")]
+            return [name for name in _listdir(self._versions) if name.endswith(_LIST)]
         return []
 
     def _path(self, version: int) -> Path:
-        return self._versions / f"{version}.json"
+        return self._versions / f"{version}{_LIST}"
 
     def _learn(self) -> None:
         """Read the store, if this process has not yet. Contents without a version are removed: the process that made
@@ -238,8 +245,9 @@ class VersionStore:
         for folder in (self._contents, self._versions):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = os.getpid()
-        lists = {path.stat().st_ino: path for path in self._lists()}
-        self._uses = Counter()
+        paths = [self._versions / name for name in self._names()]
+        lists = {path.stat().st_ino: path for path in paths}
+        self._uses, self._had = Counter(), {}
         for path in lists.values():
             with suppress(VersionLost):
                 self._uses.update(_contents_of(self.load(int(path.stem))))

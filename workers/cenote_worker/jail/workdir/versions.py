@@ -266,14 +266,12 @@ class WorkdirVersions:
 
     def _take_over(self, tree: Tree) -> list[str]:
         """Give unchanged files their last content. Returns the paths of the others."""
-        changed, kept = [], self._store.kept()
+        changed, kept, former = [], self._store.kept(), self._last
         for path, entry in tree.items():
-            if entry.kind != "file":
-                continue
-            last = self._last.get(path)
-            if last and entry.signature.proves(last.signature) and last.content in kept:
+            last = former.get(path)
+            if last and last.content in kept and entry.signature.proves(last.signature):
                 tree[path] = last
-            else:
+            elif entry.kind == "file":
                 changed.append(path)
         return changed
 

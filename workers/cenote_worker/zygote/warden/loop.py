@@ -180,7 +180,7 @@ def _listen(state: WardenState, most: int) -> None:
     """Reads the worker's messages about its copies. They may be anything: invalid ones are ignored."""
     for _ in range(most):
         try:
-            heard = receive(state.line, socket.MSG_DONTWAIT)
+            heard = receive(state.line, AT_ONCE)
             if heard is None:
                 return
             if heard.attached is not None:

@@ -72,7 +72,7 @@ _SESSION_SECONDS: Final = 1.0
 NOBODY: Final = 0
 """In place of the worker's pid while there is no worker."""
 
-AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+AT_ONCE: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 """How a warden sends: it never waits."""
 
 

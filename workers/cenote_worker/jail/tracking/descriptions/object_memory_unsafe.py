@@ -229,6 +229,11 @@ addresses_of: Final = (
 times as long, and an audit hook sees each call."""
 
 
+def identities_of(values: list[Any]) -> list[int]:
+    """`id` of each item of a list without other owners."""
+    return memoryview(addresses_of(values)).cast("Q").tolist()
+
+
 _dumps = marshal.dumps
 _PLAIN = 2
 """The format without references, which depend on incidental reference counts."""

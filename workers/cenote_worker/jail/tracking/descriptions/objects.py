@@ -48,7 +48,7 @@ from cenote_worker.jail.tracking.descriptions.classes import (
     registered_with,
 )
 from cenote_worker.jail.tracking.descriptions.graph import ATOMS, ObjectGraph
-from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import packed
+from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import identities_of, packed
 from cenote_worker.process.memory_unsafe import IS_READABLE, REMOVED, Head, head_of, table_of
 from cenote_worker.process.pristine import BUILTINS
 
@@ -288,7 +288,7 @@ class Objects:
         sample = layout.table(values[0])
         if type(sample) is not dict or not ATOMS.issuperset(map(type, sample.values())):
             return None  # most lists with other contents are found out by this one
-        if len(set(map(id, values))) != len(values):
+        if len(set(identities_of(values))) != len(values):
             return None
         graph.foresee_instances(len(values))
         tables = list(map(layout.table, values))
@@ -478,6 +478,8 @@ def mourners(graph: ObjectGraph, value: object) -> list[object]:
 
 
 def _is_any_mourned(values: list[object]) -> bool:
+    if not any(map(_is_watched, values)):
+        return False
     watched = [value for value in values if _is_watched(value)]
     return any(each.__callback__ is not None for value in watched for each in _references(value))
 

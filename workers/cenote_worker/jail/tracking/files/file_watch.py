@@ -12,7 +12,7 @@ from cenote_worker.jail.tracking.budget import InspectionBudget
 from cenote_worker.jail.tracking.code.bytecode_effects import Facts
 from cenote_worker.jail.tracking.files import audit_hook
 from cenote_worker.jail.tracking.files.audit_hook import AuditRecord
-from cenote_worker.jail.tracking.files.workdir_files import LINK, Mark, WorkdirFiles, changed, together
+from cenote_worker.jail.tracking.files.workdir_files import LINK, WorkdirFiles, changed, together
 from cenote_worker.jail.tracking.fingerprint import fresh
 from cenote_worker.jail.tracking.process_state.modules import is_of_library, is_unknown
 from cenote_worker.process.pristine import BUILTINS
@@ -91,9 +91,10 @@ class StepFileWatch:
         audit_hook.listen(None)
         files, noted = self._files, self.noted
         after = files.marks()
-        self.only_here = self._is_only_here(after, facts, packages)
+        others = changed(self._before, after)
+        self.only_here = after is not None and self._is_only_here(others, facts, packages)
         files.doubt(noted.changed - noted.rewritten)
-        different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
+        different = {file(path) for path in others} | set(self._located(noted.changed))
         unseen = self._written_unseen(facts, packages, budget)
         if noted.read or noted.changed or noted.processes or unseen_by(facts, packages):
             files.may_be_open = True
@@ -127,7 +128,7 @@ class StepFileWatch:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
         return reads, writes
 
-    def _is_only_here(self, after: dict[str, Mark] | None, facts: Facts, packages: frozenset[str]) -> bool:
+    def _is_only_here(self, different: set[str], facts: Facts, packages: frozenset[str]) -> bool:
         """Files of the system may be settings of the process, or its memory; and a link that is gone may have led to
         one.
         """
@@ -140,12 +141,9 @@ class StepFileWatch:
             or unseen_by(facts, packages)
         ):
             return False
-        if self._before is None or after is None:
+        if self._before is None:
             return False
-        if any(
-            self._versions[path].startswith(LINK)
-            for path in changed(self._before, after) & self._before.keys()
-        ):
+        if any(self._versions[path].startswith(LINK) for path in different & self._before.keys()):
             return False
         located = map(self._files.location, noted.changed)
         return all(each is not None and not key_of(each).startswith("/") for each in located)

@@ -236,7 +236,8 @@ class WorkdirFiles:
         marks = self.marks()
         if marks is None:
             return fresh()
-        return together({path: self.version(path, budget) for path in (*marks, *self.left)})
+        left = {path: self.version(path, budget) for path in self.left}
+        return together({**self.versions(marks, budget), **left})
 
 
 def _descriptors() -> Iterable[int]:
@@ -316,13 +317,9 @@ def _is_folder(before: dict[str, Mark], after: dict[str, Mark], path: str) -> bo
 
 
 def _mark(status: os.stat_result) -> Mark:
-    return (
-        status.st_ino,
-        0 if stat.S_ISDIR(status.st_mode) else status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        int(stat.S_ISDIR(status.st_mode)),
-    )
+    if stat.S_ISDIR(status.st_mode):
+        return (status.st_ino, 0, status.st_mtime_ns, status.st_ctime_ns, 1)
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, 0)
 
 
 def _content(path: str, budget: InspectionBudget) -> Version:
