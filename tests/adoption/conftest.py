@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.adoption.supervising import JAIL, NAME, POLICY, SpareJails, boundless
+from tests.adoption.supervising import JAIL, NAME, POLICY, SEALS, SpareJails, boundless
 from tests.hosted.listening import Heard, NoHosts
 from tests.prepared import Prepared
 from tests.waiting import PATIENCE
@@ -172,7 +172,7 @@ class Node:
         kept = StoredHandoverLog.fresh(NAME, POLICY, self.descriptor_store, SpareJails(self.descriptor_store))
         runtime = HostedRuntime(POLICY, NoHosts(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         self._until.callback(runtime.close)
-        keeping.equip(runtime, boundless)
+        keeping.equip(runtime, boundless, SEALS)
         return runtime
 
 
