@@ -133,6 +133,11 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
     become(supervisor, state.image, draw_anew=draw_anew, patience=patience)
 
 
+def image_patience(size: int) -> float:
+    """The seconds that a jail may take to become an image of this many bytes."""
+    return _LEAST_FOR_AN_IMAGE + size / _IMAGE_BYTES_PER_SECOND
+
+
 def become(supervisor: Supervisor, image: Content, *, draw_anew: bool, patience: float = math.inf) -> None:
     """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
 
@@ -143,8 +148,7 @@ def become(supervisor: Supervisor, image: Content, *, draw_anew: bool, patience:
     order = ProcessOrder(draw_anew=draw_anew)
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
     image.to_wire(message.restore.memories.add(), descriptors)
-    limit = min(patience, _LEAST_FOR_AN_IMAGE + image.size / _IMAGE_BYTES_PER_SECOND)
-    outcome = _restored(supervisor, message, descriptors, limit)
+    outcome = _restored(supervisor, message, descriptors, min(patience, image_patience(image.size)))
     if isinstance(outcome, RefusedReply):
         raise CheckpointRefusedError(printable(outcome.message))
 
