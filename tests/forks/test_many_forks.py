@@ -51,6 +51,6 @@ def test_each_goes_on_where_the_source_is(count: int) -> None:
                     each.close()
             if not turn:
                 before, resident = len(opened()), _resident()
-            until(lambda: len(opened()) <= before)
+            until(lambda most=before: len(opened()) <= most)  # type: ignore[misc]
             assert _resident() < resident + GROWTH
         assert "[]" == source.execute("mine").value
