@@ -38,7 +38,9 @@ LENGTHS: Final = {"size": 8, "tables": 16, "regions": 24, "runs": 32, "files": 4
 GROWTH: Final = 64 * 2**20
 """Bytes that this process may grow by, whatever the number of images: what allocators keep."""
 
-STATE = "import os; numbers = iter(range(9)); next(numbers); kept = list(range(5000, 6000)); text = 'y' * 100_000"
+STATE = (
+    "import os; numbers = iter(range(9)); next(numbers); kept = list(range(5000, 6000)); text = 'y' * 100_000"
+)
 ALIVE = "print(sum(kept), len(text), text.count('y'))"
 EXPECTED = "5499500 100000 100000\n"
 
@@ -104,11 +106,11 @@ def truncated(content: bytearray, rng: random.Random) -> None:
 
 
 Damage = Callable[[bytearray, random.Random], None]
-KINDS: Final[tuple[Damage, ...]] = (header, lengths, tables, pages, wiped, truncated)
+KINDS: Final[tuple[Damage, ...]] = (pages, wiped, tables, header, lengths, truncated)
+"""In an order in which each finds its place in what the ones before have damaged."""
 
 
 def several(content: bytearray, rng: random.Random) -> None:
-    """The last cuts it, if any does."""
     for kind in sorted(rng.sample(KINDS, 3), key=KINDS.index):
         kind(content, rng)
 

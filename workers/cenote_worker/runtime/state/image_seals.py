@@ -30,11 +30,14 @@ from cenote_worker.checkpoints.errors import CheckpointRefusedError
 
 _KEY_BYTES: Final = 32
 
-_PART: Final = 4 * 2**20
-"""Bytes that one thread digests at a time: few enough that an image of 20 MB keeps all threads busy."""
+_PART: Final = 2**21
+"""Bytes of a part, which one thread digests: few enough that an image of 20 MB keeps all threads busy."""
 
-_THREADS: Final = 4
-"""Each digests about 1 GB/s, and a disk writes no faster than four of them."""
+_AT_ONCE: Final = 2**18
+"""Bytes that are still in the processor's nearest cache when they are digested."""
+
+_THREADS: Final = 8
+"""Each digests about 1 GB/s. An image of 50 MB takes 7 ms then, where waking its process takes 40."""
 
 _FORM: Final = "cenote image 1"
 
@@ -118,8 +121,8 @@ def _key_file() -> Path:
 
 def _digest(file: int, start: int, size: int) -> bytes:
     """Of one part. A file that has become shorter has other digests."""
-    digesting, end = hashlib.sha256(), min(start + _PART, size)
-    while start < end and (data := os.pread(file, end - start, start)):
-        digesting.update(data)
-        start += len(data)
+    digesting, buffer, end = hashlib.sha256(), memoryview(bytearray(_AT_ONCE)), min(start + _PART, size)
+    while got := os.preadv(file, [buffer[: end - start]], start):
+        digesting.update(buffer[:got])
+        start += got
     return digesting.digest()
