@@ -156,10 +156,10 @@ def manifest(folder: Path, name: str = "r") -> Manifest:
     return CheckpointStore(folder).manifest(name)
 
 
-def forge(folder: Path, **facts: Any) -> None:
-    """Changes what the last checkpoint of `r` says of its image: any writer of the store can do that."""
-    former = manifest(folder)
-    path = folder / "r" / f"{former.number:012d}.checkpoint"
+def forge(folder: Path, name: str = "r", **facts: Any) -> None:
+    """Changes what the last checkpoint says of its image: any writer of the store can do that."""
+    former = manifest(folder, name)
+    path = folder / name / f"{former.number:012d}.checkpoint"
     content = path.read_bytes()
     chunks = content[: -FOOTER - manifest_length(content[-FOOTER:])]
     path.write_bytes(chunks + encode(replace(former, image=replace(former.image, **facts))))
