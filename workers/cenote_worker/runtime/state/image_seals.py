@@ -74,11 +74,8 @@ class ImageSeals:
         self._key = key
 
     def check_key(self) -> None:
-        """Raises CheckpointRefusedError where there is no key to seal with."""
-        try:
-            self._key()
-        except SecretFileError as error:
-            raise CheckpointRefusedError(f"images need a private key, and there is none: {error}") from error
+        """Raises SecretFileError where there is no key to seal with."""
+        self._key()
 
     def seal(self, file: int, size: int, subject: ImageSubject) -> bytes:
         """The seal of the image in an open file, of this many bytes. Raises SecretFileError, OSError."""

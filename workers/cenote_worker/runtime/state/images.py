@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import QuotaExceededError, UnavailableError
+from cenote_security.errors import QuotaExceededError, SecretFileError, UnavailableError
 from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.folder import Folder
@@ -106,6 +106,8 @@ class SleepingProcesses:
             return StoredImage(reason=refused.reason)
         except QuotaExceededError as error:
             return StoredImage(reason=str(error))
+        except SecretFileError as error:
+            return StoredImage(reason=f"images need a private key, and there is none: {error}")
         except OSError as error:
             return StoredImage(reason=f"its image could not be written: {error.strerror or error}")
 
