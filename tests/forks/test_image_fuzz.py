@@ -63,9 +63,8 @@ def _set_word(content: bytearray, at: int, rng: random.Random) -> None:
     struct.pack_into("<Q", content, at, _word(rng, former))
 
 
-def _tables(content: bytearray) -> int:
-    """Where they begin."""
-    return int(struct.unpack_from("<Q", content, LENGTHS["tables"])[0])
+def _length(content: bytearray, name: str) -> int:
+    return int(struct.unpack_from("<Q", content, LENGTHS[name])[0])
 
 
 def header(content: bytearray, rng: random.Random) -> None:
@@ -79,26 +78,26 @@ def lengths(content: bytearray, rng: random.Random) -> None:
 
 
 def tables(content: bytearray, rng: random.Random) -> None:
-    begin = _tables(content)
+    begin, end = _length(content, "tables"), _length(content, "size")  # memory may follow that is not used
     for _ in range(rng.choice((1, 1, 2, 8))):
-        _set_word(content, begin + 4 * rng.randrange((len(content) - begin - 8) // 4), rng)
+        _set_word(content, begin + 4 * rng.randrange((end - begin - 8) // 4), rng)
 
 
 def pages(content: bytearray, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 8, 64, 1024))):
-        content[rng.randrange(PAGE, _tables(content))] ^= 1 << rng.randrange(8)
+        content[rng.randrange(PAGE, _length(content, "tables"))] ^= 1 << rng.randrange(8)
 
 
 def wiped(content: bytearray, rng: random.Random) -> None:
     """A run of pages: zeros, or others of the image."""
     size = PAGE * rng.choice((1, 4, 64))
-    to, source = (PAGE * rng.randrange(1, (_tables(content) - size) // PAGE) for _ in range(2))
+    to, source = (PAGE * rng.randrange(1, (_length(content, "tables") - size) // PAGE) for _ in range(2))
     content[to : to + size] = bytes(size) if rng.random() < 0.5 else content[source : source + size]
 
 
 def truncated(content: bytearray, rng: random.Random) -> None:
     """Anywhere, at a page, or a few bytes before the end."""
-    size = len(content)
+    size = max(min(_length(content, "size"), len(content)), 2 * PAGE)
     cut = rng.choice(
         (rng.randrange(size), PAGE * rng.randrange(size // PAGE), size - rng.randrange(1, 64), 8)
     )
