@@ -145,7 +145,7 @@ class Node:
     ) -> HostedRuntime:
         """keeping: where the former process has stored the runtime. entries: see `adopt`."""
         kept = StoredHandoverLog.found(NAME, POLICY, self.descriptor_store, SpareJails(self.descriptor_store))
-        equip = partial(keeping.equip, room=boundless, lives=True)
+        equip = partial(keeping.equip, room=boundless, seals=SEALS, lives=True)
         runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip, entries)
         self._until.callback(runtime.close)
         return runtime
