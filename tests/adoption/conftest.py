@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.adoption.supervising import JAIL, NAME, POLICY, SpareJails, boundless
+from tests.adoption.supervising import JAIL, NAME, POLICY, SEALS, SpareJails, boundless
 from tests.hosted.listening import Heard, NoHosts
 from tests.prepared import Prepared
 from tests.waiting import PATIENCE
@@ -145,7 +145,7 @@ class Node:
     ) -> HostedRuntime:
         """keeping: where the former process has stored the runtime. entries: see `adopt`."""
         kept = StoredHandoverLog.found(NAME, POLICY, self.descriptor_store, SpareJails(self.descriptor_store))
-        equip = partial(keeping.equip, room=boundless, lives=True)
+        equip = partial(keeping.equip, room=boundless, seals=SEALS, lives=True)
         runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip, entries)
         self._until.callback(runtime.close)
         return runtime
@@ -172,7 +172,7 @@ class Node:
         kept = StoredHandoverLog.fresh(NAME, POLICY, self.descriptor_store, SpareJails(self.descriptor_store))
         runtime = HostedRuntime(POLICY, NoHosts(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         self._until.callback(runtime.close)
-        keeping.equip(runtime, boundless)
+        keeping.equip(runtime, boundless, SEALS)
         return runtime
 
 

@@ -34,6 +34,7 @@ from cenote_worker.runtime.patch_jobs import BuildRequest, PatchedStep, PatchReq
 from cenote_worker.runtime.recorder import admit_all
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.branches import temporary_rollback
+from cenote_worker.runtime.state.image_seals import ImageSeals
 from cenote_worker.runtime.state.storage import NO_STORAGE, RuntimeStorage
 from cenote_worker.supervisor import worker_failover
 from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
@@ -46,6 +47,7 @@ from cenote_worker.transport.content import Content
 
 POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
+SEALS = ImageSeals("t", NAME, lambda: b"key")
 JAIL = f"runtime/{NAME}/jail/1"
 """The key of its first jail."""
 
@@ -193,7 +195,7 @@ def main(folder: str, how: str, dies: str) -> None:
         keeping = {"fresh": NO_STORAGE, "recorded": recorded(store)}.get(how, stored(store))
         kept = fresh(descriptor_store, dies)
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
-        keeping.equip(runtime, stuck if how == "stuck" else boundless)
+        keeping.equip(runtime, stuck if how == "stuck" else boundless, SEALS)
     watch.add(kept.refill)
     Reports("").say(hosting=True)
     for line in sys.stdin:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.exact_state import AFTERWARDS, QUESTIONS, STATE, outside
+from tests.hosted.listening import NoHosts
 from tests.waiting import until
 
 from cenote.runtime import Function, PythonRuntime, Variable
@@ -21,6 +22,7 @@ from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state import branches, transfer
 from cenote_worker.runtime.state.branches import ForkOrder, copied
 from cenote_worker.runtime.state.images import image_of
+from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
 
 Make = Callable[..., PythonRuntime]
@@ -186,6 +188,83 @@ def test_a_jail_that_takes_no_image_gets_the_state_by_value(
     monkeypatch.setattr(branches, "put_image", refused)
     made = fork(source, 2)
     assert [("rebuilt not today", "5\n")] * 2 == [(how(each), printed(each, "print(x)")) for each in made]
+
+
+LOOP = """
+import ctypes
+for line in open('/proc/self/maps'):
+    ends, access = line.split()[:2]
+    if access == 'r-xp' and 'vsyscall' not in line:
+        start, end = (int(each, 16) for each in ends.split('-'))
+        if (found := ctypes.string_at(start, end - start).find(bytes.fromhex('ebfe'))) >= 0:
+            print(start + found)
+            break
+"""
+"""Prints the address of a jump to itself."""
+
+_NEXT_INSTRUCTION = 120
+"""Where an image has the address that its process goes on at."""
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "hangs"])
+def test_a_jail_that_fails_as_it_becomes_the_image_is_replaced(
+    make: Make, fork: Fork, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """Its branch gets the state by value in a fresh one, and those that come later do, too."""
+    source = make()
+    address = 0 if dies else int(printed(source, LOOP))
+    printed(source, "x = [5]; numbers = iter(range(9)); next(numbers)")
+    tries = list[Supervisor]()
+
+    def damaged(supervisor: Supervisor, image: ReceivedImage, **settings: Any) -> None:
+        tries.append(supervisor)
+        held = _damaged(image, _NEXT_INSTRUCTION, address.to_bytes(8, "little"))
+        try:
+            transfer.put_image(supervisor, held, **settings)
+        finally:
+            held.close()
+
+    monkeypatch.setattr(branches, "put_image", damaged)
+    monkeypatch.setattr(transfer, "_LEAST_FOR_AN_IMAGE", 30 if dies else 0.5)
+    with copied(backend(source), ForkOrder()) as copy:
+        made = [copy.runtime(NoHosts(), name=str(number)) for number in range(2)]
+        try:
+            for each in made:
+                each.start()
+        finally:
+            for each in made:
+                each.close()
+    assert 1 == len(tries)
+    assert tries[0].death is not None
+    for each in made:
+        assert each.carried is not None
+        assert "rebuilt" == each.carried.how
+        assert "jail ended while it was filled" in each.carried.reason
+    (branch,) = fork(source)
+    assert how(branch).startswith("rebuilt the runtime's jail ended while it was filled")
+    assert "[5] 1\n" == printed(branch, "print(x, next(numbers))")
+    assert "[5] 1\n" == printed(source, "print(x, next(numbers))")
+
+
+def test_a_source_that_has_gone_on_is_no_replacement(
+    make: Make, fork: Fork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state by value is another one than that of the other branches."""
+    source = make()
+    printed(source, "x = 5")
+
+    def failed(*_: object, **__: object) -> None:
+        printed(source, "x = 6")
+        raise UnavailableError("the jail has ended")
+
+    monkeypatch.setattr(branches, "put_image", failed)
+    with pytest.raises(CheckpointRefusedError, match="the runtime has gone on since"):
+        fork(source)
+
+
+def test_patience_grows_with_the_image() -> None:
+    """A slow disk reads 50 MB/s."""
+    assert [30.0, 50.0] == [transfer.image_patience(size) for size in (0, 10**9)]
 
 
 def test_an_image_of_another_zygote_is_refused(make: Make) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.checkpoints.test_image_seals import forge, image, manifest
 from tests.gateway.world import User, World, refused
 from tests.waiting import until
 
@@ -132,6 +133,26 @@ def test_what_wakes_is_the_process_that_slept(owner: Owner) -> None:
     until(lambda: 0 == sum(node.runtimes for node in owner.world.nodes.describe()))
     again = owner.runtime().execute(look)
     assert ("(True, 1)", ()) == (again.value, again.news)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="images are for x86-64")
+def test_the_process_of_another_tenant_does_not_wake(world: World) -> None:
+    """Where a writer of the store has put its image, with the seal that it has, in the place of the right one."""
+    code = "import ipaddress\nnet = ipaddress.ip_network('10.0.0.0/8')\nassert net.hostmask\nx = {}"
+    owners = [Owner(world, tenant) for tenant in ("acme", "globex")]
+    for number, owner in enumerate(owners):
+        owner.runtime(hibernate_after=0.1).execute(code.format(number))
+        owner.close()
+    until(lambda: 0 == sum(node.runtimes for node in world.nodes.describe()))
+    stores = [world.state.store / owner.user.tenant for owner in owners]
+    (mine,), (theirs,) = (owner.folders for owner in owners)
+    image(stores[0], mine).write_bytes(image(stores[1], theirs).read_bytes())
+    found = manifest(stores[1], theirs).image
+    forge(stores[0], mine, seal=found.seal, size=found.size, key=found.key)
+    looks = [owner.runtime().execute("x, 'hostmask' in vars(net)").value for owner in owners]
+    assert ["(0, False)", "(1, True)"] == looks
+    for owner in owners:
+        owner.close()
 
 
 def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:

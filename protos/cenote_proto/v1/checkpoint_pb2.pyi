@@ -534,6 +534,7 @@ class StoredImage(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    SEAL_FIELD_NUMBER: _builtins.int
     zygote: _builtins.str
     """of earlier versions, whose images only jails of the same zygote could become"""
     key: _builtins.str
@@ -541,9 +542,11 @@ class StoredImage(_message.Message):
     size: _builtins.int
     """bytes"""
     digest: _builtins.bytes
-    """of all of them"""
+    """of earlier versions, which had no seals"""
     reason: _builtins.str
     """why there is none; then there is nothing else here"""
+    seal: _builtins.bytes
+    """see `cenote_worker/runtime/state/image_seals.py`"""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what it lacks of the state, a line each"""
@@ -557,10 +560,11 @@ class StoredImage(_message.Message):
         digest: _builtins.bytes = ...,
         reason: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        seal: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "seal", b"seal", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

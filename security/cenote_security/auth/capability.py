@@ -107,6 +107,10 @@ class RuntimeKey:
             raise NotAuthenticatedError("this capability has expired; ask the gateway for another")
         return capability
 
+    def for_images(self) -> bytes:
+        """The key that images of the runtime's process are sealed with."""
+        return hmac.new(self.secret, b"cenote image seals", hashlib.sha256).digest()
+
     def _mac(self, signed: str) -> str:
         return hmac.new(self.secret, signed.encode(errors="replace"), hashlib.sha256).hexdigest()
 

@@ -93,13 +93,14 @@ NO_DEALINGS: Final = Dealings()
 class StoredImage:
     """The image of a process in the state of a checkpoint, in a file beside that.
 
-    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. digest: of all of them.
-    missing: what it lacks of the state, a line each. reason: why there is no image; then all else is empty.
+    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. seal: see
+    `runtime/state/image_seals.py`; it covers all else. missing: what it lacks of the state, a line each. reason: why
+    there is no image; then all else is empty.
     """
 
     key: str = ""
     size: int = 0
-    digest: bytes = b""
+    seal: bytes = b""
     missing: tuple[str, ...] = ()
     reason: str = ""
 
@@ -108,7 +109,7 @@ class StoredImage:
             checkpoint_pb2.StoredImage,
             key=self.key,
             size=self.size,
-            digest=self.digest,
+            seal=self.seal,
             missing=self.missing,
             reason=self.reason,
         )
@@ -118,7 +119,7 @@ class StoredImage:
         return cls(
             key=message.key,
             size=message.size,
-            digest=message.digest,
+            seal=message.seal,
             missing=tuple(message.missing),
             reason=message.reason,
         )

@@ -12,6 +12,7 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import RuntimeKey
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.runtime.state.image_seals import ImageSeals
 from cenote_worker.runtime.state.storage import NO_STORAGE, RuntimeStorage
 from cenote_worker.wire import policies
 
@@ -23,7 +24,8 @@ KEY: Final = "runtime/{}/assignment"
 class Assignment:
     """policy: a serialised Policy. lease: seconds that the runtime outlives its last client, 0 for ever.
 
-    keeping: which of its states are stored, and where. keys: for checking capabilities for it.
+    keeping: which of its states are stored, and where. keys: for checking capabilities for it, and
+    for sealing images of its process.
     """
 
     runtime: str
@@ -37,6 +39,10 @@ class Assignment:
     def sandbox(self) -> SandboxPolicy:
         """Raises UsageError for an invalid policy."""
         return policies.to_policy(runtime_pb2.Policy.FromString(self.policy))
+
+    def seals(self) -> ImageSeals:
+        """The seals of the images of its process."""
+        return ImageSeals(self.tenant, self.runtime, lambda: self.keys[0].for_images())
 
     def record(self) -> bytes:
         facts = {

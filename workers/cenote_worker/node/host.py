@@ -181,7 +181,7 @@ class RuntimeHost:
             opened.pop_all()
         undone.callback(hosted.close)
         hosted.start()
-        keeping.begin_with(hosted, partial(self._room, assignment.tenant))
+        keeping.begin_with(hosted, partial(self._room, assignment.tenant), assignment.seals())
         self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
         undone.callback(self._leave, name)
 
@@ -235,7 +235,7 @@ class RuntimeHost:
             opened.callback(history.close)
 
             def equip(runtime: HostedRuntime) -> None:
-                _in_time(lambda: keeping.equip(runtime, room, lives=True))
+                _in_time(lambda: keeping.equip(runtime, room, assignment.seals(), lives=True))
                 opened.callback(runtime.refill.close)
 
             entries, counts = self._books(assignment).cell, self._trail.counts
@@ -264,7 +264,8 @@ class RuntimeHost:
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
             hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept, history, self._trail.counts)
-            _in_time(lambda: keeping.equip(hosted, partial(self._room, assignment.tenant)))
+            room = partial(self._room, assignment.tenant)
+            _in_time(lambda: keeping.equip(hosted, room, assignment.seals()))
             opened.pop_all()
         return hosted, kept
 

@@ -28,6 +28,7 @@ from cenote_worker.process.metrics import CLIENTS, DURABLE, RUNTIMES
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.runtime.state.checkpoints import BUSY
+from cenote_worker.runtime.state.image_seals import ImageSeals
 from cenote_worker.runtime.state.storage import RuntimeStorage
 from cenote_worker.serving.endpoints import Endpoints, Secured
 from cenote_worker.serving.limits import SERVER_TIMEOUTS, ServerTimeouts
@@ -153,7 +154,7 @@ class LocalNodes:
         with self._lock:
             self._stores[tenant] = keeping.store
         try:
-            keeping.equip(hosted, partial(self._room, tenant))
+            keeping.equip(hosted, partial(self._room, tenant), self._seals(tenant, runtime))
             if not hosted.refill.begins_with:
                 hosted.start()  # a missing feature is reported now, not when a client attaches
             self._server.add(runtime, hosted, relay, self._books(tenant, runtime, wanted))
@@ -190,7 +191,8 @@ class LocalNodes:
         hosted.start()
         with self._lock:
             self._stores[wanted.tenant] = wanted.keeping.store
-        wanted.keeping.begin_with(hosted, partial(self._room, wanted.tenant))
+        room = partial(self._room, wanted.tenant)
+        wanted.keeping.begin_with(hosted, room, self._seals(wanted.tenant, runtime))
         self._server.add(runtime, hosted, relay, self._books(wanted.tenant, runtime, hosted.policy))
         undone.callback(self._server.remove, runtime)
         self._enter(
@@ -198,6 +200,9 @@ class LocalNodes:
             _Hosted(runtime=hosted, tenant=wanted.tenant, lease=wanted.lease, keeping=wanted.keeping),
         )
         undone.callback(self._leave, runtime)
+
+    def _seals(self, tenant: TenantId, runtime: RuntimeId) -> ImageSeals:
+        return ImageSeals(tenant, runtime, self._key.for_runtime(runtime).for_images)
 
     def _books(self, tenant: TenantId, runtime: RuntimeId, policy: SandboxPolicy) -> RuntimeUsage:
         return RuntimeUsage(tenant, runtime, policy, self._trail, self._quotas, self._references.stored)

@@ -40,7 +40,7 @@ from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.snapshots import TIMEOUT, check_target
 from cenote_worker.runtime.state.images import image_of
 from cenote_worker.runtime.state.rebuild import StateRebuild, plan_of
-from cenote_worker.runtime.state.state_source import NoStateSource, arrival_of
+from cenote_worker.runtime.state.state_source import FreshJailNeededError, NoStateSource, arrival_of
 from cenote_worker.runtime.state.transfer import handed_over, put_image, put_whole
 from cenote_worker.supervisor.channels.host_calls import HostHandler
 from cenote_worker.supervisor.frame_parser import KeptReply
@@ -262,7 +262,7 @@ class StateCopy:
         self.branches = 0
         """Number of branches that were begun with it."""
         self._images: list[ReceivedImage] = []
-        """Images that a jail did not take: another branch may be about to find the same."""
+        """Images that a jail could not become: another branch may be about to find the same."""
         self._held, self._head, self._reason = self._taken(exact=True)
         self._plan = plan_of(source, self._held.state, self._head, beside=True)
 
@@ -322,17 +322,22 @@ class StateCopy:
     def fill(self, branch: HostedRuntime, supervisor: Supervisor) -> None:
         """Puts the state into a branch's jail, which has the injected values.
 
-        Raises IncompleteForkError, CheckpointRefusedError, UnavailableError.
+        Raises IncompleteForkError, CheckpointRefusedError, UnavailableError. FreshJailNeededError: see StateSource;
+        another jail gets the state by value.
         """
         held = self._held
         if isinstance(held, ReceivedImage):
             try:
                 anew = not self._order.deterministic
                 put_image(supervisor, held, draw_anew=anew, patience=self._patience())
-                branch.carried = Carried(how="exact", missing=missing_of(held.state))
-                return
             except CheckpointRefusedError as refused:
                 held = self._by_value(refused.reason)
+            except UnavailableError as error:
+                self._by_value(str(error))
+                raise FreshJailNeededError(str(error)) from error
+            else:
+                branch.carried = Carried(how="exact", missing=missing_of(held.state))
+                return
         line = self._plan.line
         made = self._made_again(branch, supervisor, held, line) if line is not None else ()
         differing = self._put(supervisor, held, self._end(held, made))
@@ -341,7 +346,7 @@ class StateCopy:
         )
 
     def _by_value(self, reason: str) -> ReceivedState:
-        """Copies the state by value, if the source still has it, since a jail has refused the image."""
+        """Copies the state by value, if the source still has it, since a jail could not become the image."""
         with self._lock:
             if isinstance(self._held, ReceivedImage):
                 held, head, _ = self._taken(exact=False)
@@ -413,8 +418,12 @@ class _Beginning(NoStateSource):
         copy, self._copy = self._copy, None
         if copy is None:
             self.step, self._branch.carried = 0, None
-        else:
+            return
+        try:
             copy.fill(self._branch, supervisor)
+        except FreshJailNeededError:
+            self._copy = copy
+            raise
 
     @property
     def arrival(self) -> str:  # type: ignore[override]

@@ -37,6 +37,7 @@ from cenote_worker.history.step import START
 from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import NOWHERE, HostedRuntime
 from cenote_worker.runtime.snapshots import check_label
+from cenote_worker.runtime.state.image_seals import ImageSeals, own_seals
 from cenote_worker.runtime.state.images import Room, SleepingProcesses
 from cenote_worker.runtime.state.rebuild import RebuildPlans, StateRestore
 from cenote_worker.runtime.state.state_source import Source, StateSource, arrival_of
@@ -201,11 +202,13 @@ class Checkpoints:
         added: Iterable[str] = (),
         ahead: bool = True,
         room: Room = _boundless,
+        seals: ImageSeals | None = None,
     ) -> None:
         """base: the checkpoint that the runtime begins with. partial: unreadable parts of it may be left out.
 
         added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read, and
         refused if it is damaged, now instead of when it fills a jail. room: called before anything more is stored.
+        seals: of images; by default with the user's key.
         """
         self.store = store
         self.name = name
@@ -231,7 +234,7 @@ class Checkpoints:
         self._ready: Restoration | None = None
         self._plans = RebuildPlans(runtime)
         self._states = StoredStates(runtime, store, name, base)
-        self.processes = SleepingProcesses(runtime, store.folder(name), room)
+        self.processes = SleepingProcesses(runtime, store.folder(name), room, seals or own_seals(name))
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
@@ -385,7 +388,7 @@ class Checkpoints:
             state, head, rebuild, record = self._collected(draft, supervisor)
             image = NOT_IMAGED
             if sleeps and (partial or not missing_of(state, rebuild)):
-                image = self.processes.keep(draft.number, supervisor, head, partial=partial)
+                image = self.processes.keep(draft.number, supervisor, state, head, partial=partial)
             with self._room(draft.fresh):
                 dealings, whole = self._dealings(head), told.holds(head)
                 manifest = self._writer.publish(

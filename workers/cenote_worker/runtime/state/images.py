@@ -9,22 +9,27 @@ image is put beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import QuotaExceededError, UnavailableError
+from cenote_security.errors import QuotaExceededError, SecretFileError, UnavailableError
 from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.image_files import FileIdentity, ImageFiles, identity
 from cenote_worker.checkpoints.manifest import Manifest, StoredImage
 from cenote_worker.checkpoints.restoring import Piece
+from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.state_receiver import ReceivedImage
 from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.image_seals import ImageSeals, ImageSubject
 from cenote_worker.runtime.state.state_source import FreshJailNeededError
 from cenote_worker.runtime.state.transfer import become, imaged, put
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.transport.content import Content
 from cenote_worker.zygote.image_key import difference
 
 Room = Callable[[int], AbstractContextManager[None]]
@@ -36,7 +41,7 @@ _MOVED_ON: Final = "its state changed while it was stored"
 _NO_KEY: Final = "it is not known what its image depends on"
 _ENVIRONMENT: Final = "its image is of another environment: "
 _GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
-_GONE: Final = "its image is gone, or is not what was written"
+_GONE: Final = "its image is gone, or is not as large as it was"
 
 
 def image_of(
@@ -56,17 +61,23 @@ def image_of(
 class SleepingProcesses:
     """The images beside the checkpoints of one runtime: its process, while the runtime sleeps."""
 
-    def __init__(self, runtime: HostedRuntime, folder: Folder, room: Room) -> None:
+    def __init__(self, runtime: HostedRuntime, folder: Folder, room: Room, seals: ImageSeals) -> None:
         self._runtime = runtime
+        self._seals = seals
         self.files = folder.images
         self.room = room
         self._refused: dict[int, str] = {}
-        """Images that a jail could not become, by number, with the reasons."""
+        """Images that no jail may or can become, by number, with the reasons."""
+        self._written: dict[bytes, tuple[FileIdentity, ImageSubject]] = {}
+        """What this object has stored last, by its seal. Reading it again takes longer than waking a process."""
 
-    def keep(self, number: int, supervisor: Supervisor, head: int, *, partial: bool) -> StoredImage:
+    def keep(
+        self, number: int, supervisor: Supervisor, state: State, head: int, *, partial: bool
+    ) -> StoredImage:
         """Stores the process for the checkpoint of this number, whose state is that after step `head`.
 
-        partial: it may lack connections and the like. Where there can be no image, the result says why.
+        state: the same by value. partial: it may lack connections and the like. Where there can be no image, the
+        result says why.
         """
         self._refused.pop(number, None)
         try:
@@ -74,29 +85,42 @@ class SleepingProcesses:
                 raise CheckpointRefusedError(_NO_FOLDER)
             if not supervisor.image_key:
                 raise CheckpointRefusedError(_NO_LEVEL if supervisor.isolation != "strict" else _NO_KEY)
+            self._seals.check_key()
             form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
             received, its_head = image_of(self._runtime, supervisor, partial=partial, form=form)
             try:
                 if its_head != head:
                     raise CheckpointRefusedError(_MOVED_ON)
-                memory = received.image.memory
-                assert memory is not None  # see StateReceiver.receive_image
-                with self.room(memory.size):
-                    digest = self.files.write(number, memory)
-                return StoredImage(
+                subject = ImageSubject(
+                    number=number,
+                    head=head,
                     key=supervisor.image_key,
-                    size=memory.size,
-                    digest=digest,
                     missing=missing_of(received.state),
+                    state=state.message,
                 )
+                with self.room(received.image.size):
+                    return self._stored(self.files, received.image, subject)
             finally:
                 received.close()
         except CheckpointRefusedError as refused:
             return StoredImage(reason=refused.reason)
         except QuotaExceededError as error:
             return StoredImage(reason=str(error))
+        except SecretFileError as error:
+            return StoredImage(reason=f"images need a private key, and there is none: {error}")
         except OSError as error:
             return StoredImage(reason=f"its image could not be written: {error.strerror or error}")
+
+    def _stored(self, files: ImageFiles, image: Content, subject: ImageSubject) -> StoredImage:
+        """Writes the file, and makes the seal meanwhile, which may take as long."""
+        memory = image.memory
+        assert memory is not None  # see StateReceiver.receive_image
+        with ThreadPoolExecutor(1, thread_name_prefix="cenote-seal") as beside:
+            sealing = beside.submit(self._seals.seal, memory.fileno(), memory.size, subject)
+            written = files.write(subject.number, memory)
+            seal = sealing.result()
+        self._written = {seal: (written, subject)}
+        return StoredImage(key=subject.key, size=memory.size, seal=seal, missing=subject.missing)
 
     def wake(
         self,
@@ -121,10 +145,13 @@ class SleepingProcesses:
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             return _GIVEN_OTHERWISE
-        image = self.files.open(number, stored) if self.files is not None else None
+        image = self.files.open(number, stored.size) if self.files is not None else None
         if image is None:
             return _GONE
         try:
+            if reason := self._is_another(image, manifest):
+                self._refused[number] = reason
+                return reason
             inject()
             for piece in files():
                 try:
@@ -137,6 +164,25 @@ class SleepingProcesses:
             raise FreshJailNeededError(self._refused[number]) from error
         finally:
             image.close()
+        return ""
+
+    def _is_another(self, image: Content, manifest: Manifest) -> str:
+        """Why this is not the image of that state; empty if it is."""
+        memory, stored = image.memory, manifest.image
+        assert memory is not None  # see ImageFiles.open
+        subject = ImageSubject(
+            number=manifest.number,
+            head=manifest.dealings.head,
+            key=stored.key,
+            missing=stored.missing,
+            state=manifest.state.message,
+        )
+        if self._written.get(stored.seal) == (identity(memory.fileno()), subject):
+            return ""
+        try:
+            self._seals.check(memory.fileno(), memory.size, subject, stored.seal)
+        except CheckpointRefusedError as refused:
+            return refused.reason
         return ""
 
     def keep_only(self, number: int) -> None:

@@ -16,6 +16,7 @@ from cenote_worker.history.history import History
 from cenote_worker.runtime.injection import injections_of
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.checkpoints import Checkpoints
+from cenote_worker.runtime.state.image_seals import ImageSeals
 from cenote_worker.runtime.state.images import Room
 
 RECORD: Final = "history"
@@ -42,11 +43,11 @@ class RuntimeStorage(Retention):
         """The record, which continues where it ends. Raises HistoryTakenError while another process writes it."""
         return open_log(Path(self.records) / runtime / RECORD) if self.records else History()
 
-    def equip(self, hosted: HostedRuntime, room: Room, *, lives: bool = False) -> None:
+    def equip(self, hosted: HostedRuntime, room: Room, seals: ImageSeals, *, lives: bool = False) -> None:
         """Makes the runtime store its states as configured from now on, and continue from the last one.
 
-        room: see Checkpoints. lives: it has a jail, or had, in another process. Raises IncompleteRestoreError when
-        something would be missing, and not `partial`; CheckpointDamagedError, StoreBusyError, StoreFailedError.
+        room, seals: see Checkpoints. lives: it has a jail, or had, in another process. Raises IncompleteRestoreError
+        when something would be missing, and not `partial`; CheckpointDamagedError, StoreBusyError, StoreFailedError.
         """
         if not self.stores:
             return
@@ -65,15 +66,16 @@ class RuntimeStorage(Retention):
             partial=self.partial,
             ahead=False,
             room=room,
+            seals=seals,
         )
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
             if base is not None:
                 hosted.recorder.goes_on_from(base.step)
 
-    def begin_with(self, hosted: HostedRuntime, room: Room) -> None:
+    def begin_with(self, hosted: HostedRuntime, room: Room, seals: ImageSeals) -> None:
         """The same for a runtime that has begun with a state of another. The state of a durable one is stored now."""
-        self.equip(hosted, room, lives=True)
+        self.equip(hosted, room, seals, lives=True)
         if self.durable:
             hosted.refill.began_anew()
 

@@ -44,6 +44,12 @@ STALL_SECONDS: Final = 60.0
 """The least time for a jail to send each part of its state: a short limit for calls must not keep a large state from
 being stored, and a value that never ends must not block the receiver."""
 
+_LEAST_FOR_AN_IMAGE: Final = 30.0
+"""Seconds for a jail to become any image: a thousand times what it takes, on a machine that is busy."""
+
+_IMAGE_BYTES_PER_SECOND: Final = 50e6
+"""What a slow disk reads."""
+
 
 def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft) -> tuple[State, int]:
     """The state of that jail, when the earlier requests to it are over; all its parts are in the draft.
@@ -127,16 +133,22 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
     become(supervisor, state.image, draw_anew=draw_anew, patience=patience)
 
 
-def become(
-    supervisor: Supervisor, image: Content, *, draw_anew: bool, patience: float = STATE_TIMEOUT
-) -> None:
-    """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`."""
+def image_patience(size: int) -> float:
+    """The seconds that a jail may take to become an image of this many bytes."""
+    return _LEAST_FOR_AN_IMAGE + size / _IMAGE_BYTES_PER_SECOND
+
+
+def become(supervisor: Supervisor, image: Content, *, draw_anew: bool, patience: float = math.inf) -> None:
+    """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
+
+    A jail that has not become it after `patience`, or after the time that an image of this size may take, is ended.
+    """
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
     order = ProcessOrder(draw_anew=draw_anew)
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
     image.to_wire(message.restore.memories.add(), descriptors)
-    outcome = _restored(supervisor, message, descriptors, patience)
+    outcome = _restored(supervisor, message, descriptors, min(patience, image_patience(image.size)))
     if isinstance(outcome, RefusedReply):
         raise CheckpointRefusedError(printable(outcome.message))
 
