@@ -534,6 +534,8 @@ class StoredImage(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    COMMON_OF_FIELD_NUMBER: _builtins.int
     zygote: _builtins.str
     """of earlier versions, whose images only jails of the same zygote could become"""
     key: _builtins.str
@@ -544,6 +546,10 @@ class StoredImage(_message.Message):
     """of all of them"""
     reason: _builtins.str
     """why there is none; then there is nothing else here"""
+    common: _builtins.bytes
+    """SHA-256 of its zygote's memory, in a file beside it; empty if it has all it needs"""
+    common_of: _builtins.str
+    """which zygote that was: its own jails need no file"""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what it lacks of the state, a line each"""
@@ -557,10 +563,12 @@ class StoredImage(_message.Message):
         digest: _builtins.bytes = ...,
         reason: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        common: _builtins.bytes = ...,
+        common_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common", b"common", "common_of", b"common_of", "digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

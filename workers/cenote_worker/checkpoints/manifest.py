@@ -94,13 +94,16 @@ class StoredImage:
     """The image of a process in the state of a checkpoint, in a file beside that.
 
     key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. digest: of all of them.
-    missing: what it lacks of the state, a line each. reason: why there is no image; then all else is empty.
+    missing: what it lacks of the state, a line each. common: the SHA-256 of the file with its zygote's memory; empty
+    if it needs none. common_of: which zygote that was. reason: why there is no image; then all else is empty.
     """
 
     key: str = ""
     size: int = 0
     digest: bytes = b""
     missing: tuple[str, ...] = ()
+    common: bytes = b""
+    common_of: str = ""
     reason: str = ""
 
     def to_message(self) -> checkpoint_pb2.StoredImage:
@@ -110,6 +113,8 @@ class StoredImage:
             size=self.size,
             digest=self.digest,
             missing=self.missing,
+            common=self.common,
+            common_of=self.common_of,
             reason=self.reason,
         )
 
@@ -120,6 +125,8 @@ class StoredImage:
             size=message.size,
             digest=message.digest,
             missing=tuple(message.missing),
+            common=message.common,
+            common_of=message.common_of,
             reason=message.reason,
         )
 

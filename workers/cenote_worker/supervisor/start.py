@@ -114,6 +114,7 @@ class JailStarter:
             authority=authority,
             cold=cold,
             image_key=facts.image_key,
+            common=facts.common.duplicate() if facts.image_key and facts.common else None,
         )
 
     def supervise(

@@ -26,6 +26,7 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
+from cenote_security.sealed_memory import SealedMemory
 from cenote_security.walls.fresh_python_unsafe import FreshPython
 from cenote_security.walls.interpreter import Interpreter, running
 from cenote_security.walls.level import LevelName
@@ -57,6 +58,7 @@ moment on an idle machine. A zygote that still loads modules does not react."""
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
     """What a zygote said when it was ready. image_key: see that module; empty if its jails cannot become images.
+    common: the file that its memory is in, owned by the connection; None where there is none.
 
     missing: preload modules that are not installed.
 
@@ -65,6 +67,7 @@ class ZygoteFacts:
     """
 
     image_key: str
+    common: SealedMemory | None
     isolation: LevelName
     base_memory: int
     own_tasks: int
@@ -130,12 +133,14 @@ class Connection:
     def facts(self) -> ZygoteFacts:
         """Waits until the zygote is ready. Raises the error that prevented it."""
         if self._facts is None:
-            message = self._wait_for(None, READY_SECONDS, keep=True).message
+            reply = self._wait_for(None, READY_SECONDS, keep=True)
+            message = reply.message
             if message["op"] != "ready":
                 raise _broken(message)
             preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
             self._facts = ZygoteFacts(
                 image_key=message["image_key"],
+                common=_memory(reply.handles),
                 isolation=message["isolation"],
                 base_memory=message["base_memory"],
                 own_tasks=message["own_tasks"],
@@ -179,12 +184,17 @@ class Connection:
             self._process.disown()
         elif self._end(_END_SECONDS if self._facts is None else _CLEAN_SECONDS) is None:
             self._process.kill()
-        self._socket.close()
+        self._close()
 
     def abandon(self) -> None:
         """Closes the connection to a zygote that belongs to the process from which this one was forked."""
-        self._socket.close()
+        self._close()
         self._process.disown()
+
+    def _close(self) -> None:
+        self._socket.close()
+        if (hello := self._replies.pop(None, None)) is not None:
+            _close(hello.handles)
 
     # -- the socket ---------------------------------------------------------------------------------------
 
@@ -290,6 +300,11 @@ def _started(number: int, reply: _Reply, *, egress: bool) -> StartedJail:
     pidfd, *way_out = reply.handles
     way = way_out[0] if egress else None
     return StartedJail(number=number, pidfd=pidfd, isolation=message["isolation"], egress=way)
+
+
+def _memory(handles: Sequence[int]) -> SealedMemory | None:
+    """None, too, where this process had too many files open to be given it."""
+    return SealedMemory(handles[0], os.fstat(handles[0]).st_size) if handles else None
 
 
 def _close(handles: Sequence[int]) -> None:

@@ -9,7 +9,8 @@ image is put beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
@@ -17,6 +18,7 @@ from cenote_security.errors import QuotaExceededError, UnavailableError
 from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.image_files import CommonMemory, ImageFiles
 from cenote_worker.checkpoints.manifest import Manifest, StoredImage
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state_receiver import ReceivedImage
@@ -37,6 +39,8 @@ _NO_KEY: Final = "it is not known what its image depends on"
 _ENVIRONMENT: Final = "its image is of another environment: "
 _GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
 _GONE: Final = "its image is gone, or is not what was written"
+_COMMON_GONE: Final = "the memory of its zygote is gone from the store, or is not what was written"
+_NO_COMMON: Final = "the memory of its zygote is not known"
 
 
 def image_of(
@@ -79,16 +83,7 @@ class SleepingProcesses:
             try:
                 if its_head != head:
                     raise CheckpointRefusedError(_MOVED_ON)
-                memory = received.image.memory
-                assert memory is not None  # see StateReceiver.receive_image
-                with self.room(memory.size):
-                    digest = self.files.write(number, memory)
-                return StoredImage(
-                    key=supervisor.image_key,
-                    size=memory.size,
-                    digest=digest,
-                    missing=missing_of(received.state),
-                )
+                return self._stored(self.files, number, supervisor, received)
             finally:
                 received.close()
         except CheckpointRefusedError as refused:
@@ -97,6 +92,25 @@ class SleepingProcesses:
             return StoredImage(reason=str(error))
         except OSError as error:
             return StoredImage(reason=f"its image could not be written: {error.strerror or error}")
+
+    def _stored(
+        self, files: ImageFiles, number: int, supervisor: Supervisor, received: ReceivedImage
+    ) -> StoredImage:
+        memory = received.image.memory
+        assert memory is not None  # see StateReceiver.receive_image
+        with ExitStack() as held:
+            common = _common_of(supervisor, received, held)
+            fresh = common.file.size if common is not None and not files.has_common(common) else 0
+            held.enter_context(self.room(memory.size + fresh))
+            stored = StoredImage(
+                key=supervisor.image_key,
+                size=memory.size,
+                digest=files.write(number, memory),
+                missing=missing_of(received.state),
+            )
+            if common is None:
+                return stored
+            return replace(stored, common=files.write_common(number, common), common_of=common.zygote)
 
     def wake(
         self,
@@ -121,25 +135,53 @@ class SleepingProcesses:
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             return _GIVEN_OTHERWISE
-        image = self.files.open(number, stored) if self.files is not None else None
-        if image is None:
+        if self.files is None or (image := self.files.open(number, stored)) is None:
             return _GONE
+        common = None
         try:
+            if stored.common and stored.common_of != _zygote_of(supervisor):
+                common = self.files.open_common(number, stored)
+                if common is None:
+                    return _COMMON_GONE
             inject()
             for piece in files():
                 try:
                     put(supervisor, piece, self._runtime.name, number)
                 finally:
                     piece.content.close()
-            become(supervisor, image, draw_anew=False)
+            become(supervisor, image, common, draw_anew=False)
         except (CheckpointError, UnavailableError) as error:
             self._refused[number] = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
             raise FreshJailNeededError(self._refused[number]) from error
         finally:
             image.close()
+            if common is not None:
+                common.close()
         return ""
 
     def keep_only(self, number: int) -> None:
         """Deletes all images but that of one checkpoint."""
         if self.files is not None:
             self.files.keep_only((number,))
+
+
+def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack) -> CommonMemory | None:
+    """The memory of its zygote that an image lacks, if any; open while `held` is. Raises CheckpointRefusedError."""
+    if not received.common:
+        return None
+    if supervisor.common is None:
+        raise CheckpointRefusedError(_NO_COMMON)
+    common = CommonMemory.of(supervisor.common)
+    held.callback(common.file.close)
+    if common.inode != received.common:
+        raise CheckpointRefusedError(_NO_COMMON)
+    return common
+
+
+def _zygote_of(supervisor: Supervisor) -> str:
+    """Empty where it is not known."""
+    if supervisor.common is None:
+        return ""
+    common = CommonMemory.of(supervisor.common)
+    common.file.close()
+    return common.zygote

@@ -128,14 +128,24 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
 
 
 def become(
-    supervisor: Supervisor, image: Content, *, draw_anew: bool, patience: float = STATE_TIMEOUT
+    supervisor: Supervisor,
+    image: Content,
+    common: Content | None = None,
+    *,
+    draw_anew: bool,
+    patience: float = STATE_TIMEOUT,
 ) -> None:
-    """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`."""
+    """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
+
+    common: the memory of the zygote that the image is of, where the jail is of another one.
+    """
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
     order = ProcessOrder(draw_anew=draw_anew)
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
-    image.to_wire(message.restore.memories.add(), descriptors)
+    for memory in (image, common):
+        if memory is not None:
+            memory.to_wire(message.restore.memories.add(), descriptors)
     outcome = _restored(supervisor, message, descriptors, patience)
     if isinstance(outcome, RefusedReply):
         raise CheckpointRefusedError(printable(outcome.message))
