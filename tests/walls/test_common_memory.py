@@ -41,7 +41,8 @@ libraries.find()
 heap.settle()
 libraries.settle()
 kept.append([0])
-print(before > 0, anonymous_of("numpy"), anonymous_of("cenote-common") < 1000, sum(map(sum, kept)), numpy.ones(9).sum())
+print(before > 0, anonymous_of("numpy"), anonymous_of("cenote-common") < 1000)
+print(sum(map(sum, kept)), numpy.ones(9).sum())
 """
 
 
@@ -74,7 +75,7 @@ def test_jails_do_not_write_into_what_they_share() -> None:
 
 def test_values_survive_the_exchange() -> None:
     """Values are unchanged; no part of numpy's data or of a large heap is private memory any more."""
-    assert "True 0 True 19999900000 9.0\n" == ran(SCRIPT.replace("FORKED", ""))
+    assert "True 0 True\n19999900000 9.0\n" == ran(SCRIPT.replace("FORKED", ""))
 
 
 def test_what_is_allocated_behind_the_imports_lies_side_by_side() -> None:

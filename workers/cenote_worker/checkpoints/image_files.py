@@ -158,8 +158,10 @@ class ImageFiles:
             return None
         memory = SealedMemory(file, os.fstat(file).st_size)
         if _digest_of(CommonMemory(_identity(file), memory)) != stored.common:
-            memory.close()
-            self._shared(stored.common).unlink(missing_ok=True)  # so that the next image does not get it
+            shared = self._shared(stored.common)
+            with memory, suppress(FileNotFoundError):
+                if os.path.samestat(shared.stat(), os.fstat(file)):
+                    shared.unlink()  # so that the next image does not get it
             return None
         return Content(size=memory.size, count=0, memory=memory)
 
