@@ -170,10 +170,10 @@ class ImageFiles:
         self._written.pop(number, None)
         self._file(number).unlink(missing_ok=True)
         common = self._file(number, COMMON)
-        with suppress(FileNotFoundError):
-            is_last = common.stat().st_nlink <= 2  # this name and the shared one
+        with suppress(FileNotFoundError), common.open("rb") as file:
             common.unlink()
-            if is_last:
+            # Looked at afterwards: of two that go at the same time, the later one sees that none is left.
+            if os.fstat(file.fileno()).st_nlink <= 1:
                 self.sweep()
 
     def keep_only(self, numbers: Collection[int]) -> None:
