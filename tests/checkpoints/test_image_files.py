@@ -25,7 +25,7 @@ SIZE = 2**20
 @pytest.fixture
 def common() -> Iterator[CommonMemory]:
     with SealedMemory.create([os.urandom(SIZE)]) as memory:
-        found = CommonMemory.of(memory)
+        found = CommonMemory.of(memory.fileno())
         yield found
         found.file.close()
 

@@ -266,7 +266,7 @@ def test_a_real_group_of_the_second_version(second_version: Path) -> None:
 
 PLAIN = ZygoteFacts(
     image_key="",
-    common=None,
+    common=-1,
     isolation="strict",
     base_memory=0,
     own_tasks=0,

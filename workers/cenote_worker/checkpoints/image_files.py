@@ -26,7 +26,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from cenote_security.errors import UnavailableError
 from cenote_security.sealed_memory import SealedMemory, copy_bytes
 from cenote_worker.checkpoints.manifest import StoredImage
 from cenote_worker.process.file_systems import is_of_this_machine
@@ -53,13 +52,11 @@ class CommonMemory:
     file: SealedMemory = field(compare=False)
 
     @classmethod
-    def of(cls, memory: SealedMemory) -> CommonMemory:
-        """Of a duplicate. memory: of a supervisor. Raises UnavailableError when its jail has ended, OSError."""
-        try:
-            own = memory.duplicate()
-        except ValueError:
-            raise UnavailableError("the runtime's jail has ended") from None
-        return cls(_identity(own.fileno()), own)
+    def of(cls, descriptor: int) -> CommonMemory:
+        """Of a duplicate. Raises OSError, as when the jail has ended whose end that is."""
+        own = os.dup(descriptor)
+        identity = _identity(own)
+        return cls(identity, SealedMemory(own, identity[2]))
 
     @property
     def zygote(self) -> str:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 from cenote_security.auth.certificates import Certificate
-from cenote_security.sealed_memory import SealedMemory
 from cenote_security.walls.cgroups import CgroupShare, JailGroup
 from cenote_security.walls.level import LevelName
 from cenote_worker.egress.proxy import OpenProxySession
@@ -34,7 +33,7 @@ class JailEnds:
     listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority: a
     certificate that its programs trust besides others, where its policy has credentials. cold: its zygote was started
     for it. image_key: of its zygote, empty if it can become no image; see `zygote/image_key.py`. common: the file
-    that its zygote's memory is in.
+    that its zygote's memory is in; -1 if it is not known.
     """
 
     pidfd: int
@@ -50,7 +49,7 @@ class JailEnds:
     authority: Certificate | None = None
     cold: bool = False
     image_key: str = ""
-    common: SealedMemory | None = None
+    common: int = -1
 
     def record(self) -> bytes:
         """What `arrived` needs besides the descriptors. Store it only in places as private as this process."""
@@ -67,15 +66,15 @@ class JailEnds:
             "authority": None if self.authority is None else self.authority.parts(),
             "cold": self.cold,
             "image_key": self.image_key,
-            "common": self.common is not None,
+            "common": self.common >= 0,
         }
         return json.dumps(facts).encode()
 
     def descriptors(self) -> list[int]:
         """In the order in which `arrived` takes them."""
         always = [self.pidfd, self.frames.fileno(), self.control.fileno(), self.stdout, self.stderr]
-        common = self.common.fileno() if self.common is not None else -1
-        return always + [descriptor for descriptor in (self.disk, self.egress, common) if descriptor >= 0]
+        further = (self.disk, self.egress, self.common)
+        return always + [descriptor for descriptor in further if descriptor >= 0]
 
     @classmethod
     def arrived(cls, record: bytes, descriptors: Sequence[int]) -> JailEnds:
@@ -101,7 +100,7 @@ class JailEnds:
             authority=Certificate.of_parts(facts["authority"]) if facts.get("authority") else None,
             cold=facts.get("cold", False),
             image_key=facts.get("image_key", ""),
-            common=_memory(further.pop(0)) if facts.get("common") else None,
+            common=further.pop(0) if facts.get("common") else -1,
         )
 
     def close(self) -> None:
@@ -110,15 +109,9 @@ class JailEnds:
             self.group.close()
         self.frames.close()
         self.control.close()
-        for descriptor in (self.pidfd, self.stdout, self.stderr, self.disk, self.egress):
+        for descriptor in (self.pidfd, self.stdout, self.stderr, self.disk, self.egress, self.common):
             if descriptor >= 0:
                 os.close(descriptor)
-        if self.common is not None:
-            self.common.close()
-
-
-def _memory(descriptor: int) -> SealedMemory:
-    return SealedMemory(descriptor, os.fstat(descriptor).st_size)
 
 
 _WITHOUT_PID_NAMESPACE: Final = ("landlock", "none")

@@ -114,7 +114,7 @@ class JailStarter:
             authority=authority,
             cold=cold,
             image_key=facts.image_key,
-            common=facts.common.duplicate() if facts.image_key and facts.common else None,
+            common=os.dup(facts.common) if facts.image_key and facts.common >= 0 else -1,
         )
 
     def supervise(

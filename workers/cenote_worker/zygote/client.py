@@ -26,7 +26,6 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
-from cenote_security.sealed_memory import SealedMemory
 from cenote_security.walls.fresh_python_unsafe import FreshPython
 from cenote_security.walls.interpreter import Interpreter, running
 from cenote_security.walls.level import LevelName
@@ -58,7 +57,7 @@ moment on an idle machine. A zygote that still loads modules does not react."""
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
     """What a zygote said when it was ready. image_key: see that module; empty if its jails cannot become images.
-    common: the file that its memory is in, owned by the connection; None where there is none.
+    common: a descriptor of the file that its memory is in, owned by the connection; -1 where there is none.
 
     missing: preload modules that are not installed.
 
@@ -67,7 +66,7 @@ class ZygoteFacts:
     """
 
     image_key: str
-    common: SealedMemory | None
+    common: int
     isolation: LevelName
     base_memory: int
     own_tasks: int
@@ -140,7 +139,8 @@ class Connection:
             preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
             self._facts = ZygoteFacts(
                 image_key=message["image_key"],
-                common=_memory(reply.handles),
+                # -1, too, where this process had too many files open to be given it.
+                common=reply.handles[0] if reply.handles else -1,
                 isolation=message["isolation"],
                 base_memory=message["base_memory"],
                 own_tasks=message["own_tasks"],
@@ -300,11 +300,6 @@ def _started(number: int, reply: _Reply, *, egress: bool) -> StartedJail:
     pidfd, *way_out = reply.handles
     way = way_out[0] if egress else None
     return StartedJail(number=number, pidfd=pidfd, isolation=message["isolation"], egress=way)
-
-
-def _memory(handles: Sequence[int]) -> SealedMemory | None:
-    """None, too, where this process had too many files open to be given it."""
-    return SealedMemory(handles[0], os.fstat(handles[0]).st_size) if handles else None
 
 
 def _close(handles: Sequence[int]) -> None:

@@ -169,7 +169,7 @@ def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack)
     """The memory of its zygote that an image lacks, if any; open while `held` is. Raises CheckpointRefusedError."""
     if not received.common:
         return None
-    if supervisor.common is None:
+    if supervisor.common < 0:
         raise CheckpointRefusedError(_NO_COMMON)
     common = CommonMemory.of(supervisor.common)
     held.callback(common.file.close)
@@ -180,8 +180,11 @@ def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack)
 
 def _zygote_of(supervisor: Supervisor) -> str:
     """Empty where it is not known."""
-    if supervisor.common is None:
+    if supervisor.common < 0:
         return ""
-    common = CommonMemory.of(supervisor.common)
+    try:
+        common = CommonMemory.of(supervisor.common)
+    except OSError:  # the jail has ended, as the next request to it says
+        return ""
     common.file.close()
     return common.zygote
