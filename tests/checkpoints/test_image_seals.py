@@ -19,7 +19,7 @@ from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed_memory import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.manifest import FOOTER, Manifest, encode, manifest_length
+from cenote_worker.checkpoints.manifest import FOOTER, Manifest, StoredImage, encode, manifest_length
 from cenote_worker.runtime.state.image_seals import ImageSeals, ImageSubject, own_seals
 
 Make = Callable[..., PythonRuntime]
@@ -32,8 +32,9 @@ images_are_made = pytest.mark.skipif(platform.machine() != "x86_64", reason="ima
 
 # -- the seal itself --
 
-SUBJECT = ImageSubject(number=3, head=7, key="machine=1", missing=(), state=checkpoint_pb2.State(step=7))
 CONTENT = os.urandom(9 * 2**20)  # more than two parts
+IMAGE = StoredImage(key="machine=1", size=len(CONTENT))
+SUBJECT = ImageSubject(number=3, head=7, state=checkpoint_pb2.State(step=7), image=IMAGE)
 
 
 def seals(tenant: str = "t", runtime: str = "r", key: bytes = b"key") -> ImageSeals:
@@ -42,7 +43,11 @@ def seals(tenant: str = "t", runtime: str = "r", key: bytes = b"key") -> ImageSe
 
 def sealed(content: bytes = CONTENT, subject: ImageSubject = SUBJECT, by: ImageSeals | None = None) -> bytes:
     with SealedMemory.create([content]) as memory:
-        return (by or seals()).seal(memory.fileno(), memory.size, subject)
+        return (by or seals()).seal(memory.fileno(), of_image(subject, size=memory.size))
+
+
+def of_image(subject: ImageSubject, **changes: Any) -> ImageSubject:
+    return replace(subject, image=replace(subject.image, **changes))
 
 
 def changed(at: int) -> bytes:
@@ -54,8 +59,13 @@ def test_a_seal_is_of_the_bytes_and_of_what_they_are_of() -> None:
     subjects = [
         replace(SUBJECT, **{name: value})
         for name, value in {
-            "number": 4, "head": 8, "key": "machine=2", "missing": ("x: a connection",),
-            "state": checkpoint_pb2.State(step=8),
+            "number": 4, "head": 8, "state": checkpoint_pb2.State(step=8),
+        }.items()
+    ]  # fmt: skip
+    subjects += [
+        of_image(SUBJECT, **{name: value})
+        for name, value in {
+            "key": "machine=2", "missing": ("x: a connection",), "common": b"1", "common_of": "zygote",
         }.items()
     ]  # fmt: skip
     owners = [seals(tenant="s"), seals(runtime="s"), seals("tr", ""), seals(key=b"yek")]
@@ -74,16 +84,16 @@ def test_a_seal_is_of_the_bytes_and_of_what_they_are_of() -> None:
 def test_the_wrong_seal_and_none_are_refused() -> None:
     """With different reasons."""
     with SealedMemory.create([CONTENT]) as memory:
-        seals().check(memory.fileno(), memory.size, SUBJECT, sealed())
+        seals().check(memory.fileno(), of_image(SUBJECT, seal=sealed()))
         for seal, reason in ((sealed(changed(5)), OTHER), (sealed()[:16], OTHER), (b"", "has no seal")):
             with pytest.raises(CheckpointRefusedError, match=reason):
-                seals().check(memory.fileno(), memory.size, SUBJECT, seal)
+                seals().check(memory.fileno(), of_image(SUBJECT, seal=seal))
 
 
 def test_a_file_that_has_become_shorter_is_refused() -> None:
     """Nothing waits for the missing bytes."""
     with SealedMemory.create([CONTENT[:-9]]) as memory, pytest.raises(CheckpointRefusedError, match=OTHER):
-        seals().check(memory.fileno(), len(CONTENT), SUBJECT, sealed())
+        seals().check(memory.fileno(), of_image(SUBJECT, seal=sealed()))
 
 
 def test_each_runtime_of_a_platform_has_a_key_of_its_own() -> None:
@@ -106,7 +116,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_key_is_private_and_outside_the_store(home: Path, folder: Path, make_runtime: Make) -> None:
     """All embedded runtimes of the user have it."""
     with SealedMemory.create([CONTENT]) as memory:
-        by = [own_seals(name).seal(memory.fileno(), memory.size, SUBJECT) for name in ("r", "r", "s")]
+        by = [own_seals(name).seal(memory.fileno(), SUBJECT) for name in ("r", "r", "s")]
     assert [True, False] == [by[0] == each for each in by[1:]]
     (key,) = (path for path in home.glob("**/*") if path.is_file())
     assert (0o600, 0o700) == tuple(stat.S_IMODE(path.stat().st_mode) for path in (key, key.parent))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import platform
@@ -274,6 +276,88 @@ def test_a_damaged_image_is_not_used(
     assert f"rebuilt {reason}" == how(runtime)
 
 
+def memories(folder: Path) -> list[Path]:
+    """The store's copies of zygotes' memory."""
+    return sorted(folder.glob("*.common"))
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def damage_content(damage: Callable[[bytearray], None]) -> Callable[[Path], None]:
+    def damaged(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        damage(content)
+        path.chmod(0o600)
+        path.write_bytes(content)
+
+    return damaged
+
+
+def test_images_have_one_copy_of_their_zygotes_memory(make_runtime: Make, folder: Path) -> None:
+    """It counts once, and goes with the last image that needs it."""
+    runtime = asleep(make_runtime, folder, "x = 1")
+    other = make_runtime(store=folder, name="other")
+    printed(other, "x = 2")
+    other.hibernate()
+    (memory,) = memories(folder)
+    names = [folder / name / "000000000001.common" for name in ("r", "other")]
+    assert all(name.samefile(memory) for name in names)
+    size, whole = memory.stat().st_size, CheckpointStore(folder).size()
+    assert memory.name == f"{hashlib.sha256(memory.read_bytes()).hexdigest()}.common"
+    (image,) = (folder / "r").glob("*.image")
+    assert size > 2**22
+    assert size + 2 * image.stat().st_size < whole < 2 * size + 2 * image.stat().st_size
+    printed(runtime, "x = 2")
+    runtime.checkpoint()
+    assert [memory] == memories(folder)
+    assert "2" == value(other, "x")
+    other.close()
+    CheckpointStore(folder).remove("other")
+    assert [] == memories(folder)
+
+
+def test_a_jail_of_the_same_zygote_needs_no_file_of_its_memory(make_runtime: Make, folder: Path) -> None:
+    runtime = asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers)")
+    remove(folder / "r" / "000000000001.common")
+    assert ("1\n", "exact") == (printed(runtime, "print(next(numbers))"), how(runtime))
+
+
+@pytest.mark.parametrize("damage", [remove, damage_content(forge)])
+def test_damaged_memory_of_a_zygote_is_not_used(
+    make_runtime: Make, folder: Path, damage: Callable[[Path], None]
+) -> None:
+    """The state is there by value. The next image has the memory that it needs."""
+    runtime = asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers)")
+    damage(folder / "r" / "000000000001.common")
+    end_zygotes()
+    for expected in (
+        "rebuilt the memory of its zygote is gone from the store, or is not what was written",
+        "exact",
+    ):
+        assert "next" in printed(runtime, "print('next' if next(numbers) else 0)")
+        assert expected == how(runtime)
+        runtime.hibernate()
+        end_zygotes()
+
+
+def test_where_files_have_one_name_each_image_has_its_own_copy(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as on some file systems of removable disks."""
+
+    def unlinkable(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unlinkable)
+    runtime = asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers)")
+    (memory,) = (folder / "r").glob("*.common")
+    assert ([], True) == (memories(folder), CheckpointStore(folder).size() > memory.stat().st_size)
+    end_zygotes()
+    assert ("1\n", "exact") == (printed(runtime, "print(next(numbers))"), how(runtime))
+
+
 def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Path) -> None:
     """The checkpoint says what its image contains."""
     runtime = asleep(make_runtime, folder, "x = 1")
@@ -396,6 +480,7 @@ def test_a_quota_costs_the_image_only(make_runtime: Make, folder: Path) -> None:
     keeping(runtime).processes.room = room
     runtime.hibernate()
     assert [True] == [size > 2**20 for size in asked]
+    assert [] == memories(folder)
     assert "1" == value(runtime, "x")
     assert how(runtime).startswith("rebuilt ")
     assert "storage" in how(runtime)
@@ -415,14 +500,15 @@ def test_one_image_is_kept(make_runtime: Make, folder: Path) -> None:
 
 
 def test_what_a_killed_writer_has_left_goes(make_runtime: Make, folder: Path) -> None:
-    """An image whose checkpoint was not published, and one that was not whole."""
+    """An image whose checkpoint was not published, one that was not whole, and memory that no image needs."""
     asleep(make_runtime, folder, "x = 1").close()
-    for left in ("000000000002.image", "000000000002.image.part"):
-        (folder / "r" / left).write_bytes(b"half")
+    for suffix in (".image", ".image.part", ".common", ".common.part"):
+        (folder / "r" / f"000000000002{suffix}").write_bytes(b"half")
+    (folder / "0123.common").write_bytes(b"half")
     make_runtime(PythonRuntime.restore, folder, "r")
-    assert (["000000000001.image"], [1]) == (
-        sorted(os.path.basename(path) for path in (folder / "r").glob("*.image*")), images(folder),
-    )  # fmt: skip
+    left = [path.name for path in (folder / "r").iterdir() if ".image" in path.name or ".common" in path.name]
+    assert ["000000000001.common", "000000000001.image"] == sorted(left)
+    assert 1 == len(memories(folder))
 
 
 def test_a_reset_forgets_the_process(make_runtime: Make, folder: Path) -> None:

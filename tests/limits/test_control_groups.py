@@ -265,7 +265,14 @@ def test_a_real_group_of_the_second_version(second_version: Path) -> None:
 
 
 PLAIN = ZygoteFacts(
-    image_key="", isolation="strict", base_memory=0, own_tasks=0, tasks_each=1, preloaded=(), missing=()
+    image_key="",
+    common=-1,
+    isolation="strict",
+    base_memory=0,
+    own_tasks=0,
+    tasks_each=1,
+    preloaded=(),
+    missing=(),
 )
 
 

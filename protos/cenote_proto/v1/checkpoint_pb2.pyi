@@ -535,6 +535,8 @@ class StoredImage(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     SEAL_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    COMMON_OF_FIELD_NUMBER: _builtins.int
     zygote: _builtins.str
     """of earlier versions, whose images only jails of the same zygote could become"""
     key: _builtins.str
@@ -547,6 +549,10 @@ class StoredImage(_message.Message):
     """why there is none; then there is nothing else here"""
     seal: _builtins.bytes
     """see `cenote_worker/runtime/state/image_seals.py`"""
+    common: _builtins.bytes
+    """SHA-256 of its zygote's memory, in a file beside it; empty if it has all it needs"""
+    common_of: _builtins.str
+    """which zygote that was: its own jails need no file"""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what it lacks of the state, a line each"""
@@ -561,10 +567,12 @@ class StoredImage(_message.Message):
         reason: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
         seal: _builtins.bytes = ...,
+        common: _builtins.bytes = ...,
+        common_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "seal", b"seal", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common", b"common", "common_of", b"common_of", "digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "seal", b"seal", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -828,7 +828,7 @@ class MakeCheckpoint(_message.Message):
         IMAGE: MakeCheckpoint._Form.ValueType  # 3
         """files as WHOLE, all else as an image of the process for jails of the same zygote"""
         IMAGE_ALONE: MakeCheckpoint._Form.ValueType  # 4
-        """the image without the files, for jails of other zygotes, too"""
+        """the image without the files"""
 
     class Form(_Form, metaclass=_FormEnumTypeWrapper): ...
     CHUNKS: MakeCheckpoint.Form.ValueType  # 0
@@ -839,7 +839,7 @@ class MakeCheckpoint(_message.Message):
     IMAGE: MakeCheckpoint.Form.ValueType  # 3
     """files as WHOLE, all else as an image of the process for jails of the same zygote"""
     IMAGE_ALONE: MakeCheckpoint.Form.ValueType  # 4
-    """the image without the files, for jails of other zygotes, too"""
+    """the image without the files"""
 
     KNOWN_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
@@ -894,7 +894,9 @@ class RestorePiece(_message.Message):
         GIVEN: RestorePiece._Kind.ValueType  # 8
         """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
         IMAGE: RestorePiece._Kind.ValueType  # 10
-        """the worker becomes the process in the first of `memories`, which answers; a ProcessOrder"""
+        """The worker becomes the process in the first of `memories`, which answers; a ProcessOrder. The second one has the
+        memory of that process's zygote, if that is another one.
+        """
         LENT: RestorePiece._Kind.ValueType  # 9
         """before the jail has anything else: a LentFile; the packet's last descriptor is the file"""
 
@@ -919,7 +921,9 @@ class RestorePiece(_message.Message):
     GIVEN: RestorePiece.Kind.ValueType  # 8
     """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
     IMAGE: RestorePiece.Kind.ValueType  # 10
-    """the worker becomes the process in the first of `memories`, which answers; a ProcessOrder"""
+    """The worker becomes the process in the first of `memories`, which answers; a ProcessOrder. The second one has the
+    memory of that process's zygote, if that is another one.
+    """
     LENT: RestorePiece.Kind.ValueType  # 9
     """before the jail has anything else: a LentFile; the packet's last descriptor is the file"""
 

@@ -77,6 +77,7 @@ class LocalFolder:
     def remove(self) -> None:
         with suppress(FileNotFoundError):
             shutil.rmtree(self._path)
+            self.images.sweep()
 
     def claim(self, above: int = 0) -> int | None:
         self._path.mkdir(parents=not self._parent_must_exist, exist_ok=True)
@@ -97,6 +98,7 @@ class LocalFolder:
         for leftover in self._path.glob("*.part"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
         self.images.keep_only(self.numbers())
+        self.images.sweep()
         return fence
 
     def was_claimed(self) -> bool:

@@ -94,14 +94,17 @@ class StoredImage:
     """The image of a process in the state of a checkpoint, in a file beside that.
 
     key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. seal: see
-    `runtime/state/image_seals.py`; it covers all else. missing: what it lacks of the state, a line each. reason: why
-    there is no image; then all else is empty.
+    `runtime/state/image_seals.py`; it covers all else. missing: what it lacks of the state, a line each. common: the
+    SHA-256 of the file with its zygote's memory; empty if it needs none. common_of: which zygote that was. reason:
+    why there is no image; then all else is empty.
     """
 
     key: str = ""
     size: int = 0
     seal: bytes = b""
     missing: tuple[str, ...] = ()
+    common: bytes = b""
+    common_of: str = ""
     reason: str = ""
 
     def to_message(self) -> checkpoint_pb2.StoredImage:
@@ -111,6 +114,8 @@ class StoredImage:
             size=self.size,
             seal=self.seal,
             missing=self.missing,
+            common=self.common,
+            common_of=self.common_of,
             reason=self.reason,
         )
 
@@ -121,6 +126,8 @@ class StoredImage:
             size=message.size,
             seal=message.seal,
             missing=tuple(message.missing),
+            common=message.common,
+            common_of=message.common_of,
             reason=message.reason,
         )
 

@@ -227,8 +227,11 @@ _MOST_MEMORIES = 2
 """One for the files, one for all else."""
 
 
-_IMAGE_BEGINS: Final = b"CENTIMG2"
-"""The first bytes of a file of `image.c`, which it writes last. No more of the file is read here."""
+_IMAGE_BEGINS: Final = b"CENTIMG3"
+"""The first bytes of a file of `image.c`, which it writes last."""
+
+_COMMON_AT: Final = 248
+"""Where its header says which memory of a zygote it lacks. No more of the file is read here."""
 
 
 Sparing = Callable[[int], AbstractContextManager[None]]
@@ -257,6 +260,12 @@ class ReceivedImage:
     @property
     def image(self) -> Content:
         return self.memories[-1]
+
+    @property
+    def common(self) -> int:
+        """The inode of the file of a zygote's memory that it lacks, as it says; 0 for none."""
+        assert self.image.memory is not None  # see StateReceiver.receive_image
+        return int.from_bytes(os.pread(self.image.memory.fileno(), 8, _COMMON_AT), "little")
 
     def close(self) -> None:
         for memory in self.memories:

@@ -22,7 +22,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define PAGE 4096ul
-#define MAGIC 0x32474d49544e4543ul /* "CENTIMG2" */
+#define MAGIC 0x33474d49544e4543ul /* "CENTIMG3" */
 #define ARCH_SET_FS 0x1002
 #define ARCH_GET_FS 0x1003
 #define RSEQ_SIGNATURE 0x53053053
@@ -39,17 +39,14 @@
 #define MAPPED_RUN 16
 #define LONGEST_SCAN 512 /* entries of pagemap that are read at once */
 
-/* PLAIN: memory, that of files without a name too. COMMON: of the zygote's memory files, see `zygote/common_heap_unsafe`. */
+/* PLAIN: memory, that of files without a name too. COMMON: of the zygote's memory file, see `zygote/memory_layout_unsafe`. */
 enum kind { PLAIN, NAMED, COMMON, KERNELS };
 
 struct registers { uint64_t rbx, rbp, r12, r13, r14, r15, rsp, rip; uint32_t mxcsr, x87; };
 struct action { uint64_t handler, flags, restorer, mask; };
 struct signal_stack { uint64_t base; int32_t flags, pad; uint64_t size; };
 struct region { uint64_t start, end, offset, device, inode; uint32_t name; uint8_t access, kind, shared, stack, whole, written; };
-/* common: as in a memory file of the zygote, so of use in another one only. */
-struct run { uint64_t at, pages, offset, common; };
-/* Of `written`: runs of either sort. */
-enum { OWN_RUNS = 1, COMMON_RUNS = 2 };
+struct run { uint64_t at, pages, offset; };
 struct file { int32_t number, flags, close_on_exec; uint32_t name; int64_t position; };
 /* What a named file was when it was mapped, looked at before it is mapped again. */
 struct named { uint32_t name, executed; uint64_t inode, size, seconds, nanoseconds; };
@@ -58,12 +55,14 @@ struct header {
     uint64_t magic, size, tables, regions, runs, files, named, text;
     struct registers registers;
     uint64_t fs, tid_address, robust, robust_size, rseq, rseq_size, mask, brk_start, brk, kernels_start, kernels_end;
-    uint64_t canary; /* of this execution of Python: another one has other memory files */
-    uint64_t kernels_hash, heap_end_at, whole;
+    uint64_t canary; /* of this execution of Python: another one has another memory file */
+    uint64_t kernels_hash, heap_end_at;
+    uint64_t common; /* inode of that file, 0 where nothing of it is mapped: read outside the jail, too */
     struct signal_stack signal_stack;
     struct action actions[SIGNALS + 1];
 };
 _Static_assert(sizeof(struct header) <= PAGE, "the header is one page");
+_Static_assert(offsetof(struct header, common) == 248, "state_receiver.py reads it");
 
 /* ---- calls of the kernel ------------------------------------------------------------------------------------ */
 
@@ -206,12 +205,13 @@ static long look(struct tables *t) {
             h->kernels_end = r.end;
             if (r.access & PROT_EXEC) h->kernels_hash = hash((uint64_t *)r.start, (uint64_t *)r.end);
         } else if (*name == '/') {
-            int common = begins(name, "/memfd:cenote-heap") || begins(name, "/memfd:cenote-libraries");
+            int common = begins(name, "/memfd:cenote-common");
             int nameless = ends_deleted(name, size) || begins(name, "/memfd:");
             int has_path = !common && !nameless, again = r.inode == before.inode && r.device == before.device;
             int elsewhere = has_path && (again ? before.kind == PLAIN : !is_here(name, size));
             r.kind = common && !r.shared ? COMMON : nameless || elsewhere ? PLAIN : NAMED;
             r.whole = r.kind == PLAIN;
+            if (r.kind == COMMON) h->common = r.inode;
             if (r.kind == NAMED && begins(name, "/dev/") && !begins(name, "/dev/shm/")) return -ENODEV;
             int same = again && before.kind == NAMED;
             if (r.kind == NAMED) {
@@ -286,8 +286,8 @@ static long look_at_file(const char *path, struct named *into) {
     return 0;
 }
 
-/* fd < 0: only counts. whole: pages of the zygote's memory files, too. */
-struct writer { struct tables *t; int fd, pagemap, whole; uint64_t written; struct run run; };
+/* fd < 0: only counts. */
+struct writer { struct tables *t; int fd, pagemap; uint64_t written; struct run run; };
 
 static long end_run(struct writer *w) {
     struct header *h = &w->t->head;
@@ -304,9 +304,9 @@ static int is_zero(const uint64_t *page) {
     return 1;
 }
 
-static long add_page(struct writer *w, uint64_t page, uint64_t common) {
-    if (w->run.pages && (w->run.at + w->run.pages * PAGE != page || w->run.common != common)) TRY(end_run(w));
-    if (!w->run.pages) w->run = (struct run){page, 0, w->written, common};
+static long add_page(struct writer *w, uint64_t page) {
+    if (w->run.pages && w->run.at + w->run.pages * PAGE != page) TRY(end_run(w));
+    if (!w->run.pages) w->run = (struct run){page, 0, w->written};
     w->run.pages++; w->written += PAGE;
     return 0;
 }
@@ -326,13 +326,12 @@ static long write_region(struct writer *w, struct region *r) {
         TRY(read_at(w->pagemap, w->t->entries, count * 8, page / PAGE * 8));
         for (uint64_t i = 0; i < count; i++, page += PAGE) {
             uint64_t entry = w->t->entries[i];
-            int common = !r->whole && (!(entry & (IS_PRESENT | IS_SWAPPED)) || entry & IS_OF_FILE);
-            if (common && (r->kind != COMMON || !w->whole)) continue;
+            if (!r->whole && (!(entry & (IS_PRESENT | IS_SWAPPED)) || entry & IS_OF_FILE)) continue;
             if (closed) TRY(sys(mprotect, r->start, r->end - r->start, r->access | PROT_READ));
             closed = 0;
-            if (w->fd >= 0 && (may_be_zero || common) && is_zero((void *)page)) continue;
-            TRY(add_page(w, page, common));
-            r->written |= common ? COMMON_RUNS : OWN_RUNS;
+            if (w->fd >= 0 && may_be_zero && is_zero((void *)page)) continue;
+            TRY(add_page(w, page));
+            r->written = 1;
         }
     }
     return end_run(w);
@@ -355,11 +354,11 @@ static uint64_t table_size(const struct header *h) {
 }
 
 /* How many bytes an image of this process may have. Negative: an error's number. */
-EXPORT long image_size(int whole) {
+EXPORT long image_size(void) {
     struct tables *t = anonymous(0, sizeof *t, MAP_NORESERVE);
     TRY(t);
     long result = look(t);
-    struct writer w = {.t = t, .fd = -1, .whole = whole};
+    struct writer w = {.t = t, .fd = -1};
     if (!FAILED(result)) result = write_regions(&w);
     if (!FAILED(result)) result = w.written + table_size(&t->head) + SLACK;
     sys(munmap, t, sizeof *t);
@@ -382,9 +381,8 @@ static long write_tables(struct writer *w) {
 }
 
 /* Writes this process, which has one thread, into the file. Gives 0 when that is done, an error's number below 0, and
- * 1 in the process that has become the image. `passed` is filled there with the descriptors that it was given.
- * whole: a fork of another zygote can become it, too. */
-EXPORT long image_write(int fd, int whole, int *passed) {
+ * 1 in the process that has become the image. `passed` is filled there with the descriptors that it was given. */
+EXPORT long image_write(int fd, int *passed) {
     struct tables *t = anonymous(0, sizeof *t, MAP_NORESERVE);
     TRY(t);
     struct registers registers;
@@ -395,9 +393,8 @@ EXPORT long image_write(int fd, int whole, int *passed) {
         sys(munmap, arena, arena[0]);
         return 1;
     }
-    struct writer w = {.t = t, .fd = fd, .whole = whole};
+    struct writer w = {.t = t, .fd = fd};
     t->head.registers = registers;
-    t->head.whole = whole;
     long result = look_at_thread(&t->head);
     if (!FAILED(result)) result = look(t);
     if (!FAILED(result)) result = look_at_files(t, fd);
@@ -424,7 +421,7 @@ struct piece { uint64_t start, end; uint32_t region, access; int fd; };
 
 struct arena {
     uint64_t size; int passed[MAX_PASSED]; /* read by image_write */
-    int fd, foreign; /* foreign: the image is of another zygote */
+    int fd, common, foreign; /* foreign: the image is of another zygote, whose memory file `common` is, or -1 */
     uint64_t rseq, rseq_size;
     const struct header *head;
     const struct region *regions; const struct run *runs; const struct file *files; const struct named *named;
@@ -491,7 +488,7 @@ static long open_named(struct arena *a, int *next) {
     uint32_t open = -1u;
     for (uint64_t i = 0; i < a->made_count; i++) {
         const struct region *r = &a->regions[a->made[i].region];
-        if (r->kind == COMMON && !(a->foreign && a->head->whole)) return -EXDEV; /* unchanged pages are nowhere else */
+        if (r->kind == COMMON && !(a->foreign && a->common >= 0)) return -EXDEV; /* unchanged pages are nowhere else */
         if (r->kind != NAMED) continue;
         if (r->name != open || r->shared) {
             const char *path = a->text + r->name;
@@ -519,34 +516,34 @@ static long open_named(struct arena *a, int *next) {
 /* There is no way back, nor a way to report: a failure ends the process. Its warden hears of that. */
 #define MUST(expression) do { if (FAILED((long)(expression))) { sys(exit_group, 112); __builtin_trap(); } } while (0)
 
-/* Whether something is written to its memory before it has the access that it has in the end. */
-static int is_filled(const struct arena *a, const struct region *r) {
-    return r->written & (a->foreign ? OWN_RUNS | COMMON_RUNS : OWN_RUNS);
-}
+/* Something is written to their memory before it has the access that it has in the end. */
+static int is_filled(const struct region *r) { return r->written; }
 
 static void map_regions(const struct arena *a) {
     for (uint64_t i = 0; i < a->kept_count; i++) {
         const struct piece *p = &a->kept[i];
         const struct region *r = &a->regions[p->region];
-        int access = is_filled(a, r) ? PROT_READ | PROT_WRITE : r->access;
+        int access = is_filled(r) ? PROT_READ | PROT_WRITE : r->access;
         /* What was written to here is of no use. */
-        if (is_filled(a, r) || (p->access | r->access) & PROT_WRITE) MUST(sys(madvise, p->start, p->end - p->start, MADV_DONTNEED));
+        if (is_filled(r) || (p->access | r->access) & PROT_WRITE) MUST(sys(madvise, p->start, p->end - p->start, MADV_DONTNEED));
         if ((int)p->access != access) MUST(sys(mprotect, p->start, p->end - p->start, access));
     }
     for (uint64_t i = 0; i < a->made_count; i++) {
         const struct piece *p = &a->made[i];
         const struct region *r = &a->regions[p->region];
         int flags = MAP_FIXED | (r->shared ? MAP_SHARED : MAP_PRIVATE) | (r->stack ? MAP_GROWSDOWN | MAP_STACK : 0);
-        if (r->kind != NAMED) flags |= MAP_ANONYMOUS;
-        MUST(sys(mmap, p->start, p->end - p->start, is_filled(a, r) ? PROT_READ | PROT_WRITE : r->access, flags, p->fd,
-                 r->kind == NAMED ? r->offset + (p->start - r->start) : 0));
+        int fd = r->kind == COMMON ? a->common : p->fd;
+        if (fd < 0) flags |= MAP_ANONYMOUS;
+        MUST(sys(mmap, p->start, p->end - p->start, is_filled(r) ? PROT_READ | PROT_WRITE : r->access, flags, fd,
+                 fd < 0 ? 0 : r->offset + (p->start - r->start)));
     }
+    /* Other jails map this file: it is closed before anything that this image's own program wrote can be run. */
+    if (a->common >= 0) MUST(sys(close, a->common));
 }
 
 static void fill_regions(const struct arena *a) {
     const struct region *r = a->regions, *last = r + a->head->regions - 1;
     for (const struct run *run = a->runs; run < a->runs + a->head->runs; run++) {
-        if (run->common && !a->foreign) continue;
         while (r < last && r->end <= run->at) r++;
         uint64_t size = run->pages * PAGE;
         if (run->pages >= MAPPED_RUN && !r->shared && !r->stack)
@@ -554,7 +551,7 @@ static void fill_regions(const struct arena *a) {
         else MUST(read_at(a->fd, (void *)run->at, size, run->offset));
     }
     for (r = a->regions; r <= last; r++)
-        if (is_filled(a, r) && r->access != (PROT_READ | PROT_WRITE))
+        if (is_filled(r) && r->access != (PROT_READ | PROT_WRITE))
             MUST(sys(mprotect, r->start, r->end - r->start, r->access));
 }
 
@@ -702,29 +699,37 @@ static long prepare_foreign(struct arena *a, const struct tables *now) {
     return copy_code(a, now);
 }
 
-static long prepare(struct arena *a, const struct tables *now, int fd, const int *passed, int count) {
+static long prepare(struct arena *a, const struct tables *now, int fd, int common, const int *passed, int count) {
     const struct header *h = a->head;
     TRY(read_at(fd, (void *)a->regions, table_size(h), h->tables));
     if (h->text && a->text[h->text - 1]) return -EINVAL;
     int next = 64;
     for (uint64_t i = 0; i < h->files; i++) if (a->files[i].number >= next) next = a->files[i].number + 1;
+    a->common = common;
     TRY(plan(a, now));
     if (a->foreign) TRY(prepare_foreign(a, now));
     else if (!covers(a->kept, a->kept_count, (uint64_t)&become)) return -EXDEV;
     TRY(open_named(a, &next));
     a->fd = sys(fcntl, fd, F_DUPFD_CLOEXEC, next);
     TRY(a->fd);
+    next = a->fd + 1;
+    if (common >= 0) {
+        a->common = sys(fcntl, common, F_DUPFD_CLOEXEC, next);
+        TRY(a->common);
+        next = a->common + 1;
+    }
     for (int i = 0; i < count; i++) {
-        a->passed[i] = sys(fcntl, passed[i], F_DUPFD_CLOEXEC, a->fd + 1);
+        a->passed[i] = sys(fcntl, passed[i], F_DUPFD_CLOEXEC, next);
         TRY(a->passed[i]);
     }
     return 0;
 }
 
-/* Becomes the process in the image. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that
- * it is told; all others are closed. Gives an error's number, below 0, when it cannot: nothing has changed then, but
- * for descriptors. -EXDEV: of another zygote, and not whole, or the kernel is another. -ESTALE: of files that are not what they were. */
-EXPORT long image_become(int fd, int fixed, const int *passed, int count) {
+/* Becomes the process in the image. common: a file with the bytes of its zygote's memory file; -1 for an image of this
+ * zygote. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that it is told; all others are
+ * closed. Gives an error's number, below 0, when it cannot: nothing has changed then, but for descriptors. -EXDEV: of
+ * another zygote, whose memory file is missing, or the kernel is another. -ESTALE: of files that are not what they were. */
+EXPORT long image_become(int fd, int common, int fixed, const int *passed, int count) {
     struct header first;
     struct statx s;
     TRY(sys(statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &s));
@@ -741,7 +746,7 @@ EXPORT long image_become(int fd, int fixed, const int *passed, int count) {
         if (!FAILED(result)) result = (long)(a = make_arena(&first, wanted, now));
         if (!FAILED(wanted)) sys(munmap, wanted, up(first.regions * sizeof *wanted));
     }
-    if (!FAILED(result)) result = prepare(a, now, fd, passed, count);
+    if (!FAILED(result)) result = prepare(a, now, fd, common, passed, count);
     if (!FAILED(result)) {
         a->rseq = now->head.rseq; a->rseq_size = now->head.rseq_size;
         int lowest = a->fd;

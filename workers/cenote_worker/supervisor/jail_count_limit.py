@@ -1,6 +1,6 @@
 """How many jails one process may have at once, and the file descriptors that they need.
 
-A loop that forgets to close its runtimes gets an error that says so. Each jail needs five descriptors, and the
+A loop that forgets to close its runtimes gets an error that says so. Each jail needs six descriptors, and the
 usual soft limit of 1,024 is an old default: it is raised towards the hard limit when it comes near.
 """
 
@@ -51,7 +51,7 @@ def _most() -> int:
 
 
 PER_JAIL = 16
-"""Five for a jail, the others for values under way."""
+"""Six for a jail, the others for values under way."""
 
 ABOVE_JAILS = 4 * OPEN_FILES
 """Without root, a process shares with its jails what the kernel counts per user. The kernel refuses to pass a

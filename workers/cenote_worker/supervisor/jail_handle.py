@@ -32,7 +32,8 @@ class JailEnds:
     group: its control group; None for a watchdog. disk: its private folders, -1 if it has none of its own. egress: a
     listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority: a
     certificate that its programs trust besides others, where its policy has credentials. cold: its zygote was started
-    for it. image_key: of its zygote, empty if it can become no image; see `zygote/image_key.py`.
+    for it. image_key: of its zygote, empty if it can become no image; see `zygote/image_key.py`. common: the file
+    that its zygote's memory is in; -1 if it is not known.
     """
 
     pidfd: int
@@ -48,6 +49,7 @@ class JailEnds:
     authority: Certificate | None = None
     cold: bool = False
     image_key: str = ""
+    common: int = -1
 
     def record(self) -> bytes:
         """What `arrived` needs besides the descriptors. Store it only in places as private as this process."""
@@ -64,13 +66,15 @@ class JailEnds:
             "authority": None if self.authority is None else self.authority.parts(),
             "cold": self.cold,
             "image_key": self.image_key,
+            "common": self.common >= 0,
         }
         return json.dumps(facts).encode()
 
     def descriptors(self) -> list[int]:
         """In the order in which `arrived` takes them."""
         always = [self.pidfd, self.frames.fileno(), self.control.fileno(), self.stdout, self.stderr]
-        return always + [descriptor for descriptor in (self.disk, self.egress) if descriptor >= 0]
+        further = (self.disk, self.egress, self.common)
+        return always + [descriptor for descriptor in further if descriptor >= 0]
 
     @classmethod
     def arrived(cls, record: bytes, descriptors: Sequence[int]) -> JailEnds:
@@ -96,6 +100,7 @@ class JailEnds:
             authority=Certificate.of_parts(facts["authority"]) if facts.get("authority") else None,
             cold=facts.get("cold", False),
             image_key=facts.get("image_key", ""),
+            common=further.pop(0) if facts.get("common") else -1,
         )
 
     def close(self) -> None:
@@ -104,7 +109,7 @@ class JailEnds:
             self.group.close()
         self.frames.close()
         self.control.close()
-        for descriptor in (self.pidfd, self.stdout, self.stderr, self.disk, self.egress):
+        for descriptor in (self.pidfd, self.stdout, self.stderr, self.disk, self.egress, self.common):
             if descriptor >= 0:
                 os.close(descriptor)
 

@@ -114,6 +114,7 @@ class JailStarter:
             authority=authority,
             cold=cold,
             image_key=facts.image_key,
+            common=os.dup(facts.common) if facts.image_key and facts.common >= 0 else -1,
         )
 
     def supervise(

@@ -140,6 +140,7 @@ class Supervisor:
         self.isolation: str = ends.isolation
         self.began_cold = ends.cold
         self.image_key = ends.image_key
+        self.common = ends.common
         self._account = account
         self.sparing = account.sparing
         self._journal = journal

@@ -57,6 +57,7 @@ moment on an idle machine. A zygote that still loads modules does not react."""
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
     """What a zygote said when it was ready. image_key: see that module; empty if its jails cannot become images.
+    common: a descriptor of the file that its memory is in, owned by the connection; -1 where there is none.
 
     missing: preload modules that are not installed.
 
@@ -65,6 +66,7 @@ class ZygoteFacts:
     """
 
     image_key: str
+    common: int
     isolation: LevelName
     base_memory: int
     own_tasks: int
@@ -130,12 +132,15 @@ class Connection:
     def facts(self) -> ZygoteFacts:
         """Waits until the zygote is ready. Raises the error that prevented it."""
         if self._facts is None:
-            message = self._wait_for(None, READY_SECONDS, keep=True).message
+            reply = self._wait_for(None, READY_SECONDS, keep=True)
+            message = reply.message
             if message["op"] != "ready":
                 raise _broken(message)
             preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
             self._facts = ZygoteFacts(
                 image_key=message["image_key"],
+                # -1, too, where this process had too many files open to be given it.
+                common=reply.handles[0] if reply.handles else -1,
                 isolation=message["isolation"],
                 base_memory=message["base_memory"],
                 own_tasks=message["own_tasks"],
@@ -179,12 +184,17 @@ class Connection:
             self._process.disown()
         elif self._end(_END_SECONDS if self._facts is None else _CLEAN_SECONDS) is None:
             self._process.kill()
-        self._socket.close()
+        self._close()
 
     def abandon(self) -> None:
         """Closes the connection to a zygote that belongs to the process from which this one was forked."""
-        self._socket.close()
+        self._close()
         self._process.disown()
+
+    def _close(self) -> None:
+        self._socket.close()
+        if (hello := self._replies.pop(None, None)) is not None:
+            _close(hello.handles)
 
     # -- the socket ---------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final, assert_never
@@ -30,7 +31,13 @@ from cenote_security.walls.trials import attempt, try_essentials
 from cenote_worker.process import modules
 from cenote_worker.zygote import preload
 from cenote_worker.zygote.image_key import image_key
-from cenote_worker.zygote.memory_layout_unsafe import CommonHeap, CommonLibraries, fill_gaps
+from cenote_worker.zygote.memory_layout_unsafe import (
+    CommonHeap,
+    CommonLibraries,
+    common_file,
+    fill_gaps,
+    seal_common_file,
+)
 from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
 from cenote_worker.zygote.worker_start import Entry
@@ -57,14 +64,16 @@ def run(descriptor: str) -> None:
     client = socket.socket(fileno=int(descriptor))
     client.set_inheritable(False)
     try:
-        zygote, hello = _prepare(client)
+        zygote, hello, common = _prepare(client)
     except Broken as broken:
         _say(client, {"op": "broken", **asdict(broken)})
         return
     except Exception as error:  # a zygote has no terminal to show its error
         _say(client, {"op": "broken", **asdict(Broken(kind="zygote", detail=repr(error)))})
         raise
-    _say(client, hello)
+    _say(client, hello, common)
+    for memory in common:
+        os.close(memory)  # no jail is to have it
     zygote.run()
 
 
@@ -80,7 +89,8 @@ def _hear_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
+def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object], list[int]]:
+    """The zygote, what is said when it is ready, and the file that its memory is in, if there is one."""
     spec = ZygoteSpec.from_json(client.recv(MAX_MESSAGE).decode())
     if spec.held >= 0:
         os.set_inheritable(spec.held, False)
@@ -93,17 +103,21 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     os.environ.clear()  # the interpreter itself sets LC_CTYPE when it finds none
     os.environ.update(_usual_environment(level))
     # A jail with its own kernel is not a fork of this process: it would share nothing of what is imported here.
-    common = () if level.own_kernel else (CommonLibraries(host_proc), CommonHeap())
+    common = [] if level.own_kernel else [common_file()]
+    layouts = [(CommonLibraries(host_proc, memory), CommonHeap(memory)) for memory in common]
     preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
     key = _image_key(spec, level, host_proc)
     tempfile.tempdir = None  # found again by each jail, which has its own
     modules.settle()
     preload.settle_memory()
-    if common:
+    for libraries, heap in layouts:
         fill_gaps()
+        libraries.find()
+        heap.settle()
+        libraries.settle()
     for memory in common:
-        memory.settle()
+        seal_common_file(memory)
     zygote = Zygote(
         level=level,
         entry=entry,
@@ -122,7 +136,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
         "own_tasks": level.own_tasks,
         "tasks_each": level.tasks_each,
     }
-    return zygote, hello
+    return zygote, hello, common
 
 
 def _usual_environment(level: Level) -> dict[str, str]:
@@ -220,6 +234,6 @@ def _entry(module: str) -> Entry:
     return entry
 
 
-def _say(client: socket.socket, message: dict[str, object]) -> None:
+def _say(client: socket.socket, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
     with suppress(OSError):
-        client.send(json.dumps(message).encode())
+        socket.send_fds(client, [json.dumps(message).encode()], descriptors)

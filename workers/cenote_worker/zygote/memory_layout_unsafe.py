@@ -9,8 +9,8 @@ allocator uses the same heap meanwhile. In the end the stretch is mapped again, 
 file by then.
 
 The loader writes addresses into each library's data, two stretches for each of a hundred libraries, and a fork
-takes as long for each stretch as for hundreds of pages. Hardly any is written again later, so they become pages of a
-file, too.
+takes as long for each stretch as for hundreds of pages. Hardly any is written again later, so they become pages of
+the file, too. It has no holes: a store keeps a copy of it, see `checkpoints/image_files.py`.
 
 Imports leave free slots all over the heap, and Python uses those first: the few thousand small objects of a fork
 would dirty a hundred pages more than their bytes need. `fill_gaps` fills the slots, so that new objects are
@@ -68,6 +68,17 @@ def _address_of(function: object) -> int | None:
     return ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
 
 
+def common_file() -> int:
+    """A descriptor of an empty file for this process's memory. `image.c` knows it by its name."""
+    return os.memfd_create("cenote-common", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def seal_common_file(file: int) -> None:
+    """Nothing can change it any more, unless a part is still mapped shared: then it stays as it is."""
+    with suppress(OSError):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+
+
 class CommonHeap:
     """From its creation until `settle`, this process's allocations are in the file.
 
@@ -75,8 +86,10 @@ class CommonHeap:
     not as expected, it does nothing.
     """
 
-    def __init__(self) -> None:
-        self._file = self._stopper = -1
+    def __init__(self, file: int) -> None:
+        """file: an empty one."""
+        self._file = file
+        self._stopper = -1
         self._start = self._end = 0
         self._usual = _ArenaAllocator()
         blocks = _neighbours()
@@ -87,16 +100,14 @@ class CommonHeap:
 
     def settle(self) -> None:
         """From here on everything that this process or a fork of it writes is private."""
-        if self._file < 0:
+        if self._stopper < 0:
             return
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(self._usual))
         _libc.free(self._stopper)  # now the unused rest is the heap's top, and is freed
+        self._stopper = -1
         self._end = min(self._end, _up(_libc.sbrk(0)))
         map_file(self._start, self._end, mmap.PROT_READ | mmap.PROT_WRITE, self._file, 0, shared=False)
-        with suppress(OSError):
-            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
-        os.close(self._file)
-        self._file = -1
+        os.ftruncate(self._file, self._end - self._start)
 
     def _exchange(self, blocks: list[int]) -> None:
         """Maps the file where the blocks are and frees all but the last, which keeps the heap from shrinking.
@@ -105,7 +116,6 @@ class CommonHeap:
         """
         *inner, self._stopper = blocks
         self._start, self._end = _up(blocks[0]), _up(self._stopper) - _PAGE
-        self._file = os.memfd_create("cenote-heap", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._file, self._end - self._start)
         sizes = [
             (at, ctypes.c_size_t.from_address(at).value)
@@ -189,27 +199,27 @@ class CommonLibraries:
     Earlier ones stay as they are: the interpreter and the C library are in use while memory is exchanged.
     """
 
-    def __init__(self, host_proc: int) -> None:
-        """host_proc: a descriptor of `/proc`."""
+    def __init__(self, host_proc: int, file: int) -> None:
+        """host_proc: a descriptor of `/proc`. file: what they are appended to."""
         self._proc = host_proc
+        self._file = file
+        self._found: list[_Region] = []
         self._before = {found[4] for found in _LIBRARY.finditer(_read(host_proc, "maps"))}
+
+    def find(self) -> None:
+        """Before the heap is settled: this takes memory for a while, which jails would have as their own later."""
+        self._found = [region for region in _written(self._proc) if region.file not in self._before]
 
     def settle(self) -> None:
         """Call this when no other thread runs. What this process or a fork of it writes later is private."""
-        regions = [region for region in _written(self._proc) if region.file not in self._before]
-        file = os.memfd_create("cenote-libraries", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            offsets = [_append(region, file) for region in regions]
-            fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
-            for region, offset in zip(regions, offsets, strict=True):
-                map_file(region.start, region.end, region.access, file, offset, shared=False)
-        finally:
-            os.close(file)
+        for region in self._found:
+            offset = _append(region, self._file)
+            map_file(region.start, region.end, region.access, self._file, offset, shared=False)
 
 
 def _append(region: _Region, file: int) -> int:
     """Appends a region's pages to the file. Gives their offset."""
-    offset = os.lseek(file, 0, os.SEEK_CUR)
+    offset = os.lseek(file, 0, os.SEEK_END)
     data = memoryview((ctypes.c_char * (region.end - region.start)).from_address(region.start)).cast("B")
     while data:
         data = data[os.write(file, data) :]

@@ -159,7 +159,7 @@ class Checkpointing:
         gone.
 
         In a process made from it: returns the descriptors that it was given. severed: variables that will be unusable
-        there. with_files: it is for a jail of this zygote, and the files are not stored elsewhere; else for any jail.
+        there. with_files: they are not stored elsewhere.
         """
         way = StateHandover(sock, self._send, in_pieces=False)
         given: tuple[int, ...] | None = None
@@ -172,8 +172,7 @@ class Checkpointing:
                 for name in severed:
                     make(state.unkept.add, name=name, reason=_ONE_PROCESS, step=self._writers.get(name, 0))
                 way.state(state)
-                whole = not with_files
-                given = image.write(way.room(image.size(whole=whole)), whole=whole)
+                given = image.write(way.room(image.size()))
                 if given is None:
                     way.written()
             except (BrokenPipeError, ConnectionResetError):

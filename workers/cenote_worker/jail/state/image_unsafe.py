@@ -20,7 +20,7 @@ _MOST_GIVEN: Final = 4
 """MAX_PASSED of `image.c`."""
 
 _REASONS: Final = {
-    errno.EXDEV: "it is of another zygote, or of another kernel",
+    errno.EXDEV: "it is of another zygote, whose memory is not there, or of another kernel",
     errno.ESTALE: "a file that is mapped there is not what it was",
     errno.ENODEV: "a device is mapped there",
 }
@@ -43,33 +43,32 @@ _library = _opened()
 _main = threading.main_thread()
 
 
-def size(*, whole: bool) -> int:
-    """The maximum number of bytes of an image of this process. whole: see `write`. Raises OSError."""
-    return _checked(_there().image_size(whole))
+def size() -> int:
+    """The maximum number of bytes of an image of this process. Raises OSError."""
+    return _checked(_there().image_size())
 
 
-def write(file: int, *, whole: bool) -> tuple[int, ...] | None:
+def write(file: int) -> tuple[int, ...] | None:
     """Writes this process, which has one thread, into a memory file that is large enough. None when that is done.
-
-    whole: with the memory of its zygote, so that jails of others can become it.
 
     In a process made from what was written: returns the descriptors that it was given. Raises OSError.
     """
     given = (ctypes.c_int * _MOST_GIVEN)()
-    if not _checked(_there().image_write(file, whole, given)):
+    if not _checked(_there().image_write(file, given)):
         return None
     _main._set_native_id()  # type: ignore[attr-defined]
     return tuple(number for number in given if number)
 
 
-def become(file: int, fixed: int, given: tuple[int, ...]) -> None:
+def become(file: int, common: int, fixed: int, given: tuple[int, ...]) -> None:
     """Never returns: this process, which has one thread, becomes the one in the file.
 
+    common: a file with the memory of its zygote, if that is another one than this process's; else -1.
     It keeps its descriptors below `fixed`, and gets those in `given` under other numbers, in this order; all others
     are closed. Raises OSError when it cannot; then at most descriptors have changed.
     """
     numbers = (ctypes.c_int * len(given))(*given)
-    _checked(_there().image_become(file, fixed, numbers, len(given)))
+    _checked(_there().image_become(file, common, fixed, numbers, len(given)))
 
 
 def _there() -> ctypes.PyDLL:

@@ -27,6 +27,7 @@ from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.auth.secret_files import kept_secret
 from cenote_security.errors import SecretFileError
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.manifest import StoredImage
 
 _KEY_BYTES: Final = 32
 
@@ -47,22 +48,26 @@ _ANOTHER: Final = (
 )
 
 
+NO_IMAGE: Final = StoredImage()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSubject:
-    """What an image is of. number: of its checkpoint. head: the step whose end the state is. key: of the environment,
-    see `zygote/image_key.py`. missing: what it lacks. state: the same by value, with the digests of its parts.
+    """What an image is of. number: of its checkpoint. head: the step whose end the state is. state: the same by
+    value, with the digests of its parts. image: all that its manifest says of it.
     """
 
     number: int
     head: int
-    key: str
-    missing: tuple[str, ...]
     state: checkpoint_pb2.State
+    image: StoredImage = NO_IMAGE
 
-    def described(self, size: int) -> list[object]:
-        """As values of JSON. size: bytes of the image."""
+    def described(self) -> list[object]:
+        """As values of JSON."""
         state = hashlib.sha256(self.state.SerializeToString(deterministic=True)).hexdigest()
-        return [self.number, self.head, self.key, self.missing, state, size]
+        image = self.image
+        common = [image.common.hex(), image.common_of]
+        return [self.number, self.head, image.key, image.size, image.missing, *common, state]
 
 
 class ImageSeals:
@@ -77,9 +82,9 @@ class ImageSeals:
         """Raises SecretFileError where there is no key to seal with."""
         self._key()
 
-    def seal(self, file: int, size: int, subject: ImageSubject) -> bytes:
-        """The seal of the image in an open file, of this many bytes. Raises SecretFileError, OSError."""
-        facts = [_FORM, *self._owner, *subject.described(size)]
+    def seal(self, file: int, subject: ImageSubject) -> bytes:
+        """The seal of the image in an open file. Raises SecretFileError, OSError."""
+        facts, size = [_FORM, *self._owner, *subject.described()], subject.image.size
         mac = hmac.new(self._key(), json.dumps(facts).encode(), hashlib.sha256)
         threads = min(_THREADS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(threads, thread_name_prefix="cenote-seal") as pool:
@@ -87,15 +92,15 @@ class ImageSeals:
                 mac.update(digest)
         return mac.digest()
 
-    def check(self, file: int, size: int, subject: ImageSubject, seal: bytes) -> None:
-        """Raises CheckpointRefusedError unless this is the seal of that image."""
-        if not seal:
+    def check(self, file: int, subject: ImageSubject) -> None:
+        """Raises CheckpointRefusedError unless the image has the seal of that file."""
+        if not subject.image.seal:
             raise CheckpointRefusedError(_UNSEALED)
         try:
-            expected = self.seal(file, size, subject)
+            expected = self.seal(file, subject)
         except (SecretFileError, OSError) as error:
             raise CheckpointRefusedError(f"the seal of its image cannot be checked: {error}") from error
-        if not hmac.compare_digest(expected, seal):
+        if not hmac.compare_digest(expected, subject.image.seal):
             raise CheckpointRefusedError(_ANOTHER)
 
 

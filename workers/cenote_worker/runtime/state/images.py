@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
@@ -18,7 +19,7 @@ from cenote_security.errors import QuotaExceededError, SecretFileError, Unavaila
 from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.folder import Folder
-from cenote_worker.checkpoints.image_files import FileIdentity, ImageFiles, identity
+from cenote_worker.checkpoints.image_files import CommonMemory, FileIdentity, ImageFiles, identity
 from cenote_worker.checkpoints.manifest import Manifest, StoredImage
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
@@ -42,6 +43,8 @@ _NO_KEY: Final = "it is not known what its image depends on"
 _ENVIRONMENT: Final = "its image is of another environment: "
 _GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
 _GONE: Final = "its image is gone, or is not as large as it was"
+_COMMON_GONE: Final = "the memory of its zygote is gone from the store, or is not what was written"
+_NO_COMMON: Final = "the memory of its zygote is not known"
 
 
 def image_of(
@@ -68,8 +71,8 @@ class SleepingProcesses:
         self.room = room
         self._refused: dict[int, str] = {}
         """Images that no jail may or can become, by number, with the reasons."""
-        self._written: dict[bytes, tuple[FileIdentity, ImageSubject]] = {}
-        """What this object has stored last, by its seal. Reading it again takes longer than waking a process."""
+        self._written: tuple[FileIdentity, ImageSubject] | None = None
+        """What this object has stored last. Reading it again takes longer than waking a process."""
 
     def keep(
         self, number: int, supervisor: Supervisor, state: State, head: int, *, partial: bool
@@ -91,15 +94,8 @@ class SleepingProcesses:
             try:
                 if its_head != head:
                     raise CheckpointRefusedError(_MOVED_ON)
-                subject = ImageSubject(
-                    number=number,
-                    head=head,
-                    key=supervisor.image_key,
-                    missing=missing_of(received.state),
-                    state=state.message,
-                )
-                with self.room(received.image.size):
-                    return self._stored(self.files, received.image, subject)
+                subject = ImageSubject(number=number, head=head, state=state.message)
+                return self._stored(self.files, supervisor, received, subject)
             finally:
                 received.close()
         except CheckpointRefusedError as refused:
@@ -109,18 +105,35 @@ class SleepingProcesses:
         except SecretFileError as error:
             return StoredImage(reason=f"images need a private key, and there is none: {error}")
         except OSError as error:
+            if self.files is not None:
+                self.files.delete(number)  # one of its files may be complete
             return StoredImage(reason=f"its image could not be written: {error.strerror or error}")
 
-    def _stored(self, files: ImageFiles, image: Content, subject: ImageSubject) -> StoredImage:
-        """Writes the file, and makes the seal meanwhile, which may take as long."""
-        memory = image.memory
+    def _stored(
+        self, files: ImageFiles, supervisor: Supervisor, received: ReceivedImage, subject: ImageSubject
+    ) -> StoredImage:
+        """Writes the files, and makes the seal meanwhile, which may take as long. subject: without the image."""
+        number = subject.number
+        memory = received.image.memory
         assert memory is not None  # see StateReceiver.receive_image
-        with ThreadPoolExecutor(1, thread_name_prefix="cenote-seal") as beside:
-            sealing = beside.submit(self._seals.seal, memory.fileno(), memory.size, subject)
-            written = files.write(subject.number, memory)
-            seal = sealing.result()
-        self._written = {seal: (written, subject)}
-        return StoredImage(key=subject.key, size=memory.size, seal=seal, missing=subject.missing)
+        with ExitStack() as held:
+            common = _common_of(supervisor, received, held)
+            fresh = common.file.size if common is not None and not files.has_common(common) else 0
+            held.enter_context(self.room(memory.size + fresh))
+            stored = StoredImage(
+                key=supervisor.image_key,
+                size=memory.size,
+                missing=missing_of(received.state),
+                common=files.write_common(number, common) if common is not None else b"",
+                common_of=common.zygote if common is not None else "",
+            )
+            subject = replace(subject, image=stored)
+            sealer = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="cenote-seal"))
+            sealing = sealer.submit(self._seals.seal, memory.fileno(), subject)
+            written = files.write(number, memory)
+            sealed = replace(stored, seal=sealing.result())
+        self._written = written, replace(subject, image=sealed)
+        return sealed
 
     def wake(
         self,
@@ -146,41 +159,43 @@ class SleepingProcesses:
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             return _GIVEN_OTHERWISE
         image = self.files.open(number, stored.size) if self.files is not None else None
-        if image is None:
+        if self.files is None or image is None:
             return _GONE
+        common = None
         try:
             if reason := self._is_another(image, manifest):
                 self._refused[number] = reason
                 return reason
+            if stored.common and stored.common_of != _zygote_of(supervisor):
+                common = self.files.open_common(number, stored)
+                if common is None:
+                    return _COMMON_GONE
             inject()
             for piece in files():
                 try:
                     put(supervisor, piece, self._runtime.name, number)
                 finally:
                     piece.content.close()
-            become(supervisor, image, draw_anew=False)
+            become(supervisor, image, common, draw_anew=False)
         except (CheckpointError, UnavailableError) as error:
             self._refused[number] = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
             raise FreshJailNeededError(self._refused[number]) from error
         finally:
             image.close()
+            if common is not None:
+                common.close()
         return ""
 
     def _is_another(self, image: Content, manifest: Manifest) -> str:
         """Why this is not the image of that state; empty if it is."""
         memory, stored = image.memory, manifest.image
         assert memory is not None  # see ImageFiles.open
-        subject = ImageSubject(
-            number=manifest.number,
-            head=manifest.dealings.head,
-            key=stored.key,
-            missing=stored.missing,
-            state=manifest.state.message,
-        )
-        if self._written.get(stored.seal) == (identity(memory.fileno()), subject):
+        state = manifest.state.message
+        subject = ImageSubject(number=manifest.number, head=manifest.dealings.head, state=state, image=stored)
+        if self._written == (identity(memory.fileno()), subject):
             return ""
         try:
-            self._seals.check(memory.fileno(), memory.size, subject, stored.seal)
+            self._seals.check(memory.fileno(), subject)
         except CheckpointRefusedError as refused:
             return refused.reason
         return ""
@@ -189,3 +204,28 @@ class SleepingProcesses:
         """Deletes all images but that of one checkpoint."""
         if self.files is not None:
             self.files.keep_only((number,))
+
+
+def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack) -> CommonMemory | None:
+    """The memory of its zygote that an image lacks, if any; open while `held` is. Raises CheckpointRefusedError."""
+    if not received.common:
+        return None
+    if supervisor.common < 0:
+        raise CheckpointRefusedError(_NO_COMMON)
+    common = CommonMemory.of(supervisor.common)
+    held.callback(common.file.close)
+    if common.inode != received.common:
+        raise CheckpointRefusedError(_NO_COMMON)
+    return common
+
+
+def _zygote_of(supervisor: Supervisor) -> str:
+    """Empty where it is not known."""
+    if supervisor.common < 0:
+        return ""
+    try:
+        common = CommonMemory.of(supervisor.common)
+    except OSError:  # the jail has ended, as the next request to it says
+        return ""
+    common.file.close()
+    return common.zygote

@@ -138,16 +138,26 @@ def image_patience(size: int) -> float:
     return _LEAST_FOR_AN_IMAGE + size / _IMAGE_BYTES_PER_SECOND
 
 
-def become(supervisor: Supervisor, image: Content, *, draw_anew: bool, patience: float = math.inf) -> None:
+def become(
+    supervisor: Supervisor,
+    image: Content,
+    common: Content | None = None,
+    *,
+    draw_anew: bool,
+    patience: float = math.inf,
+) -> None:
     """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
 
-    A jail that has not become it after `patience`, or after the time that an image of this size may take, is ended.
+    common: the memory of the zygote that the image is of, where the jail is of another one. A jail that has not
+    become it after `patience`, or after the time that an image of this size may take, is ended.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
     order = ProcessOrder(draw_anew=draw_anew)
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
-    image.to_wire(message.restore.memories.add(), descriptors)
+    for memory in (image, common):
+        if memory is not None:
+            memory.to_wire(message.restore.memories.add(), descriptors)
     outcome = _restored(supervisor, message, descriptors, min(patience, image_patience(image.size)))
     if isinstance(outcome, RefusedReply):
         raise CheckpointRefusedError(printable(outcome.message))
