@@ -333,7 +333,9 @@ def test_a_later_format_is_refused_in_words(folder: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(format_, "VERSION", NEXT)
         store(writer_of(folder), a=b"a")
-    with pytest.raises(NewerCheckpointError, match=f"format {NEXT}, this version of Cenote reads {NEXT - 1}; use the newer"):
+    with pytest.raises(
+        NewerCheckpointError, match=f"format {NEXT}, this version of Cenote reads {NEXT - 1}; use the newer"
+    ):
         CheckpointStore(folder).manifest("r")
 
 

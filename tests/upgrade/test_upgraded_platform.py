@@ -77,7 +77,9 @@ def test_tenants_tokens_and_quotas_are_kept(user: UpgradedUser) -> None:
 def test_durable_runtimes_wake_with_their_record(user: UpgradedUser) -> None:
     """One that slept, and one that was awake when all was killed. One that was not durable is lost, and says so."""
     asked = '[e.n for e in entries], values.tolist(), open("f.txt").read()'
-    assert "([1, 2, 3], [0, 1, 2, 3], 'kept')" in user.printed("runtime", "exec", "ledger", "-c", asked, token="token")
+    assert "([1, 2, 3], [0, 1, 2, 3], 'kept')" in user.printed(
+        "runtime", "exec", "ledger", "-c", asked, token="token"
+    )
     assert "entries.append(Entry(3))" in user.printed("runtime", "history", "ledger", token="token")
     assert "42" in user.printed("runtime", "exec", "awake", "-c", "x", token="token")
     lost = user("runtime", "exec", "passing", "-c", "y")
@@ -91,7 +93,9 @@ def test_jobs_and_teams_go_on(user: UpgradedUser) -> None:
     assert "1 succeeded, 1 failed" in user.printed("job", "show", "finished", token="token")
     assert "ZeroDivisionError" in user.printed("job", "logs", "finished", "bad", token="token")
     assert "3 succeeded" in user.printed("job", "wait", "interrupted", token="token")
-    results = [json.loads(line) for line in user.printed("job", "results", "interrupted", token="token").splitlines()]
+    results = [
+        json.loads(line) for line in user.printed("job", "results", "interrupted", token="token").splitlines()
+    ]
     assert [(1, 1, 0), (2, 2, 1), (3, 1, 0)] == [
         (each["value"], each["attempts"], each["lost"]) for each in results
     ]

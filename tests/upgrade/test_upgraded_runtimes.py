@@ -55,7 +55,9 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("label", "asked", "total", "later"), [("loaded", 50, 67.0, None), ("", 60, 77.0, [1, 2])])
+@pytest.mark.parametrize(
+    ("label", "asked", "total", "later"), [("loaded", 50, 67.0, None), ("", 60, 77.0, [1, 2])]
+)
 def test_a_checkpoint_is_restored(
     stored: Path, label: str, asked: int, total: float, later: list[int] | None
 ) -> None:
@@ -105,7 +107,10 @@ def test_a_history_is_read_and_written(stored: Path) -> None:
         assert {"failed": 1, "ok": 9} == {
             status: sum(step.status == status for step in state.steps) for status in ("failed", "ok")
         }
-        assert ("model call 17", "asked = fetch(base)") == (state.blame("asked").step.cause, state.blame("asked").statement)
+        assert ("model call 17", "asked = fetch(base)") == (
+            state.blame("asked").step.cause,
+            state.blame("asked").statement,
+        )
         assert "asked = fetch(base)" in state.slice("total").source
     assert history_version(history) > HISTORY_OF_0_1_0
 
@@ -123,7 +128,12 @@ async def test_a_history_is_viewed(stored: Path) -> None:
 def test_a_patch_of_a_restored_runtime_is_applied(stored: Path) -> None:
     """Behind the upgrade, of a step before it: as 0.1.0 did."""
     with PythonRuntime.restore(
-        stored / "store", "analysis", "loaded", sandbox=SANDBOX, history=str(stored / "history.sqlite"), **given()
+        stored / "store",
+        "analysis",
+        "loaded",
+        sandbox=SANDBOX,
+        history=str(stored / "history.sqlite"),
+        **given(),
     ) as runtime:
         asked = next(step.number for step in runtime.state.steps if "fetch" in step.code)
         runtime.state.apply(runtime.state.plan(Patch.replace_step(asked, "asked = fetch(base + 2)")))

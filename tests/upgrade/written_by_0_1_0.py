@@ -135,7 +135,10 @@ def platform(folder: Path) -> None:
     command("runtime", "exec", "passing", "-c", "y = 1")
     client = cenote.connect(address, token=token)
     finished = client.jobs.submit(
-        [{"id": "good", "code": "total = sum(rows)", "variables": {"rows": [12, 30]}}, {"id": "bad", "code": "1 / 0"}],
+        [
+            {"id": "good", "code": "total = sum(rows)", "variables": {"rows": [12, 30]}},
+            {"id": "bad", "code": "1 / 0"},
+        ],
         name="finished",
         result="total",
         attempts=1,
@@ -147,8 +150,14 @@ def platform(folder: Path) -> None:
     asyncio.run(team.run("What is six times seven?"))
     until = time.time() + JOB_SECONDS
     slow = f"import time\nwhile time.time() < {until}:\n    time.sleep(0.1)\ntotal = 2"
-    tasks = [{"id": "first", "code": "total = 1"}, {"id": "slow", "code": slow}, {"id": "last", "code": "total = 3"}]
-    interrupted = client.jobs.submit(tasks, name="interrupted", result="total", concurrency=1, sandbox=sandbox)
+    tasks = [
+        {"id": "first", "code": "total = 1"},
+        {"id": "slow", "code": slow},
+        {"id": "last", "code": "total = 3"},
+    ]
+    interrupted = client.jobs.submit(
+        tasks, name="interrupted", result="total", concurrency=1, sandbox=sandbox
+    )
     while (status := interrupted.status()).succeeded == 0 or status.running == 0:
         time.sleep(0.2)
     for lock in ("watch.lock", "daemon.lock"):

@@ -33,9 +33,8 @@ from cenote_worker.checkpoints.state import (
 from cenote_worker.transport.chunks import DIGEST, digest
 
 VERSION: Final = 2
-"""Of the format, in each file that is written. A later one is refused. Version 1 is that of 0.1.0 and is read as it is;
-version 2 has pickles that name modules of later versions, an index, an image and temporary files, which 0.1.0 took
-for a damaged state."""
+"""Of the format, in each file that is written. A later one is refused. Version 1 is that of 0.1.0 and is read as it
+is; version 2 has pickles that name modules of later versions, an index, images and temporary files."""
 
 OLDEST: Final = 1
 """The oldest version that is read."""
