@@ -38,7 +38,6 @@ from cenote_worker.checkpoints.store import CheckpointStore, read_manifest
 from cenote_worker.checkpoints.writer import CheckpointWriter
 from cenote_worker.transport.chunks import CHUNK
 
-
 NEXT: Final = format_.VERSION + 1
 """The format of a later version of Cenote."""
 

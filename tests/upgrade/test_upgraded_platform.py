@@ -100,7 +100,7 @@ def test_jobs_and_teams_go_on(user: UpgradedUser) -> None:
         (each["value"], each["attempts"], each["lost"]) for each in results
     ]
     assert "It is 42." in user.printed("team", "show", "pair", token="token")
-    assert "It is 42." in user.printed("team", "run", "pair", "Once more", token="token")
+    assert "It is 42." in user("team", "run", "pair", "Once more", token="token").stdout
 
 
 def test_the_audit_log_goes_on(user: UpgradedUser) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 SESSION: Final = (
-    "import numpy as np\nimport pandas as pd\nplain = {'a': 1, 'b': [1.5, None, 'é'], 'c': (1, {2, 3})}\nalias = plain['b']",
+    "import numpy as np\nimport pandas as pd\nplain = {'a': 1, 'b': [1.5, None, 'é'], 'c': (1, {2, 3})}\n"
+    "alias = plain['b']",
     """
 import dataclasses, enum
 class Point:
