@@ -107,10 +107,9 @@ def test_a_history_is_read_and_written(stored: Path) -> None:
         assert {"failed": 1, "ok": 9} == {
             status: sum(step.status == status for step in state.steps) for status in ("failed", "ok")
         }
-        assert ("model call 17", "asked = fetch(base)") == (
-            state.blame("asked").step.cause,
-            state.blame("asked").statement,
-        )
+        asked = state.blame("asked")
+        assert asked.step is not None
+        assert ("model call 17", "asked = fetch(base)") == (asked.step.cause, asked.statement)
         assert "asked = fetch(base)" in state.slice("total").source
     assert history_version(history) > HISTORY_OF_0_1_0
 
