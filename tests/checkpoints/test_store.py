@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import fsspec
 import pytest
@@ -37,6 +37,9 @@ from cenote_worker.checkpoints.restoring import read, verify
 from cenote_worker.checkpoints.store import CheckpointStore, read_manifest
 from cenote_worker.checkpoints.writer import CheckpointWriter
 from cenote_worker.transport.chunks import CHUNK
+
+NEXT: Final = format_.VERSION + 1
+"""The format of a later version of Cenote."""
 
 
 def file_of(folder: Path, number: int, name: str = "r") -> Path:
@@ -327,9 +330,11 @@ def test_a_file_under_another_number_is_damaged(folder: Path) -> None:
 def test_a_later_format_is_refused_in_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not read as if it were of this version."""
     with monkeypatch.context() as patched:
-        patched.setattr(format_, "VERSION", 2)
+        patched.setattr(format_, "VERSION", NEXT)
         store(writer_of(folder), a=b"a")
-    with pytest.raises(NewerCheckpointError, match="format 2, this version of Cenote reads 1; use the newer"):
+    with pytest.raises(
+        NewerCheckpointError, match=f"format {NEXT}, this version of Cenote reads {NEXT - 1}; use the newer"
+    ):
         CheckpointStore(folder).manifest("r")
 
 
@@ -469,14 +474,14 @@ def test_nothing_is_swept_that_a_newer_version_may_need(
     big = os.urandom(2 * CHUNK)
     store(writer, a=big)
     with monkeypatch.context() as patched:
-        patched.setattr(format_, "VERSION", 2)
+        patched.setattr(format_, "VERSION", NEXT)
         store(writer, a=big, b=b"2")
     for step in (3, 4):
         store(writer, b=b"%d" % step)
     assert 0 == writer.sweep(1)
     with pytest.raises(NewerCheckpointError, match="or restore one of 4, 3, 1"):
         CheckpointStore(folder).manifest("r", 2)
-    monkeypatch.setattr(format_, "VERSION", 2)
+    monkeypatch.setattr(format_, "VERSION", NEXT)
     assert file_of(folder, 1).exists()
 
 

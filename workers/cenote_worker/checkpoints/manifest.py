@@ -32,8 +32,12 @@ from cenote_worker.checkpoints.state import (
 )
 from cenote_worker.transport.chunks import DIGEST, digest
 
-VERSION: Final = 1
-"""Of the format. One that is not known is refused; an older one will be read by what is added here then."""
+VERSION: Final = 2
+"""Of the format, in each file that is written. A later one is refused. Version 1 is that of 0.1.0 and is read as it
+is; version 2 has pickles that name modules of later versions, an index, images and temporary files."""
+
+OLDEST: Final = 1
+"""The oldest version that is read."""
 
 MAX_STATE: Final = 1 << 50
 """Bytes of a state that a store may claim: memory is asked for as its bytes are read, not as they are claimed."""
@@ -59,7 +63,7 @@ class NewerManifest(MalformedManifest):
     """The manifest is whole and of a later format. found: which."""
 
     def __init__(self, found: int) -> None:
-        super().__init__(f"it is of format {found}; this version of Cenote reads {VERSION}")
+        super().__init__(f"it is of format {found}; this version of Cenote reads {OLDEST} to {VERSION}")
         self.found = found
 
 
@@ -209,8 +213,10 @@ def manifest_length(footer: bytes) -> int:
     if len(footer) != FOOTER or not footer.endswith(_MAGIC):
         raise MalformedManifest("the file is cut off, or no checkpoint")
     _, length, version, _ = _FOOTER.unpack(footer)
-    if version != VERSION:
+    if version > VERSION:
         raise NewerManifest(version)
+    if version < OLDEST:
+        raise MalformedManifest(f"there is no format {version}")
     return int(length)
 
 

@@ -57,9 +57,10 @@ from cenote_worker.history.step import START, StepRecord
 from cenote_worker.history.tree import located, written
 from cenote_worker.process.file_systems import check_path
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of the tables and of the messages in them. Version 2 added events of files that clients have written, 3
-those of values that they have injected; older data is read as it is."""
+those of values that they have injected, and is that of 0.1.0; 4 added those of environments and steps of processes.
+Older data is read as it is."""
 
 METADATA: Final = MetaData()
 

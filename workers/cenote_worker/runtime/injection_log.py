@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -271,6 +272,21 @@ class InjectionLog:
         """The available injections of the start, in order, for the caller to close."""
         found = [self.find(each) if isinstance(each, str) else _again(each) for each in self.start.beginnings]
         return [each for each in found if each is not None]
+
+    def recorded_stubs(self) -> frozenset[str]:
+        """Shared names that begin as stubs of what the history itself has recorded. A version of one is that of the
+        code that makes stubs, which differs between versions of Cenote.
+        """
+        stubs: set[str] = set()
+        for each in self.start.beginnings:
+            if isinstance(each, str) and (found := self.find(each)) is not None:
+                with closing(found):
+                    if not found.seat.private:
+                        stubs.difference_update(found.names)
+                        stubs.update(host.name for host in found.hosts)
+            elif isinstance(each, Injection):
+                stubs.difference_update(each.names)
+        return frozenset(stubs)
 
     def former(self) -> list[Injection]:
         """The replaced injections that are still stored, for the caller to close."""

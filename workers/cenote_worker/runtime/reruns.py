@@ -266,6 +266,11 @@ class Reruns:
         """See HostedRuntime."""
         return self._runtime.began_elsewhere
 
+    @property
+    def recorded_stubs(self) -> frozenset[str]:
+        """See InjectionLog."""
+        return self._runtime.noted.recorded_stubs()
+
     def is_between(self, number: int) -> bool:
         """Whether the state of this number belongs to no step."""
         return number in self._between

@@ -247,8 +247,10 @@ MIGRATIONS: Final = (
         _JOB_RESULTS,
         _JOB_LOGS,
     ),
+    (),  # 0.1.0 has the steps before; it does not know the policies, audit entries and states that came since
 )
-"""Statements of each step; a database at version n has run the first n steps."""
+"""Statements of each step; a database at version n has run the first n steps. A step without any keeps earlier
+versions of Cenote from rows whose content they would read in part."""
 
 TABLES: Final = {
     "tenants": ("id",),

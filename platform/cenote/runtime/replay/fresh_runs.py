@@ -7,13 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from cenote.harness.planning.replay_target import EffectNotRepeatedError
-from cenote.harness.planning.state_contents import found_at_first
 from cenote.harness.record.location_text import named
 from cenote.runtime.core.listeners import BlockingListener
 from cenote.runtime.core.replies import value
 from cenote.runtime.replay.replay_target import RuntimeReplayTarget
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.execution.trace import key_of
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.runtime.jail_requests import WorkdirRequest
 from cenote_worker.runtime.recorder import admit_all
@@ -129,10 +127,9 @@ def _run(
 
 def _check_start(source: HostedRuntime, records: Sequence[StepRecord], ground: RuntimeReplayTarget) -> None:
     """Raises UnavailableError where the first steps, in another runtime or process, have found other values."""
-    found = found_at_first(records) if source.began_elsewhere else {}
-    now = ground.versions(found)
-    others = sorted(key_of(each) for each, version in found.items() if now.get(each, version) != version)
-    if others:
+    if not source.began_elsewhere:
+        return
+    if others := ground.other_start(records, source.noted.recorded_stubs()):
         raise UnavailableError(f"the first steps have found another value of {named(others)}")
 
 

@@ -258,12 +258,19 @@ class RuntimeReplayTarget:
         """
         if not self._reruns.began_elsewhere:
             return
-        found = found_at_first(self._reruns.history.tree.line(self._end))
-        now = self.versions(found)
-        others = [key_of(each) for each, version in found.items() if now.get(each, version) != version]
-        if others:
-            names = named(sorted(others))
+        line = self._reruns.history.tree.line(self._end)
+        if others := self.other_start(line, self._reruns.recorded_stubs):
+            names = named(others)
             raise NoWayError(f"the first steps have found another value, or another order of one, of {names}")
+
+    def other_start(self, records: Sequence[StepRecord], stubs: frozenset[str]) -> Sequence[str]:
+        """Names that the first of these steps have found with another value than they have now. stubs: those that
+        begin as recorded host functions, which are the same whatever version of Cenote has made their stubs.
+        """
+        found = found_at_first(records)
+        now = self.versions(found)
+        others = {key_of(each) for each, version in found.items() if now.get(each, version) != version}
+        return sorted(others - stubs)
 
     def _begin_as_then(self) -> None:
         """What no name leads to, such as the state of random numbers, is what the first steps have found, where the
