@@ -326,7 +326,7 @@ def test_a_jail_of_the_same_zygote_needs_no_file_of_its_memory(make_runtime: Mak
 
 @pytest.mark.parametrize("damage", [remove, damage_content(forge)])
 def test_damaged_memory_of_a_zygote_is_not_used(
-    make_runtime: Make, folder: Path, damage: Callable[[Path], None]
+    end_zygotes: EndZygotes, make_runtime: Make, folder: Path, damage: Callable[[Path], None]
 ) -> None:
     """The state is there by value. The next image has the memory that it needs."""
     runtime = asleep(make_runtime, folder, "numbers = iter(range(9)); next(numbers)")
@@ -343,7 +343,7 @@ def test_damaged_memory_of_a_zygote_is_not_used(
 
 
 def test_where_files_have_one_name_each_image_has_its_own_copy(
-    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+    end_zygotes: EndZygotes, make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as on some file systems of removable disks."""
 
