@@ -6,10 +6,9 @@ import pytest
 import ray
 
 from cenote.gateway.store.state_folder import StateFolder
-from cenote.gateway.work import spare_actor
-from cenote.gateway.work.ray_actors import OrchestratorActor
+from cenote.gateway.work import ray_actors
+from cenote.gateway.work.ray_actors import OrchestratorActor, SpareActors
 from cenote.gateway.work.settings import OrchestratorSettings
-from cenote.gateway.work.spare_actor import SpareActors
 from cenote_security.errors import UsageError
 from cenote_worker.node.node import HostGone
 
@@ -66,7 +65,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(ray.util, "list_named_actors", cluster.names)
     monkeypatch.setattr(ray, "get_actor", cluster.find)
     monkeypatch.setattr(ray, "kill", cluster.kill)
-    monkeypatch.setattr(spare_actor, "answer", answer)
+    monkeypatch.setattr(ray_actors, "answer", answer)
     return cluster
 
 

@@ -167,8 +167,7 @@ class Worker:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
 
     def go_on(self, amiss: tuple[str, ...]) -> None:
-        """Continues from the runtime's initial state. amiss: which of its files were not restored. Raises
-        ValueError."""
+        """Continues from the initial state. amiss: which of its files were not restored. Raises ValueError."""
         self._copies.go_on_from(self._beginning, amiss)
         self._revive()
 
@@ -217,8 +216,7 @@ class Worker:
             return False
 
     def _is_asked(self, patience: int = -1) -> bool:
-        """Waits for a request. Any user thread can have an exception raised here; nothing is read yet. patience: see
-        `_is_idle`."""
+        """Waits for a request; a user thread may have an exception raised here. patience: see `_is_idle`."""
         try:
             return not self._is_idle(patience)
         except BaseException as stray:

@@ -1,10 +1,10 @@
 """Seals of stored images: proof that this installation stored an image, for one tenant, runtime and state.
 
-A process in an image goes on with the rights of its runtime, so whoever can write to a store could put another one
-in its place. A seal is an HMAC-SHA256 over what the image is of and the SHA-256 digests of its parts, which several
-threads compute. On a platform its key is derived from that of the runtime, which the gateway gives to the process
-that serves it. Embedded runtimes of one user have a key in a private file of the user's state folder, never in the
-store. A jail gets neither, unless that folder is mounted there.
+A process in an image continues with the rights of its runtime, and others may be able to write to a store. A seal
+is an HMAC-SHA256 over what the image is of and the SHA-256 digests of its parts, which several threads compute. On
+a platform its key is derived from that of the runtime, which the gateway gives to the process that serves it.
+Embedded runtimes of one user have a key in a private file of the user's state folder, never in the store. A jail
+gets neither, unless that folder is mounted there.
 
 A store whose files are all replaced by older ones, with their manifests, is an older store: no seal shows that. And
 nothing is protected from processes of the same user: they can read the key, and change a file after it was checked.
