@@ -64,7 +64,7 @@ coverage: environment-test
 EXTRAS_TRIED ?= base models platform http e2b mcp jupyter postgresql s3 data
 
 test-installed: environment-test
-	@$(BIN)/python -m tests.installed.run $(EXTRAS_TRIED)
+	@$(BIN)/python -m tests.house.installed.run $(EXTRAS_TRIED)
 
 PEERS_PYTHON ?= python3.12
 PEERS := .venv-peers
@@ -88,7 +88,7 @@ format: environment-check
 
 types: environment-check
 	$(BIN)/mypy
-	$(BIN)/mypy examples scripts tests/escape
+	$(BIN)/mypy examples scripts $(wildcard tests/escape/*.py) tests/support/escape
 	$(BIN)/mypy benchmarks
 
 imports: environment-check

@@ -90,31 +90,31 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- processes of a run -----------------------------------------------------------------------------------
 # Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
 
-STANDING = "tests/cluster/"
+STANDING = "tests/survival/cluster/"
 """One process of a run does all of these first: a standing platform is expensive, and two of them disturb each
 other. It mostly waits, so a run has one process more than cores."""
 
-ON_A_SERVER = "tests/postgresql/"
+ON_A_SERVER = "tests/behaviour/postgresql/"
 """So do the variants of other tests that use PostgreSQL: a server takes seconds per process."""
 
-TOGETHER = (STANDING, "tests/gvisor/", "tests/models/", ON_A_SERVER)
+TOGETHER = (STANDING, "tests/behaviour/gvisor/", "tests/behaviour/models/", ON_A_SERVER)
 """The same applies to a started gVisor kernel and an imported LiteLLM."""
 
 FIRST = (
     STANDING,
     "tests/soundness/test_soundness_traps.py",
-    "tests/data/test_ray_datasets.py",
-    "tests/jobs/test_job_runs.py",
-    "tests/harness/test_patch_soundness.py",
-    "tests/commands/test_platform_commands.py",
-    "tests/tracking/test_verifying_traces.py",
-    "tests/orchestrator/test_killed_orchestrator.py",
-    "tests/gvisor/",
-    "tests/models/",
-    "tests/commands/test_demo_command.py",
+    "tests/behaviour/data/test_ray_datasets.py",
+    "tests/behaviour/jobs/test_job_runs.py",
+    "tests/soundness/harness/test_patch_soundness.py",
+    "tests/survival/commands/test_platform_commands.py",
+    "tests/soundness/tracking/test_verifying_traces.py",
+    "tests/survival/orchestrator/test_killed_orchestrator.py",
+    "tests/behaviour/gvisor/",
+    "tests/behaviour/models/",
+    "tests/behaviour/commands/test_demo_command.py",
     "tests/soundness/test_patched_notebooks.py",
-    "tests/checkpoints/test_durable_kills.py",
-    "tests/checkpoints/test_platform_kills.py",
+    "tests/survival/checkpoints/test_durable_kills.py",
+    "tests/survival/checkpoints/test_platform_kills.py",
 )
 """Slow files, in this order; otherwise the last process to end has one of these alone. Others follow, those with
 many tests first."""

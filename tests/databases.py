@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # at run time in the fixtures: most tests need none of it
-    from tests.postgresql_server import PostgresqlServer
+    from tests.support.postgresql_server import PostgresqlServer
 
     from cenote.gateway.store.database import Database
 
@@ -24,7 +24,7 @@ DATABASES = ("sqlite", "postgresql")
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresqlServer]:
     """One for all tests of this process. A test that ends it starts it again."""
-    from tests.postgresql_server import PostgresqlServer
+    from tests.support.postgresql_server import PostgresqlServer
 
     with PostgresqlServer() as server:
         yield server

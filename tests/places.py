@@ -55,7 +55,7 @@ class _Platform:
 @pytest.fixture(scope="session")
 def _direct() -> Iterator[_Platform]:
     """One for all tests of this process."""
-    from tests.remote.small_platform import TOKEN, SmallPlatform
+    from tests.support.remote.small_platform import TOKEN, SmallPlatform
 
     from cenote.runtime.remote.address import Destination
 
@@ -67,7 +67,7 @@ def _direct() -> Iterator[_Platform]:
 @pytest.fixture(scope="session")
 def _relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Platform]:
     """One for all tests of this process."""
-    from tests.gateway.world import World
+    from tests.support.gateway.world import World
 
     from cenote.runtime.remote.address import Destination
 
@@ -80,8 +80,8 @@ def _relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Platform]:
 @pytest.fixture(scope="session")
 def _by_http(_direct: _Platform) -> Iterator[Callable[..., Any]]:
     """Makes runtimes over an HTTP server in front of the platform."""
-    from tests.doors.http_runtime import HttpRuntime
-    from tests.doors.http_served import client, served
+    from tests.support.doors.http_runtime import HttpRuntime
+    from tests.support.doors.http_served import client, served
     from tests.waiting import PATIENCE
 
     import cenote

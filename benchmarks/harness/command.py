@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.soundness.trap import TRAPS, Trap
+from tests.support.soundness.trap import TRAPS, Trap
 
 from benchmarks.harness import mending, notebooks, programs, traps
 from benchmarks.harness.figures import Figures, of_mending, of_notebooks, of_programs, of_traps

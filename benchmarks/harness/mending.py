@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from functools import partial
 from typing import Literal
 
-from tests.notebooks.notebook import NAMES, Edit, Notebook, load
+from tests.soundness.notebooks.notebook import NAMES, Edit, Notebook, load
 
 from benchmarks.harness.notebooks import DATA, differ, run_cells
 from benchmarks.state.cpu import timed

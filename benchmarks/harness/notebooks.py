@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.notebooks.notebook import NAMES, Edit, Notebook, load
+from tests.soundness.notebooks.notebook import NAMES, Edit, Notebook, load
 
 from benchmarks.state.cpu import timed
 from cenote.demo.agents import read_csv_bytes

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.harness.laboratory import Laboratory
-from tests.harness.programs import patch, program
+from tests.support.harness.laboratory import Laboratory
+from tests.support.harness.programs import patch, program
 
 from cenote.harness.applying.apply import ApplyOptions, apply_plan
 from cenote.harness.patching.patched_history import LineStep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.soundness.trap import Trap
+from tests.support.soundness.trap import Trap
 
 from benchmarks.harness.outcome import Outcome, Played
 from cenote.harness import ApplyOptions, Patch

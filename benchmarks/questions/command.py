@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from tests.harness.questions import QUESTIONS, chain
+from tests.support.harness.questions import QUESTIONS, chain
 
 from cenote.harness import ExecutionState
 

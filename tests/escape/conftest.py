@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.escape.arena import Arena
+from tests.support.escape.arena import Arena
 
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.policy import Isolation

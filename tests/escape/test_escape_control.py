@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.escape.arena import Arena
-from tests.escape.attempts_files import FILES
-from tests.escape.attempts_network import NETWORK
-from tests.escape.attempts_processes import SIGNALS
+from tests.support.escape.arena import Arena
+from tests.support.escape.attempts_files import FILES
+from tests.support.escape.attempts_network import NETWORK
+from tests.support.escape.attempts_processes import SIGNALS
 
 from cenote_security.attacks.escape_attempt import EscapeAttempt, outcome_of
 from cenote_security.attacks.short_set_unsafe import SHORT

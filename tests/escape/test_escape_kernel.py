@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.escape.arena import Arena
-from tests.escape.attempts_kernel import DOORS, MOUNTS, NAMESPACES, PRIVILEGES
+from tests.support.escape.arena import Arena
+from tests.support.escape.attempts_kernel import DOORS, MOUNTS, NAMESPACES, PRIVILEGES
 
 from cenote_security.attacks.escape_attempt import EscapeAttempt
 

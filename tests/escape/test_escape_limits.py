@@ -7,9 +7,9 @@ import threading
 from contextlib import suppress
 
 import pytest
-from tests.escape.arena import Arena, outcome, stop_for_good, warden_of
-from tests.escape.attempts_bombs import BOMBS, HANGS
-from tests.processes import runs, status_of, tree_of
+from tests.support.escape.arena import Arena, outcome, stop_for_good, warden_of
+from tests.support.escape.attempts_bombs import BOMBS, HANGS
+from tests.support.processes import runs, status_of, tree_of
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import ExecutionResult, PythonRuntime

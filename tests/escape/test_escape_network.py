@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.escape.arena import Arena
-from tests.escape.attempts_network import NETWORK, SHARED_MEMORY
+from tests.support.escape.arena import Arena
+from tests.support.escape.attempts_network import NETWORK, SHARED_MEMORY
 
 from cenote_security.attacks.escape_attempt import EscapeAttempt
 

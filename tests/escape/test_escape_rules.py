@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.escape.arena import Arena
-from tests.escape.attempts_rules import RULES
+from tests.support.escape.arena import Arena
+from tests.support.escape.attempts_rules import RULES
 
 from cenote_security.attacks.escape_attempt import EscapeAttempt
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.escape.arena import Arena
+from tests.support.escape.arena import Arena
 
 from cenote_security.attacks.escape_attempt import EscapeAttempt
 from cenote_security.attacks.short_set_unsafe import SHORT

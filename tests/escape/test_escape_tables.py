@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.escape import (
+from tests.support.escape import (
     attempts_bombs,
     attempts_files,
     attempts_kernel,

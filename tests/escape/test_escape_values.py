@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from tests.escape.arena import Arena
-from tests.escape.attempts_values import VALUES
+from tests.support.escape.arena import Arena
+from tests.support.escape.attempts_values import VALUES
 
 from cenote.runtime import Function, PythonRuntime
 from cenote_security.attacks.escape_attempt import EscapeAttempt

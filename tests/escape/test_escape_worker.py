@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.escape.arena import Arena, outcome
-from tests.escape.attempts_tampering import FRAMES, TAMPERING
+from tests.support.escape.arena import Arena, outcome
+from tests.support.escape.attempts_tampering import FRAMES, TAMPERING
 from tests.waiting import PATIENCE
 
 from cenote.runtime import PythonRuntime

@@ -3,7 +3,7 @@
     python -m tests.peers.adapters [FRAMEWORK...] [pytest arguments]
 
 Each framework has a separate environment, `.venv-peers-FRAMEWORK`, since their requirements conflict; the first run
-makes it. Tests that a framework ships for its interfaces are among the tests of `tests/adapters`.
+makes it. Tests that a framework ships for its interfaces are among the tests of `tests/peers/adapters`.
 Exit status 1: a test fails, or an example prints something else.
 """
 
@@ -55,7 +55,9 @@ def main() -> int:
 def run(peer: str, more: list[str]) -> bool:
     python = environment(peer)
     command = [python, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-W", "ignore", "-rs"]
-    files = sorted(path.relative_to(ROOT) for path in (ROOT / "tests" / "adapters").glob(f"test_{peer}*.py"))
+    files = sorted(
+        path.relative_to(ROOT) for path in (ROOT / "tests/peers/adapters").glob(f"test_{peer}*.py")
+    )
     tests = subprocess.run([*command, *files, *more], cwd=ROOT, check=False)
     examples = sorted((ROOT / "examples" / "adapters").glob(f"{peer}_*.py"))
     return all([tests.returncode == 0, *(example_runs(python, example) for example in examples)])

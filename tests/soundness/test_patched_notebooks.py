@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.notebooks.notebook import NAMES, Edit, Notebook, load
+from tests.soundness.notebooks.notebook import NAMES, Edit, Notebook, load
 
 from cenote.demo.agents import read_csv_bytes
 from cenote.harness import ApplyOptions, Patch

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import cache
 
 import pytest
-from tests.soundness.trap import TRAPS, Trap
+from tests.support.soundness.trap import TRAPS, Trap
 
 from cenote.harness import ApplyOptions, Patch
 from cenote.runtime import PythonRuntime

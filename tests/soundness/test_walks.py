@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.soundness.stored_walk import StoredWalk
-from tests.soundness.walk import Walk
+from tests.support.soundness.stored_walk import StoredWalk
+from tests.support.soundness.walk import Walk
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from tests.soundness.trap import Trap
+from tests.support.soundness.trap import Trap
 
 from benchmarks.harness.outcome import Outcome, Played
 from benchmarks.harness.rivals.far_end import LIMIT

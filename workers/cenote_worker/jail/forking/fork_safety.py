@@ -1,7 +1,7 @@
 """Whether this process may be forked now, so that the copy is one that computes.
 
 In a copy only the thread that forked is left. Each library was tried, in the copy, in a copy of the copy, and in the
-process that goes on; `tests/forksafe/test_fork_safety.py` tries them again:
+process that goes on; `tests/behaviour/forksafe/test_fork_safety.py` tries them again:
 
 | threads of | after a fork | so |
 |---|---|---|

@@ -1,0 +1,5 @@
+"""Fixtures of these tests, shared with other kinds of the same subject."""
+
+from tests.support.commands.fixtures import cenote, cenote_command, cenote_here
+
+__all__ = ["cenote", "cenote_command", "cenote_here"]

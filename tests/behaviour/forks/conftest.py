@@ -1,0 +1,5 @@
+"""Fixtures of these tests, shared with other kinds of the same subject."""
+
+from tests.support.forks.fixtures import by_value, closing, fork, make
+
+__all__ = ["by_value", "closing", "fork", "make"]

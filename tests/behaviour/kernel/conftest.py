@@ -1,0 +1,5 @@
+"""Fixtures of these tests, shared with other kinds of the same subject."""
+
+from tests.support.kernel.fixtures import apart, failing, good, kernel, process, run, sink
+
+__all__ = ["apart", "failing", "good", "kernel", "process", "run", "sink"]

@@ -1,0 +1,5 @@
+"""Fixtures of these tests, shared with other kinds of the same subject."""
+
+from tests.support.orchestrator.fixtures import _studio, pytest_runtest_makereport, studio, team
+
+__all__ = ["_studio", "pytest_runtest_makereport", "studio", "team"]

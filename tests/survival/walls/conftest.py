@@ -1,0 +1,5 @@
+"""Fixtures of these tests, shared with other kinds of the same subject."""
+
+from tests.support.walls.fixtures import jail, landlock, level, start_jail, strict
+
+__all__ = ["jail", "landlock", "level", "start_jail", "strict"]
