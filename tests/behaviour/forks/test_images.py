@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.support.exact_state import AFTERWARDS, QUESTIONS, STATE, outside
@@ -134,6 +134,20 @@ def test_runtimes_without_snapshots_fork_as_well(make: Make, fork: Fork) -> None
     assert ("exact", "1 50\n") == (how(branch), printed(branch, "print(next(numbers), outside(5))"))
     with pytest.raises(UnavailableError, match="keeps no snapshots"):
         branch.snapshot("here")
+
+
+@pytest.mark.parametrize("snapshots", ["auto", "none"])
+def test_numbers_are_no_descriptors_of_cenote(
+    make: Make, fork: Fork, snapshots: Literal["auto", "none"]
+) -> None:
+    """A program cannot have the numbers of those. That of a pipe of its own is one."""
+    source = make(sandbox=SandboxPolicy(snapshots=snapshots))
+    printed(source, "numbers = list(range(64))")
+    assert ["exact"] * 2 == [how(each) for each in fork(source, 2)]
+    printed(source, "import os\nends = list(os.pipe())")
+    (branch,) = fork(source, partial=True)
+    assert branch.carried is not None
+    assert "ends" in " ".join((branch.carried.reason, *branch.carried.missing))
 
 
 def test_other_levels_fork_by_value(make: Make, fork: Fork) -> None:

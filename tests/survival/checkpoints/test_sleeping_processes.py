@@ -100,6 +100,15 @@ def test_what_wakes_is_what_slept(make_runtime: Make, folder: Path) -> None:
     assert expected[1:] == [printed(runtime, code) for code in (QUESTIONS, AFTERWARDS)]
 
 
+def test_numbers_are_no_descriptors_of_cenote(make_runtime: Make, folder: Path) -> None:
+    """Also not of those that the process had when it fell asleep."""
+    runtime = asleep(make_runtime, folder, "numbers = list(range(64)); kept = iter(numbers)")
+    for number in range(2):
+        assert f"{number}\n" == printed(runtime, "print(next(kept))")
+        assert ("exact", ()) == (how(runtime), runtime.carried.missing)  # type: ignore[union-attr]
+        runtime.hibernate()
+
+
 def test_the_steps_go_on(make_runtime: Make, folder: Path) -> None:
     """Their numbers, the record and rollbacks do; files are as they were."""
     runtime = asleep(make_runtime, folder, "numbers = iter(range(9)); open('note', 'w').write('1')")

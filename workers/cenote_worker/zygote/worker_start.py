@@ -155,6 +155,8 @@ class WorkerStart:
 
     def _become_fresh(self) -> None:
         """Resets what a worker inherits as a fork: environment, signals, random state, idle collector."""
+        if not self.keeps_copies:
+            os.close(PULSE)  # nothing there knows of it, and it would look like a timer of the program's
         os.umask(0o077)
         os.environ.update(self.environment)
         signal.set_wakeup_fd(-1)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from cenote_worker.jail.process.proc_info import descriptors
+from cenote_worker.jail.snapshots.descriptors import is_own
 from cenote_worker.jail.tracking.descriptions.classes import module_of, qualname
 from cenote_worker.process.memory_unsafe import address_of
 from cenote_worker.process.pristine import BUILTINS
@@ -163,7 +164,8 @@ def _nameless() -> Iterator[tuple[int, int]]:
     for number in descriptors():
         with suppress(OSError):
             status = _fstat(number)
-            if stat.S_ISREG(status.st_mode) and not status.st_nlink and _may_be_written(number):
+            is_nameless = stat.S_ISREG(status.st_mode) and not status.st_nlink
+            if is_nameless and _may_be_written(number) and not is_own(number):
                 yield number, status.st_size
 
 

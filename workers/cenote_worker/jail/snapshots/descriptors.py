@@ -150,13 +150,14 @@ _COUNTERS: Final = frozenset(("anon_inode:[eventfd]", "anon_inode:[timerfd]", "a
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedDescriptors:
     """Descriptors of a process at one moment. links: pipes, sockets and counters. pipes: those links that are no
-    sockets. positions: of its files and folders. locks: on files. others: all others, which a fork shares
-    unchanged."""
+    sockets. positions: of its files and folders. locks: on files. own: those memory files that
+    Cenote has for itself; no program has their numbers. others: all others, which a fork shares unchanged."""
 
     links: frozenset[int] = frozenset()
     pipes: frozenset[int] = frozenset()
     positions: Positions
     locks: Locks
+    own: frozenset[int] = field(default=frozenset(), compare=False)
     others: frozenset[int] = field(default=frozenset(), compare=False)
 
     @classmethod
@@ -184,6 +185,7 @@ class CopiedDescriptors:
             pipes=frozenset(pipes),
             positions=positions,
             locks=locks,
+            own=frozenset(number for number in positions if is_own(number)),
             others=frozenset(others),
         )
 
@@ -235,6 +237,11 @@ def _is_open(number: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_own(number: int) -> bool:
+    """Whether it is a memory file of Cenote's, such as the image that is being written. Raises OSError."""
+    return _readlink(f"/proc/self/fd/{number}").startswith("/memfd:cenote")
 
 
 def _counts(number: int, status: os.stat_result) -> bool:

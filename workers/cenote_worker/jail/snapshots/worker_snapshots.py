@@ -275,7 +275,7 @@ class Snapshots:
             os.close(come)
         unlinked = frozenset(links[len(given) - 1 :])
         lost = holdings.bring(unlinked)
-        self.severed, self.severed_pipes = holdings.links | lost, holdings.pipes | lost
+        self.severed, self.severed_pipes = holdings.links | lost, holdings.pipes | lost - holdings.own
         self.amiss = self._pools.renew()
         self._pools = NO_POOLS
         self._files.begin_anew()
