@@ -57,7 +57,8 @@ class Owner:
     @property
     def folders(self) -> list[str]:
         """The folders of this tenant's runtimes in the store."""
-        return sorted(path.name for path in (self.world.state.store / self._tenant).glob("*"))
+        store = self.world.state.store / self._tenant
+        return sorted(path.name for path in store.glob("*") if path.is_dir())
 
     def close(self) -> None:
         for runtime in self._runtimes:

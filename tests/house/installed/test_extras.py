@@ -26,7 +26,7 @@ AWAY = (
 
 BLOCKED = f"import sys\nfor name in {AWAY!r}.split():\n    sys.modules[name] = None\n"
 
-SMOKE = [sys.executable, "-c", f"{BLOCKED}from tests.installed import smoke\nsmoke.main(sys.argv[1:])"]
+SMOKE = [sys.executable, "-c", f"{BLOCKED}from tests.house.installed import smoke\nsmoke.main(sys.argv[1:])"]
 COMMAND = [sys.executable, "-c", f"{BLOCKED}from cenote.cli.main import main\nsys.exit(main(sys.argv[1:]))"]
 
 

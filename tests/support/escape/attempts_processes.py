@@ -343,21 +343,21 @@ def steal_the_output(world: World) -> object:
 @COMMON.attempt("a hole in the file behind a zygote's heap, MADV_REMOVE", "EACCES", machine="x86_64")
 def cut_a_hole_into_the_common_heap(world: World) -> object:
     with open("/proc/self/maps") as maps:
-        place = next(line for line in maps if "memfd:cenote-heap" in line).split()[0]
+        place = next(line for line in maps if "memfd:cenote-common" in line).split()[0]
     return call(28, int(place.partition("-")[0], 16), 4096, 9)
 
 
 @COMMON.attempt("the file behind a zygote's heap, /proc/PID/map_files", "EPERM", "EACCES")
 def open_the_common_heap(world: World) -> object:
     with open("/proc/self/maps") as maps:
-        place = next(line for line in maps if "memfd:cenote-heap" in line).split()[0]
+        place = next(line for line in maps if "memfd:cenote-common" in line).split()[0]
     return os.truncate(f"/proc/self/map_files/{place}", 0)
 
 
 @COMMON.attempt("a second mapping of a zygote's libraries, mremap(old_size=0)", "EINVAL", machine="x86_64")
 def map_the_common_libraries_once_more(world: World) -> object:
     with open("/proc/self/maps") as maps:
-        place = next(line for line in maps if "memfd:cenote-libraries" in line).split()[0]
+        place = next(line for line in maps if "memfd:cenote-common" in line).split()[0]
     return call(25, int(place.partition("-")[0], 16), 0, 4096, 1)
 
 
@@ -366,5 +366,5 @@ def map_the_common_libraries_once_more(world: World) -> object:
 )
 def poison_the_common_heap(world: World) -> object:
     with open("/proc/self/maps") as maps:
-        place = next(line for line in maps if "memfd:cenote-heap" in line).split()[0]
+        place = next(line for line in maps if "memfd:cenote-common" in line).split()[0]
     return call(28, int(place.partition("-")[0], 16), 4096, 100)

@@ -15,7 +15,7 @@ import os
 import resource
 import sys
 
-from tests.support.forksafe.sharing_process import forked
+from sharing_process import forked
 
 from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.jail.snapshots.memory import FreeMemory, Withheld

@@ -13,7 +13,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.support.forksafe.sharing_process import forked
+from sharing_process import forked
 
 from cenote_worker.jail.snapshots.memory import HugePages
 

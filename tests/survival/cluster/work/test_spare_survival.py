@@ -33,14 +33,17 @@ def spare(platform: StandingPlatform, here: cenote.Platform, former: int = 0) ->
     first = here.jobs.submit([{"code": "import time\nwhile True: time.sleep(0.01)"}], sandbox=BARE)
     until(lambda: at_work(here) and len(actors(platform)) == 2)  # the job's own, and that for the next one
     first.remove()
-    (ready,) = until(lambda: found if len(found := actors(platform)) == 1 else None)
-    assert [ready] == platform.processes("ray::SpareActor")
+    (ready,) = until(lambda: found if (found := spares(platform)) and found == actors(platform) else None)
     assert former != ready
     return ready
 
 
+def spares(platform: StandingPlatform) -> list[int]:
+    return platform.processes("ray::SpareActor")
+
+
 def actors(platform: StandingPlatform) -> list[int]:
-    return [pid for kind in ("OrchestratorActor", "SpareActor") for pid in platform.processes(f"ray::{kind}")]
+    return [*platform.processes("ray::OrchestratorActor"), *spares(platform)]
 
 
 def at_work(here: cenote.Platform) -> bool:
