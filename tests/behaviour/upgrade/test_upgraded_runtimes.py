@@ -88,7 +88,7 @@ def test_a_runtime_that_sleeps_goes_on(stored: Path) -> None:
 
 
 def test_a_runtime_that_was_killed_goes_on(stored: Path) -> None:
-    """With what it had answered, and its steps, from a database that nobody closed."""
+    """With what it had answered, and its steps, from a database that was not closed."""
     with PythonRuntime.open(
         stored / "store", "killed", sandbox=SANDBOX, history=str(stored / "killed.sqlite")
     ) as runtime:

@@ -1,4 +1,4 @@
-"""Every regular expression takes time in proportion to what it reads, whoever wrote that.
+"""Every regular expression takes time in proportion to what it reads, that of a hostile author included.
 
 A search that begins anew at each character of what it has just read takes n² steps: 20,000 newlines of a model, or of
 a jail, hold up an event loop for seconds.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ class CommonMemory:
 @lru_cache(maxsize=16)
 def _digest_of(common: CommonMemory) -> bytes:
     """Not XXH3, of which two files with one digest can be made: this one is shared by runtimes."""
-    return _sha256(common.file.fileno())
+    return sha256_of(common.file.fileno())
 
 
 class ImageFiles:
@@ -203,9 +204,10 @@ def identity(file: int) -> FileIdentity:
     return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
 
-def _sha256(file: int) -> bytes:
-    digesting, buffer, at = hashlib.sha256(), memoryview(bytearray(_AT_ONCE)), 0
-    while got := os.preadv(file, [buffer], at):
+def sha256_of(file: int, start: int = 0, end: int = sys.maxsize) -> bytes:
+    """Of the bytes of an open file between these offsets, as far as it has them."""
+    digesting, buffer = hashlib.sha256(), memoryview(bytearray(_AT_ONCE))
+    while got := os.preadv(file, [buffer[: end - start]], start):
         digesting.update(buffer[:got])
-        at += got
+        start += got
     return digesting.digest()
