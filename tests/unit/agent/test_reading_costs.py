@@ -95,9 +95,17 @@ def repeated(start: str, unit: str, length: int) -> str:
 
 
 def excess(reader: Callable[[str], object], make: Callable[[int], str]) -> float:
-    """How much longer the long text takes than the short one, where that is noticeable."""
-    long = seconds(reader, make(LONG))
-    return long / seconds(reader, make(SHORT)) if long > SAME else 1
+    """How much longer the long text takes than the short one, where that is noticeable.
+
+    Too much is looked at again: a busy machine makes one look longer, hardly each of them.
+    """
+    ratio = 1.0
+    for _ in range(4):
+        long = seconds(reader, make(LONG))
+        ratio = long / seconds(reader, make(SHORT)) if long > SAME else 1
+        if ratio < FOUR_TIMES_AS_MUCH:
+            break
+    return ratio
 
 
 @pytest.mark.parametrize("start", STARTS)
