@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 
 from cenote.cli.arguments import COMMAND, Parser
 from cenote.cli.exit_status import ExitStatus, status_of
+from cenote.terminal.screen import let_go_of_stdout
 from cenote_security.errors import CenoteError
 from cenote_security.printable import printable
 
@@ -119,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except OSError as error:  # a full disk under stdout
-        _let_go_of_stdout()
+        let_go_of_stdout()
         return _ended(f"error: {error}", ExitStatus.FAILED)
     except CenoteError as error:
         return _ended(f"error: {error}", status_of(error))
@@ -138,18 +139,13 @@ def _ended(message: str, status: ExitStatus) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except OSError:  # its terminal was closed: only the status can still be reported
-        _let_go_of_stdout()
+        let_go_of_stdout()
     return status
 
 
 def _reader_gone() -> int:
-    _let_go_of_stdout()
+    let_go_of_stdout()
     return ExitStatus.BROKEN_PIPE
-
-
-def _let_go_of_stdout() -> None:
-    # The interpreter flushes stdout once more at exit; into /dev/null that cannot fail and print a trace.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _make_streams_writable() -> None:

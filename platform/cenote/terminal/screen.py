@@ -25,6 +25,12 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number or 'no'} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def let_go_of_stdout() -> None:
+    """What is printed from now on goes nowhere: its reader has left, or its disk is full."""
+    # The interpreter flushes stdout once more at exit; into /dev/null that cannot fail and print a trace.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Screen:
     """Two streams of one command: `out` for what was asked for, `err` for what happens meanwhile.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cenote.cli.arguments import add_flags, given
 from cenote.cli.exit_status import ExitStatus
 from cenote.runtime.remote.address import ADDRESS, AUTHORITY, token_file
-from cenote.terminal.screen import BOLD, Screen
+from cenote.terminal.screen import BOLD, Screen, let_go_of_stdout
 from cenote_security.extras import require
 from cenote_worker.wire.channels import ENVIRONMENT
 
@@ -92,7 +92,12 @@ class _Foreground:
         self._manager.status(str(condition))
 
     def ready(self, running: Running) -> None:
-        self._shown(running)
+        try:
+            self._shown(running)
+        except (
+            OSError
+        ):  # such as `| head -1`: no failure of the platform, which would leave its cluster behind
+            let_go_of_stdout()
         self._manager.ready()
 
 

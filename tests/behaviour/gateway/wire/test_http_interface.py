@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -374,6 +375,29 @@ def test_the_log_of_a_platform_in_the_foreground_is_json_too(tmp_path: Path) -> 
         process.terminate()
         events = [json.loads(line)["event"] for line in (first, *process.stderr)]
     assert "the platform is ready" in events
+
+
+def test_a_platform_in_the_foreground_outlives_the_reader_of_its_output(tmp_path: Path) -> None:
+    """As with `| head -1`: it is ready all the same, goes on, and ends in order when it is interrupted."""
+    words = ("up", "--foreground", "--without-ray", "--port", "0", "--no-http")
+    manager = tmp_path / "manager"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(manager))
+        listener.settimeout(PATIENCE)
+        with subprocess.Popen(
+            [*COMMAND, *words],
+            env=environment(tmp_path) | {"NOTIFY_SOCKET": str(manager)},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+        ) as process:
+            os.close(writing)
+            while b"READY=1" not in (said := listener.recv(4096)):
+                assert b"STOPPING=1" not in said
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE)
+    assert (0, b"") == (process.returncode, errors)
 
 
 def _cause(span: Span) -> str:
