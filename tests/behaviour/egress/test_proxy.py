@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import ssl
@@ -14,8 +15,10 @@ from tests.support.egress.fixtures import OpenDoor
 from tests.support.egress.world import AUTHORITY, LONG, Door, Sink, Site, World, hello, read_all, read_head
 from tests.waiting import PATIENCE, until
 
+from cenote.gateway.process.logs import JsonFormatter
 from cenote_worker.egress.connection_rate import BURST_SECONDS, ConnectionRate
 from cenote_worker.egress.ledger import Decision, EgressLedger
+from cenote_worker.process.log_context import log_context
 
 UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
 HASTY = replace(LONG, idle=0.5)
@@ -401,6 +404,23 @@ def test_closing_a_session_ends_its_connections(open_door: OpenDoor, sink: Sink)
 
 
 # -- the log --------------------------------------------------------------------------------------------------
+
+
+def test_the_log_says_whose_jail_it_was(open_door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines of the proxy's thread have the runtime, its tenant, and the step at which it is by then."""
+    caplog.set_level(logging.INFO, "cenote.egress")
+    step, written = ["1"], list[dict[str, str]]()
+    handler = logging.Handler()
+    handler.emit = lambda record: written.append(json.loads(JsonFormatter().format(record)))  # type: ignore[method-assign]
+    logging.getLogger("cenote.egress").addHandler(handler)
+    try:
+        with log_context(runtime="rt_1", tenant="tn_1", step=lambda: step[0]):
+            door = open_door("files.test")
+        step[0] = "2"
+        door.ask(connect_request("evil.test", 443))
+    finally:
+        logging.getLogger("cenote.egress").removeHandler(handler)
+    assert [("rt_1", "tn_1", "2")] == [(line["runtime"], line["tenant"], line["step"]) for line in written]
 
 
 def test_each_decision_is_logged(open_door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,10 +20,11 @@ from cenote.gateway.process.log_reader import (
     from_audit,
     parse_log,
 )
-from cenote.gateway.process.logs import JsonFormatter, PrintableFormatter, log_context, without_secrets
+from cenote.gateway.process.logs import JsonFormatter, PrintableFormatter, without_secrets
 from cenote_security.auth.capability import Capability, CapabilityRight, MasterKey
 from cenote_security.auth.tokens import BearerToken
 from cenote_security.ids import RuntimeId, TenantId, TokenId
+from cenote_worker.process.log_context import log_context
 
 RUNTIME = "rt_" + "a" * 32
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
+from cenote_worker.process.log_context import log_context, logged_about
 from cenote_worker.supervisor.account import process_tree, tree_memory
 from cenote_worker.supervisor.account.jail_account import MemoryLimit
 from cenote_worker.supervisor.account.process_tree import (
@@ -76,12 +77,16 @@ class Counted:
             raise RuntimeError("a look that fails")
 
 
-def test_a_failure_stops_nobody_else() -> None:
-    """It is logged, and the next one is checked."""
+def test_a_failure_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, with the runtime that it is about, and the next one is checked."""
     watchdog = Watchdog()
+    about = list[dict[str, str]]()
+    caplog.handler.addFilter(lambda _: about.append(logged_about()) or True)  # type: ignore[func-returns-value]
     first = Counted(fails=True)
-    watchdog.add(first)
+    with log_context(runtime="rt_1"):
+        watchdog.add(first)
     assert first.enough.wait(PATIENCE)
+    until(lambda: [{"runtime": "rt_1"}] == about)
     second = Counted(fails=False)
     watchdog.add(second)
     assert second.enough.wait(PATIENCE)

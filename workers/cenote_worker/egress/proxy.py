@@ -12,6 +12,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Final
 
 from cenote_security.auth.certificates import Certificate
@@ -96,7 +97,8 @@ class OpenProxySession:
     def __init__(self, loop: asyncio.AbstractEventLoop, session: ProxySession) -> None:
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
-        loop.call_soon_threadsafe(self._start, session)
+        # In the beginner's context: its lines in the log are about that jail's runtime.
+        loop.call_soon_threadsafe(self._start, session, context=copy_context())
 
     def close(self) -> None:
         """Ends all connections of the jail, soon."""

@@ -239,7 +239,7 @@ class RuntimeHost:
                 opened.callback(runtime.refill.close)
 
             entries, counts = self._books(assignment).cell, self._trail.counts
-            hosted = adopt(name, policy, relay, kept, history, equip, entries, counts)
+            hosted = adopt(name, policy, relay, kept, history, equip, entries, counts, assignment.tenant)
             opened.pop_all()
         return hosted, kept
 
@@ -263,7 +263,9 @@ class RuntimeHost:
             opened.callback(kept.close)
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
-            hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept, history, self._trail.counts)
+            hosted = HostedRuntime(
+                policy, relay, kept.start_jail, name, kept, history, self._trail.counts, assignment.tenant
+            )
             room = partial(self._room, assignment.tenant)
             _in_time(lambda: keeping.equip(hosted, room, assignment.seals()))
             opened.pop_all()

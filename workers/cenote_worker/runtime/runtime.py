@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from cenote_security.errors import JailLostError, RuntimeClosedError, UsageError
 from cenote_security.network import Allow
@@ -17,6 +17,7 @@ from cenote_worker.egress.ledger import Decision, EgressLedger
 from cenote_worker.execution.programs import ProgramOrder
 from cenote_worker.execution.results import Carried, JailStatus, LiveOutput, OnError, SnapshotInfo
 from cenote_worker.history.history import History
+from cenote_worker.process.log_context import log_context
 from cenote_worker.process.metrics import Counts
 from cenote_worker.record.lineage import Lineage
 from cenote_worker.runtime import jail_requests
@@ -63,13 +64,15 @@ class HostedRuntime:
         legacy: HandoverLog = NO_HANDOVER_LOG,
         history: History | None = None,
         counts: Counts | None = None,
+        tenant: str = "",
     ) -> None:
         """hosts: carries out the host calls of its jails. start: makes its jails; in this process by default.
 
         name: its name in errors. legacy: what is recorded for a process that takes it over. history: where its steps
-        are recorded; in memory by default. counts: of its process; by default of this runtime alone.
+        are recorded; in memory by default. counts: of its process; by default of this runtime alone. tenant: whose it
+        is, for the log.
         """
-        self.name = name
+        self.name, self.tenant = name, tenant
         self._pid = os.getpid()
         self.turn = threading.RLock()
         """Only the thread that has it may send requests to the jail."""
@@ -85,7 +88,13 @@ class HostedRuntime:
         self.replays = HostCallReplays(hosts, self.recorder.host_calls.effect_of)
         deliveries = InjectionDelivery(policy, self.replays, self.recorder.host_calls, legacy)
         self._fresh = FreshJails(
-            policy, self.ledger, start or start_jail, self.noted, deliveries, self.recorder, legacy
+            policy,
+            self.ledger,
+            self._logged(start or start_jail),
+            self.noted,
+            deliveries,
+            self.recorder,
+            legacy,
         )
         self.submissions = Submissions(self, self.jail, deliveries, legacy)
         self._reruns = Reruns(self, legacy)
@@ -100,6 +109,19 @@ class HostedRuntime:
         """The steps that led to the state which the history begins with, where that is known from elsewhere."""
         self.began_elsewhere = len(self.history.tree) > 0
         """Whether the first steps ran in another runtime or process, which may have begun with other values."""
+
+    def log_context(self) -> AbstractContextManager[None]:
+        """What is logged inside, and by what is begun inside, is about this runtime."""
+        return log_context(runtime=self.name, tenant=self.tenant, step=lambda: self.step)
+
+    def _logged(self, start: StartJail) -> StartJail:
+        def begun(
+            policy: SandboxPolicy, ledger: EgressLedger | None = None, ends_at: float | None = None
+        ) -> Supervisor:
+            with self.log_context():
+                return start(policy, ledger, ends_at)
+
+        return begun
 
     @property
     def policy(self) -> SandboxPolicy:

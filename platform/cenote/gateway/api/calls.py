@@ -26,7 +26,6 @@ from cenote.gateway.errors import (
     DatabaseUnavailableError,
     NewerSchemaError,
 )
-from cenote.gateway.process.logs import log_context
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.principal import Principal
 from cenote.tracing import TraceSpan, begun, continued
@@ -42,6 +41,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
 )
 from cenote_security.ids import TenantId
+from cenote_worker.process.log_context import log_context
 from cenote_worker.serving.auth_interceptor import Metadata, refuse
 from cenote_worker.serving.rights import bearer_token
 from cenote_worker.wire.failures import METADATA, to_error

@@ -150,7 +150,7 @@ class LocalNodes:
         relay = HostRelay()
         wanted = policies.to_policy(runtime_pb2.Policy.FromString(policy))
         history, counts = keeping.record_of(runtime), self._trail.counts
-        hosted = HostedRuntime(wanted, relay, name=runtime, history=history, counts=counts)
+        hosted = HostedRuntime(wanted, relay, name=runtime, history=history, counts=counts, tenant=tenant)
         with self._lock:
             self._stores[tenant] = keeping.store
         try:
@@ -236,6 +236,13 @@ class LocalNodes:
             "this platform has one machine, and nothing can leave it; `cenote down` ends it, and durable runtimes "
             "wake after the next `cenote up`"
         )
+
+    def want_room(self, runtimes: int) -> None:
+        """No machines are added."""
+
+    @property
+    def grows(self) -> bool:
+        return False
 
     def describe(self) -> list[NodeStatus]:
         count, size = self._references.used()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from cenote.gateway.audit.entries import AuditEntry, Facts
-from cenote.gateway.process.logs import FIELDS, without_secrets
+from cenote.gateway.process.logs import without_secrets
+from cenote_worker.process.log_context import FIELDS
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """From the least to the most severe."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Final
 
 from cenote.tracing import current_trace
 from cenote_security.auth.capability import CAPABILITY_PATTERN
 from cenote_security.auth.tokens import TOKEN_PATTERN
 from cenote_security.printable import printable
+from cenote_worker.process.log_context import FIELDS, logged_about
 
 _SECRET: Final = re.compile(
     rf"{TOKEN_PATTERN}"
@@ -26,26 +23,10 @@ _SECRET: Final = re.compile(
     r"|(?<=[?&]sig=)[^\s&\"']+"  # signed URLs of object stores
 )
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-_CONTEXT: Final = ContextVar("log_context", default=_NOTHING)
-
-FIELDS: Final = ("tenant", "runtime", "step")
-"""What an event can be about, from the record's `extra` or from `log_context`."""
-
 
 def without_secrets(text: str) -> str:
     """Tokens, capabilities, keys and credentials in URLs become `***`: errors of libraries quote what they got."""
     return _SECRET.sub("***", text)
-
-
-@contextmanager
-def log_context(**fields: str) -> Iterator[None]:
-    """All events that are logged inside, in this context, are about these."""
-    before = _CONTEXT.set({**_CONTEXT.get(), **fields})
-    try:
-        yield
-    finally:
-        _CONTEXT.reset(before)
 
 
 class PrintableFormatter(logging.Formatter):
@@ -62,7 +43,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         error = self.formatException(record.exc_info) if record.exc_info else ""
-        context = _CONTEXT.get()
+        context = logged_about()
         facts = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

@@ -172,15 +172,16 @@ def adopt(
     equip: Equip = _bare,
     entries: Entries | None = None,
     counts: Counts | None = None,
+    tenant: str = "",
 ) -> HostedRuntime:
     """Continues with a runtime that another process has left. policy: the one that it had. kept: as it was found.
 
     Its namespace, its running cell and the outcomes of its last keyed calls are there. Calls that were waiting never
     ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
     history: as that process recorded it, if it did. entries: for the running cell, if usage is recorded.
-    counts: see HostedRuntime.
+    counts, tenant: see HostedRuntime.
     """
-    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history, counts)
+    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history, counts, tenant)
     story = kept.found_story()
     last = story.current
     runtime.count_on(story.steps, last.jail.ends_at or None)
@@ -269,7 +270,8 @@ class _Takeover:
 
     def _supervise(self, ends: JailEnds, held: Sequence[Listener], listener: Listener | None) -> Supervisor:
         left = succession(self._kept, self._story, ends, held, listener, self._runtime.is_stored)
-        supervisor = self._kept.supervise(ends, self._story, self._runtime.ledger, left)
+        with self._runtime.log_context():
+            supervisor = self._kept.supervise(ends, self._story, self._runtime.ledger, left)
         if self._call is not None and left.underway is not None:
             self._call.begun(partial(supervisor.withdraw, left.underway.request))
         self._supervisor.set_result(supervisor)

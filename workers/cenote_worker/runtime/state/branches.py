@@ -306,7 +306,10 @@ class StateCopy:
         history.begin_as(self._source.history)
         policy = self._source.policy
         counts = self._source.recorder.counts
-        branch = HostedRuntime(policy, hosts, start, name or self._source.name, legacy, history, counts)
+        tenant = self._source.tenant
+        branch = HostedRuntime(
+            policy, hosts, start, name or self._source.name, legacy, history, counts, tenant
+        )
         with self._lock:
             self.branches += 1
         for injection in self._source.noted.all():

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from typing import Final, Protocol, Self
 
 from cenote_worker.process.threads import begin_thread
@@ -68,7 +69,8 @@ class Watchdog:
         """pressure: gives a descriptor on which POLLPRI says that memory is short."""
         self._pressure = pressure
         self._lock = threading.Lock()
-        self._watched: set[Watched] = set()
+        self._watched: dict[Watched, Context] = {}
+        """With the context in which each was added: lines of the log are about its jail there."""
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._wakeup, select.POLLIN)
@@ -82,12 +84,12 @@ class Watchdog:
                 begin_thread("cenote-watchdog", self._run)
                 self._looks = True
                 self._listen()
-            self._watched.add(one)
+            self._watched[one] = copy_context()
         self.hurry()
 
     def remove(self, one: Watched) -> None:
         with self._lock:
-            self._watched.discard(one)
+            self._watched.pop(one, None)
 
     def hurry(self) -> None:
         """Wakes the thread, because the `due` of a watched jail is earlier now."""
@@ -99,20 +101,29 @@ class Watchdog:
 
     def _run(self) -> None:
         while True:
-            for one in self._wait():
-                try:
-                    one.look()
-                except Exception:  # noqa: BLE001  (one jail must not stop the watching of all others)
-                    _log.exception("looking at a jail failed")
-                    one.due = time.monotonic() + 1
+            for one, context in self._wait():
+                context.run(self._look_at, one)
 
-    def _wait(self) -> list[Watched]:
+    @staticmethod
+    def _look_at(one: Watched) -> None:
+        try:
+            one.look()
+        except Exception:  # noqa: BLE001  (one jail must not stop the watching of all others)
+            _log.exception("looking at a jail failed")
+            one.due = time.monotonic() + 1
+
+    def _wait(self) -> list[tuple[Watched, Context]]:
         """Those that are due, or when memory is short those that are past `soonest`; waits until there is one."""
         short = False
         while True:
             now = time.monotonic()
             with self._lock:
-                if due := [one for one in self._watched if (one.soonest if short else one.due) <= now]:
+                due = [
+                    each
+                    for each in self._watched.items()
+                    if (each[0].soonest if short else each[0].due) <= now
+                ]
+                if due:
                     return due
                 left = min((one.due for one in self._watched), default=now + 60) - now
             short = self._sleep(left)
