@@ -78,6 +78,11 @@ class SlowNodes:
             raise UnknownRuntimeError(runtime)
         self._here.discard(runtime)
 
+    grows = False
+
+    def want_room(self, runtimes: int) -> None:
+        pass
+
     def describe(self) -> list[NodeStatus]:
         return []
 

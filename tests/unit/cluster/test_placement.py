@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cenote_worker.node.placement import HostId, Placement
+from cenote_worker.node.placement import HostId, NoRoomError, Placement
 
 A, B = HostId("a"), HostId("b")
 
@@ -106,3 +107,36 @@ class PlacementMachine(RuleBasedStateMachine):
 
 
 TestPlacement = PlacementMachine.TestCase
+
+
+def test_a_machine_with_places_takes_no_more_than_it_has() -> None:
+    """One that is about to be made counts once, before it is placed and after; a failed one gives its place back."""
+    placement = Placement(most=2, places=2)
+    placement.joined(A, {"r1"})
+    placement.admit("r2")
+    with pytest.raises(NoRoomError, match="room for 2 runtimes"):
+        placement.admit("r3")
+    placement.place("r2")
+    with pytest.raises(NoRoomError):
+        placement.admit("r3")
+    placement.admitted("r2")
+    with pytest.raises(NoRoomError):
+        placement.admit("r3")
+    placement.remove("r2")
+    placement.admit("r3")
+    placement.admitted("r3")
+    placement.admit("r4")
+
+
+def test_only_an_empty_machine_closes() -> None:
+    """From then on it takes nothing."""
+    placement = Placement(most=2)
+    placement.admit("r1")
+    assert not placement.close()
+    placement.admitted("r1")
+    placement.joined(A, {"r2"})
+    assert not placement.close()
+    placement.remove("r2")
+    assert placement.close()
+    with pytest.raises(NoRoomError):
+        placement.admit("r3")

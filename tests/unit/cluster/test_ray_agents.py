@@ -27,6 +27,6 @@ def test_a_cluster_whose_head_is_away(
     def away(*_given: object, **_more: object) -> Any:
         raise raised
 
-    monkeypatch.setattr(ray_nodes, "ensure_agents", away)
+    monkeypatch.setattr(ray_nodes, "machines", away)
     with pytest.raises(told, match=str(raised)):
         RayAgents(None)()  # type: ignore[arg-type]

@@ -133,11 +133,26 @@ class NodeStatus:
     reference_bytes: int
     processors: int = 0
     draining: bool = False
+    places: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """What a node is used for. quiet: seconds since the last call for one of its runtimes, or since it had one.
+
+    lasting: its runtimes that are not durable, and would be lost with it. durable: how many others it has.
+    references: shared values.
+    """
+
+    quiet: float
+    lasting: frozenset[str] = frozenset()
+    durable: int = 0
+    references: int = 0
 
 
 class ClusterNode:
     """Thread-safe. hire: requests a further host, which is announced with `joined` or `not_hired`; must not block.
-    Raises RuntimeError where the machine has no thread left for it.
+    Raises RuntimeError where the machine has no thread left for it. places: runtimes at most; None for any number.
     """
 
     def __init__(
@@ -148,6 +163,7 @@ class ClusterNode:
         most: int,
         hire: Callable[[], None],
         references: NodeReferences,
+        places: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         idle: Callable[[], float] = idle_seconds,
     ) -> None:
@@ -156,7 +172,7 @@ class ClusterNode:
         self._hire = hire
         self._references = references
         self._quotas = MachineQuotas(folder / QUOTAS)
-        self._placement = Placement(most)
+        self._placement = Placement(most, places)
         self._hosts: dict[HostId, Host] = {}
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
@@ -170,6 +186,8 @@ class ClusterNode:
         """When one was bound last."""
         self._resting = HibernationThreads()
         self._drain = DrainMark(folder)
+        self._used = clock()
+        """When it had a runtime last, as far as was looked."""
         self._told: dict[str, float] = {}
         """When a client last located each runtime."""
 
@@ -251,9 +269,20 @@ class ClusterNode:
     # -- runtimes --
 
     def create(self, assignment: Assignment) -> Endpoints:
-        """Returns where it is served; a repeated call the same. Raises UnavailableError when no host comes."""
+        """Returns where it is served; a repeated call the same. Raises UnavailableError when no host comes,
+        NoRoomError when there is no place for one more.
+        """
         with self._turn(assignment.runtime):
-            return (self._serving(assignment.runtime) or self._bind(assignment, begins=True)).doors
+            return (self._serving(assignment.runtime) or self._begun(assignment)).doors
+
+    def _begun(self, assignment: Assignment) -> Host:
+        with self._lock:
+            self._placement.admit(assignment.runtime)
+        try:
+            return self._bind(assignment, begins=True)
+        finally:
+            with self._lock:
+                self._placement.admitted(assignment.runtime)
 
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
         """Has the host of a runtime make others that begin with a state of it, and serve them: all or none.
@@ -427,6 +456,10 @@ class ClusterNode:
         self._drain.set(wanted)
         if wanted:
             self.sweep()
+        return self._kept_durable()
+
+    def _kept_durable(self) -> dict[str, bool]:
+        """All runtimes of this node, with whether they are durable."""
         kept = self._descriptor_store
         return {
             runtime: Assignment.of_record(entry.record).keeping.durable
@@ -451,6 +484,26 @@ class ClusterNode:
                 return
             time.sleep(GAP_EVERY)
 
+    def use(self) -> NodeUse:
+        """What this node is used for now."""
+        there, found = self._kept_durable(), self.runtimes()
+        now = self._clock()
+        if there:
+            self._used = now - min((one.quiet for one in found), default=0.0)
+        return NodeUse(
+            quiet=now - self._used,
+            lasting=frozenset(runtime for runtime, durable in there.items() if not durable),
+            durable=sum(there.values()),
+            references=self._references.used()[0],
+        )
+
+    def leave(self) -> bool:
+        """Takes no more runtimes from now on, if this node has none, and no shared values. Returns whether it has
+        none: then it can be dissolved.
+        """
+        with self._lock:
+            return not (self._references.used()[0] or self.kept()) and self._placement.close()
+
     def facts(self) -> NodeStatus:
         count, size = self._references.used()
         with self._lock:
@@ -462,6 +515,7 @@ class ClusterNode:
                 reference_bytes=size,
                 processors=processors(),
                 draining=self._drain.is_set,
+                places=self._placement.places,
             )
 
     # -- for the platform's record, and its quotas --

@@ -5,19 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NewType
 
+from cenote_security.errors import UnavailableError
+
 HostId = NewType("HostId", str)
+
+
+class NoRoomError(UnavailableError):
+    """No machine has room for a further runtime now. Nothing ran."""
 
 
 @dataclass(slots=True)
 class Placement:
     """Hosts are processes that serve runtimes: one each, for as long as there are enough of them.
 
-    most: hosts at once. A host costs some sixty megabytes, a runtime on it next to nothing.
+    most: hosts at once. A host costs some sixty megabytes, a runtime on it next to nothing. places: runtimes at once;
+    None for any number.
     """
 
     most: int
+    places: int | None = None
     _hosts: dict[HostId, set[str]] = field(default_factory=dict)
     _expected: int = 0
+    _coming: set[str] = field(default_factory=set)
+    """Runtimes that were admitted, placed or not."""
 
     def joined(self, host: HostId, runtimes: set[str] | None = None) -> None:
         """A host has come, with the runtimes that it serves already."""
@@ -58,6 +68,24 @@ class Placement:
     @property
     def runtimes(self) -> int:
         return sum(map(len, self._hosts.values()))
+
+    def admit(self, runtime: str) -> None:
+        """Reserves a place for a runtime that is about to be made, until `admitted`. Raises NoRoomError."""
+        coming = sum(self.host_of(one) is None for one in self._coming)
+        if self.places is not None and self.runtimes + coming >= self.places:
+            raise NoRoomError(f"this machine has room for {self.places} runtimes, and has them")
+        self._coming.add(runtime)
+
+    def admitted(self, runtime: str) -> None:
+        """The runtime was made, and counts as placed, or will not be made."""
+        self._coming.discard(runtime)
+
+    def close(self) -> bool:
+        """Takes no more runtimes from now on, if there is none. Returns whether there is none."""
+        if self.runtimes or self._coming:
+            return False
+        self.places = 0
+        return True
 
     def place(self, runtime: str) -> HostId | None:
         """The host with the fewest runtimes, which has this one from now on. None when there is no host."""

@@ -267,6 +267,8 @@ def machine_causes(nodes: Nodes) -> list[Cause]:
         text = "the Ray cluster does not answer; see that its head runs"
         return [Cause(subject="machines", text=text, detail=str(error))]
     silent = [machine.id for machine in machines if machine.silent]
+    if not machines and nodes.grows:
+        return []
     if not machines:
         return [Cause(subject="machines", text="no machine takes runtimes; see that the cluster has some")]
     if not silent:

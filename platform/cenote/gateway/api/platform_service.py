@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from cenote.gateway.api.branches import FORK_SECONDS, ForkRequest
 from cenote.gateway.api.calls import Context, GatewayCalls
-from cenote.gateway.api.creations import Creations, Forks
+from cenote.gateway.api.creations import WAKING_SECONDS, Creations, Forks, RoomQueue
 from cenote.gateway.api.fair_turns import SlowWork
 from cenote.gateway.api.health import Health
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest, subject_of
@@ -141,7 +141,9 @@ class PlatformService(PlatformServiceServicer):
         callers: GatewayCalls,
         ways: ClientRouting,
         health: Health,
+        room: RoomQueue,
     ) -> None:
+        self._room = room
         self._stores = stores
         self._nodes = nodes
         self._registry = registry
@@ -331,8 +333,11 @@ class PlatformService(PlatformServiceServicer):
         if partial:  # values that cannot be restored are then lost for all clients
             principal.require(Scope.RUNTIMES_WRITE)
         record = await self._found(principal, name)
-        return await self._callers.on_thread(
-            lambda: self._description(principal, record, partial=partial, look=look)
+        return await self._room.carry_out(
+            lambda: self._callers.on_thread(
+                lambda: self._description(principal, record, partial=partial, look=look)
+            ),
+            most=WAKING_SECONDS,
         )
 
     def _description(

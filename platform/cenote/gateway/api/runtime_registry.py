@@ -201,10 +201,15 @@ class RuntimeRegistry:
             )
             self._remains[record.id] = record
 
-    def make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
-        """Records the runtime, and then makes it on a node. After a failure, call `abandon`."""
+    def announce(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
+        """Puts a runtime on record that is about to be made."""
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(runtime_created(subject, record.name, policy)).result()
+
+    def make(self, record: RuntimeRecord) -> None:
+        """Makes a recorded runtime on a node. After a failure, call `abandon`. Raises NoRoomError: then it may be
+        called again.
+        """
         self._create(record)
         self._stores.runtimes.made(record.tenant, record.id)
 

@@ -16,7 +16,8 @@ from grpc_health.v1 import health_pb2
 from cenote.gateway.api import relays
 from cenote.gateway.api.branches import Branches
 from cenote.gateway.api.calls import GatewayCalls
-from cenote.gateway.api.creations import Creations, Forks
+from cenote.gateway.api.creations import LOOK_EVERY as ROOM_EVERY
+from cenote.gateway.api.creations import Creations, Forks, RoomQueue
 from cenote.gateway.api.fair_turns import SlowWork
 from cenote.gateway.api.health import LOOK_EVERY, SERVICE, Condition, Health, platform_checks
 from cenote.gateway.api.metrics import PlatformMetrics
@@ -86,13 +87,15 @@ class GatewayServer:
         jobs: JobRegistry | None = None,
         metrics: PlatformMetrics | None = None,
         recheck: float = RECHECK,
+        wait_for_room: float = 0.0,
     ) -> None:
         """listen: `host:port`, port 0 for any free one. lines: to nodes. relayed: see ClientRouting.
 
         beat: called on the loop, see BEAT_EVERY. health: by default without the check of certificates. credentials:
         for TLS with clients. bounds: what tenants may ask for. teams, jobs: where the platform has them. metrics: of
-        this platform. recheck: see GatewayCalls.
+        this platform. recheck: see GatewayCalls. wait_for_room: seconds, see RoomQueue.
         """
+        self._room = RoomQueue(wait_for_room)
         self._stores = stores
         self._nodes = nodes
         self._lines = lines
@@ -152,7 +155,7 @@ class GatewayServer:
         await self._thread.health.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
         upstream = NodeConnections(self._lines)
         opened.push_async_callback(upstream.close)
-        creations = Creations(self._registry, pool)
+        creations = Creations(self._registry, pool, self._room)
         opened.push_async_callback(creations.close)
         opened.push_async_callback(self._look_after, self._collector.collect)
         callers = self._callers
@@ -175,6 +178,7 @@ class GatewayServer:
             callers,
             self._ways,
             self._health,
+            self._room,
         )
         add_PlatformServiceServicer_to_server(service, server)
         served = [
@@ -196,7 +200,10 @@ class GatewayServer:
         return served
 
     async def _look_after_all(self, former: Sequence[RuntimeRecord]) -> None:
-        for work in (self._live(), self._sweep(former), self._collect(), self._watch_health()):
+        works = [self._live(), self._sweep(former), self._collect(), self._watch_health()]
+        if self._nodes.grows:
+            works.append(self._ask_for_room())
+        for work in works:
             self._thread.opened.callback(asyncio.create_task(work).cancel)
 
     async def _live(self) -> None:
@@ -204,6 +211,12 @@ class GatewayServer:
         while True:
             self._beat()
             await asyncio.sleep(BEAT_EVERY)
+
+    async def _ask_for_room(self) -> None:
+        """Says to the machines' cluster how many runtimes wait for room."""
+        while True:
+            await self._look_after(lambda: self._nodes.want_room(self._room.lacking))
+            await asyncio.sleep(ROOM_EVERY)
 
     async def _watch_health(self) -> None:
         """Reports the condition to the log and to clients of gRPC's own health service."""

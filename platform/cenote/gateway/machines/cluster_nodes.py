@@ -66,6 +66,7 @@ def ray_nodes(
         check_address(options.ray_address)
     with ExitStack() as opened:
         address = options.ray_address or _own_address(options, opened, ending)
+        from cenote.gateway.machines.idle_machines import IdleMachines
         from cenote.gateway.machines.ray_nodes import Certifier, RayAgents, RayNodes
         from cenote_worker.node.ray import cluster as ray_cluster
         from cenote_worker.node.ray.actor_watch import ActorWatch
@@ -102,7 +103,21 @@ def ray_nodes(
             line.start()
         watch = ActorWatch(agents.by_raylet)
         threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
-        yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
+        if options.ray_address is not None:
+            idle = IdleMachines(
+                agents,
+                give_back=agents.give_back,
+                doomed=lambda: set() if is_client_address(address) else agents.named(ray_cluster.doomed()),
+                stays=agents.stays,
+                after=options.release_after,
+                ending=ending,
+            )
+            looking = threading.Thread(target=idle.run, name="cenote-idle-machines", daemon=True)
+            looking.start()
+            opened.callback(looking.join, END_SECONDS)
+            opened.callback(ending.set)
+        want = agents.want if settings.by_places else None
+        yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending, want)
         # Not after an error, such as for a port that is taken: the runtimes of a former gateway are still there.
         if options.keep_runtimes and here is not None:
             replace(here, on_purpose=True).keep(options.state)
@@ -163,6 +178,7 @@ def _settings(options: PlatformOptions, key: MasterKey, lines: InternalTls) -> A
         secured=lines.everywhere,
         clients=not options.relayed,
         patcher=HOST_PATCHER,
+        by_places=options.wait_for_room > 0,
     )
 
 

@@ -27,7 +27,7 @@ class NodeStatus:
     """The status of a node. address: of a ReferenceService that has the node's references, for components.
 
     silent: it does not answer now, and nothing else is known. processors: that its runtimes may use. draining: see
-    Nodes.drain.
+    Nodes.drain. places: runtimes that it takes at most; None for any number.
     """
 
     id: str
@@ -39,6 +39,7 @@ class NodeStatus:
     silent: bool = False
     processors: int = 0
     draining: bool = False
+    places: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,17 @@ class Nodes(Protocol):
 
         policy: serialised runtime_pb2.Policy, checked before. lease: seconds without a client after which the runtime
         ends; 0 for never. node: where; empty for the machine with most room. Raises IncompleteRestoreError and other
-        CheckpointErrors, UnavailableError for a node that has left.
+        CheckpointErrors, UnavailableError for a node that has left, NoRoomError.
         """
+
+    def want_room(self, runtimes: int) -> None:
+        """Has the cluster add machines for so many runtimes that wait for room, instead of what was wanted before.
+        0 withdraws it. Nothing happens where no machines are added.
+        """
+
+    @property
+    def grows(self) -> bool:
+        """Whether machines are added for what waits, so that at times there may be none."""
 
     def fork(self, parent: RuntimeId, branches: Sequence[RuntimeOrder], order: ForkOrder) -> ForkPoint:
         """Makes runtimes that begin with a state of the parent, which runs, on its node: all of them or none.

@@ -17,6 +17,7 @@ import ray
 
 from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
+from cenote.gateway.machines.room_demand import RoomDemand
 from cenote.gateway.tls.internal_tls import InternalTls
 from cenote_security.auth.capability import MasterKey
 from cenote_security.errors import (
@@ -30,8 +31,16 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.descriptor_store.client import ABANDONED_SECONDS
 from cenote_worker.node.assignment import Assignment
 from cenote_worker.node.node import HostGone
+from cenote_worker.node.placement import NoRoomError
 from cenote_worker.node.ray.actor_calls import answer, answers, ask
-from cenote_worker.node.ray.cluster import AgentSettings, ensure_agents, listening
+from cenote_worker.node.ray.cluster import (
+    PLACES,
+    AgentSettings,
+    RayMachine,
+    ensure_agents,
+    listening,
+    machines,
+)
 from cenote_worker.node.state_log import StateLog, first_line
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
 from cenote_worker.runtime.state.storage import RuntimeStorage
@@ -57,6 +66,11 @@ _HANGS: Final = (
     "in half a minute"
 )
 
+_NO_ROOM: Final = (
+    "no machine of the cluster has room for a further runtime; end some, or have the cluster add a machine with the "
+    "custom resource {places!r}"
+)
+
 _DRAINED: Final = "all machines of the cluster are drained; add one, or `cenote node resume` one of them"
 
 _LEFT: Final = (
@@ -67,15 +81,22 @@ _LEFT: Final = (
 
 class RayNodes:
     """See Nodes. key: the keys of runtimes are derived from it. hangs: whether a node's agent hangs and is about to
-    be replaced, so that calls must not wait for it.
+    be replaced, so that calls must not wait for it. want: see RayAgents; None where machines have any
+    number of places.
 
     ending: set when the platform ends. From then on no call waits for an agent, which may be stuck: calls raise
     UnavailableError.
     """
 
     def __init__(
-        self, key: MasterKey, agents: Agents, hangs: Callable[[str], bool], ending: threading.Event
+        self,
+        key: MasterKey,
+        agents: Agents,
+        hangs: Callable[[str], bool],
+        ending: threading.Event,
+        want: Callable[[int], None] | None = None,
     ) -> None:
+        self._want = want
         self._key = key
         self._agents = agents
         self._hangs = hangs
@@ -105,13 +126,16 @@ class RayNodes:
         assignment = self._assignment(
             RuntimeOrder(runtime=runtime, tenant=tenant, policy=policy, lease=lease, keeping=keeping)
         )
+        full = set[str]()
         while True:
-            chosen = node or self._emptiest()
+            chosen = node or self._emptiest(full)
             try:
                 return self._placed(runtime, chosen, self._ask(chosen, "create", assignment))
-            except NodeLeftError:
+            except (NodeLeftError, NoRoomError) as error:
                 if node:
                     raise
+                if isinstance(error, NoRoomError):  # others were quicker
+                    full.add(chosen)
 
     def _assignment(self, new: RuntimeOrder) -> Assignment:
         return Assignment(
@@ -162,6 +186,14 @@ class RayNodes:
         left: dict[RuntimeId, bool] = self._ask(node, "drain", wanted)
         return left
 
+    def want_room(self, runtimes: int) -> None:
+        if self._want is not None:
+            self._want(runtimes)
+
+    @property
+    def grows(self) -> bool:
+        return self._want is not None
+
     def describe(self) -> list[NodeStatus]:
         agents = self._agents()
         patience = NEWS_SECONDS if agents.keys() - self._met else DESCRIBE_SECONDS
@@ -180,6 +212,7 @@ class RayNodes:
                 reference_bytes=facts[node].reference_bytes,
                 processors=facts[node].processors,
                 draining=facts[node].draining,
+                places=facts[node].places,
             )
             if node in places
             else NodeStatus(id=node, address="", silent=True)
@@ -280,8 +313,10 @@ class RayNodes:
         now = time.monotonic()
         return now - self._gone.setdefault(node, now)
 
-    def _emptiest(self) -> str:
+    def _emptiest(self, full: Collection[str] = ()) -> str:
+        """The node with the fewest runtimes. full: nodes that have no place. Raises UnavailableError, NoRoomError."""
         here = self._agents().keys()
+        self._told &= here  # one that comes back under its name has forgotten them
         if untold := here - self._told:  # it has just joined, or its agent was away
             with self._lock:
                 limits = dict(self._limits)
@@ -289,6 +324,8 @@ class RayNodes:
             if not here & self._told:
                 self.limit(limits)  # this waits for one
         agents = {node: agent for node, agent in self._agents().items() if node in self._told}
+        if not agents and self.grows:
+            raise NoRoomError(_NO_ROOM.format(places=PLACES))
         if not agents:
             raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
         facts = answers(
@@ -296,7 +333,13 @@ class RayNodes:
         )
         if not facts:
             return next(iter(agents))
-        open_to_all = [node for node in facts if not facts[node].draining]
+        open_to_all = [node for node in facts if not facts[node].draining and node not in full]
+        if self.grows:
+            open_to_all = [
+                node for node in open_to_all if has_place(facts[node].runtimes, facts[node].places)
+            ]
+            if not open_to_all:
+                raise NoRoomError(_NO_ROOM.format(places=PLACES))
         if not open_to_all:
             raise UnavailableError(_DRAINED)
         return min(open_to_all, key=lambda node: facts[node].runtimes)
@@ -322,6 +365,11 @@ class RayNodes:
         return agent
 
 
+def has_place(runtimes: int, places: int | None) -> bool:
+    """Whether a machine takes one more runtime. places: at most; None for any number."""
+    return places is None or runtimes < places
+
+
 log = logging.getLogger("cenote.gateway")
 
 FRESH_FOR: Final = 1.0
@@ -334,8 +382,15 @@ PAUSE: Final = 10.0
 """Seconds before a machine whose agent did not come up is tried again."""
 
 
+DISSOLVE_SECONDS: Final = 15.0
+"""Seconds for an agent to end what an idle machine still has: no runtime, but processes and a descriptor store."""
+
+
 class RayAgents:
-    """Agents by node, looked up again when the list is old. A new machine counts once its agent is up."""
+    """Agents by node, looked up again when the list is old. A new machine counts once its agent is up.
+
+    A machine that was given back has no agent, until runtimes wait for room.
+    """
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -350,6 +405,15 @@ class RayAgents:
         """Agents that have not yet reported the name of their node."""
         self._failed: dict[str, float] = {}
         """Raylets without an agent, and when the next agent is tried there."""
+        self._wanted = 0
+        """Runtimes that wait for room."""
+        self._demand = RoomDemand()
+        self._machines: dict[str, RayMachine] = {}
+        """By raylet."""
+        self._given_back: set[str] = set()
+        """Raylets without an agent, since nothing used them."""
+        self._leaving: set[str] = set()
+        """Those of them whose agents are ending."""
 
     def host(self, node: str) -> str:
         """The address at which a node's servers listen, as the cluster reports it; empty if the node is gone."""
@@ -361,6 +425,40 @@ class RayAgents:
         """The raylet of a node; empty if the node is gone."""
         with self._lock:
             return next((raylet for raylet, name in self._names.items() if name == node), "")
+
+    def named(self, raylets: Collection[str]) -> set[str]:
+        """The nodes of these raylets, as far as they are known."""
+        with self._lock:
+            return {self._names[raylet] for raylet in raylets if raylet in self._names}
+
+    def want(self, runtimes: int) -> None:
+        """See Nodes.want_room. The next look asks the cluster, which is due now."""
+        with self._lock:
+            if self._wanted != runtimes:
+                self._wanted, self._until = runtimes, 0.0
+
+    def give_back(self, node: str) -> None:
+        """Ends what the platform has on a machine, so that an autoscaler can remove it. Its agent has left before."""
+        raylet = self.raylet(node)
+        with self._lock:
+            agent = self._agents.get(raylet)
+            if agent is None:
+                return
+            self._given_back.add(raylet)
+            self._leaving.add(raylet)
+            self._until = 0.0
+        try:
+            with suppress(HostGone, CenoteError):  # it has ended, or is removed with its machine
+                answer(agent.dissolve.remote(), DISSOLVE_SECONDS)
+            ray.kill(agent)
+        finally:
+            with self._lock:
+                self._leaving.discard(raylet)
+
+    def stays(self, node: str) -> bool:
+        """Whether an autoscaler never removes the node: it has Ray's head."""
+        found = self._machines.get(self.raylet(node))
+        return found is not None and found.head
 
     def by_raylet(self) -> dict[str, Any]:
         """All agents, including those that have not yet reported the name of their node."""
@@ -384,7 +482,12 @@ class RayAgents:
     def _looked(self) -> dict[str, Any]:
         now = time.monotonic()
         self._failed = {raylet: until for raylet, until in self._failed.items() if until > now}
-        self._agents = agents = ensure_agents(self._settings, without=self._failed.keys())
+        self._machines = found = machines(self._settings)
+        self._given_back &= found.keys()
+        if self._settings.by_places:
+            self._ask_for_room(found)
+        without = self._failed.keys() | self._given_back
+        self._agents = agents = ensure_agents(self._settings, found, without)
         if self._settings.only_node:
             self._names = dict(zip(agents, (self._settings.only_node,), strict=False))
             return {name: agents[raylet] for raylet, name in self._names.items()}
@@ -395,6 +498,20 @@ class RayAgents:
         if self._asked:
             self._hear(0.0 if self._names else FIRST_SECONDS)
         return {name: agents[raylet] for raylet, name in self._names.items()}
+
+    def _ask_for_room(self, found: Mapping[str, RayMachine]) -> None:
+        """Asks for the places that waiting runtimes lack beside those of machines whose agents are starting. Idle
+        machines are taken again first.
+        """
+        present = self._names.keys() | self._failed.keys() | self._given_back
+        lacking = self._wanted - sum(found[raylet].places or 0 for raylet in found.keys() - present)
+        for raylet in sorted(self._given_back - self._leaving):
+            if lacking > 0:
+                self._given_back.discard(raylet)
+                lacking -= found[raylet].places or 0
+        new = found.keys() - self._agents.keys() - self._failed.keys() - self._given_back
+        # What was reserved on a new machine goes to its agent, which could not start otherwise.
+        self._demand.ask(0 if new else max(lacking, 0))
 
     def _hear(self, patience: float) -> None:
         ready = set(ray.wait(list(self._asked.values()), num_returns=1, timeout=patience)[0])

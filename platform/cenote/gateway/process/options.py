@@ -11,7 +11,7 @@ from cenote.doors.otlp import check_collector
 from cenote.gateway.process.daemon_lock import Running
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.values.bounds import PRELOADS
-from cenote.runtime.remote.address import HTTP_PORT, PORT
+from cenote.runtime.remote.address import HTTP_PORT, LONGEST_WAIT, PORT
 from cenote_security.errors import UsageError
 from cenote_security.loopback import host_of, is_loopback, port_of
 from cenote_security.options import Options, Size, option, parse_size
@@ -164,6 +164,24 @@ class PlatformOptions(Options):
         help="on SIGTERM, leave the runtimes to the cluster of --ray-address, for the next platform with the same "
         "state and options; `cenote down` ends them",
     )
+    wait_for_room: float = option(
+        0.0,
+        flag="wait-for-room",
+        help="on the cluster of --ray-address, machines take as many runtimes as their custom resource `cenote` "
+        "says, and further ones wait for so long while Ray's autoscaler is asked for machines",
+        unit="seconds",
+        at_least=0,
+        at_most=LONGEST_WAIT,
+        none="machines take any number",
+    )
+    release_after: float = option(
+        0.0,
+        flag="release-idle",
+        help="give machines back to the cluster that nothing has used for so long, for Ray's autoscaler to remove",
+        unit="seconds",
+        at_least=0,
+        none="never",
+    )
 
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has only values, in order; one that was written before a field was added lacks the last ones."""
@@ -178,6 +196,14 @@ class PlatformOptions(Options):
         if self.keep_runtimes and self.ray_address is None:
             wrong.note(
                 UsageError("--keep-runtimes is for a cluster that outlives the platform; add --ray-address")
+            )
+        if self.wait_for_room and self.ray_address is None:
+            wrong.note(
+                UsageError("--wait-for-room is for a cluster to which machines come; add --ray-address")
+            )
+        if self.release_after and not self.wait_for_room:
+            wrong.note(
+                UsageError("--release-idle gives back machines that --wait-for-room asks for again; add that")
             )
         if (self.certificate is None) != (self.key is None):
             wrong.note(UsageError("a certificate and its key go together: give both, or neither"))

@@ -209,6 +209,7 @@ def platform(
             metrics=metrics,
             teams=TeamRegistry(stores, options.state, runtimes, team_loops, options.model_endpoints, bounds),
             jobs=JobRegistry(stores, options.state, runtimes, job_loops, options.model_endpoints, bounds),
+            wait_for_room=options.wait_for_room,
         )
         opened.enter_context(closing(server))
         opened.callback(ending.set)  # before the server closes: that waits for threads, and they for this

@@ -26,6 +26,9 @@ PORT: Final = 8470
 HTTP_PORT: Final = 8480
 DEFAULT_WAIT: Final = 30.0
 
+LONGEST_WAIT: Final = 600.0
+"""Seconds for which a platform may have a client wait for room: some clouds need as long for a machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class Destination:

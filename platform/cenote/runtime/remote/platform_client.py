@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cenote.runtime.core.backend import NO_RETENTION, RetentionOptions
-from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.address import LONGEST_WAIT, Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
 from cenote.runtime.remote.reconnection import without_waiting
@@ -92,7 +92,8 @@ class PlatformClient:
             lease=lease if name else LEASE,
         )
         option_messages.fill_options(request, kept)
-        return await self._ask(self._stub().CreateRuntime(request, **self._terms()))
+        terms = Terms(metadata=authorization(self._destination.token), timeout=LONGEST_WAIT + DEADLINE)
+        return await self._ask(self._stub().CreateRuntime(request, **terms))
 
     def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[ServedAt]]:
         """Says where the runtime is: as described at first, then as the gateway knows it."""

@@ -18,6 +18,7 @@ from cenote.runtime.core.backend import NO_RETENTION, Backend, RetentionOptions,
 from cenote.runtime.inject.host_function_server import HostFunctionServer
 from cenote.runtime.remote import calls, state_copies
 from cenote.runtime.remote import session as awaited
+from cenote.runtime.remote.address import LONGEST_WAIT
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.calls import FRAMES, Answer, Output, PendingCall, Request
 from cenote.runtime.remote.channels import new_key
@@ -47,7 +48,7 @@ from cenote_worker.transport.content import Holding
 from cenote_worker.wire.policies import to_policy
 from cenote_worker.wire.results import to_decisions
 
-START: Final = 120.0
+START: Final = LONGEST_WAIT + 120.0
 """Seconds for a runtime to be made and its jail to be filled."""
 
 FORK: Final = 360.0

@@ -23,7 +23,7 @@ from cenote_worker.node.assignment import Assignment
 from cenote_worker.node.certificate import NodeCertificate
 from cenote_worker.node.host import ServedRuntimeStatus
 from cenote_worker.node.machine import Carrier, awaited_end, clear, node_of, settle, vacate
-from cenote_worker.node.node import ClusterNode, HostGone, NodeStatus
+from cenote_worker.node.node import ClusterNode, HostGone, NodeStatus, NodeUse
 from cenote_worker.node.placement import HostId
 from cenote_worker.node.ray.actor_calls import (
     LOOKERS,
@@ -78,6 +78,7 @@ class NodeAgent:
             most=settings.hosts,
             hire=self._hire,
             references=self._references,
+            places=settings.places,
         )
         self._welcome_back(self._former_hosts())
         self._node.find_orphans()
@@ -95,9 +96,11 @@ class NodeAgent:
         """The node's name in references and places."""
         return self._settings.node
 
-    def lines(self) -> tuple[bool, bool]:
-        """Whether the connections to its hosts are secured, and whether these have an endpoint for clients."""
-        return self._settings.secured, self._settings.clients
+    def lines(self) -> tuple[bool, bool, bool]:
+        """Whether the connections to its hosts are secured, whether these have an endpoint for clients, and whether
+        it has a number of places.
+        """
+        return self._settings.secured, self._settings.clients, self._settings.places is not None
 
     def certificate_request(self, authority: bytes) -> bytes:
         """See NodeCertificate; empty where no certificate is needed."""
@@ -132,6 +135,13 @@ class NodeAgent:
     def drain(self, wanted: bool) -> dict[str, bool]:
         """See ClusterNode."""
         return self._node.drain(wanted)
+
+    def use(self) -> NodeUse:
+        return self._node.use()
+
+    def leave(self) -> bool:
+        """See ClusterNode."""
+        return self._node.leave()
 
     def kept(self) -> set[str]:
         return self._node.kept()

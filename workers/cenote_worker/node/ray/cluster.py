@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,7 +101,8 @@ class AgentSettings:
     their node's. hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of
     a node, None for half of its memory. only_node: the name of the only machine; empty where each names itself.
     secured: nodes on the loopback too; all others are in any case. clients: see Secured. patcher: see RuntimeServer;
-    a function of a module.
+    a function of a module. by_places: machines take as many runtimes as their custom resource PLACES says, and those
+    without it none.
     """
 
     folder: Path
@@ -113,17 +114,47 @@ class AgentSettings:
     secured: bool = False
     clients: bool = True
     patcher: Patcher | None = None
+    by_places: bool = False
 
 
-def ensure_agents(settings: AgentSettings, without: Collection[str]) -> dict[str, Any]:
-    """An agent on each machine of the cluster, by the short id of its raylet. Running ones stay.
+PLACES: Final = "cenote"
+"""The custom resource of Ray that says how many runtimes a machine takes. Its agent holds all of it, so that what
+waits for room finds none where a platform is, and Ray's autoscaler adds a machine."""
+
+HEAD: Final = "node:__internal_head__"
+"""The resource by which Ray marks the machine of a cluster's head, which no autoscaler removes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayMachine:
+    """A machine of the cluster that may have an agent. places: see ClusterNode. head: Ray's head is there."""
+
+    facts: dict[str, Any] = field(repr=False)
+    places: int | None
+    head: bool
+
+
+def machines(settings: AgentSettings) -> dict[str, RayMachine]:
+    """Those that live and may have an agent, by the short ids of their raylets."""
+    return {
+        node["NodeID"][:SHORT]: RayMachine(
+            facts=node, places=_places(settings, node), head=HEAD in node["Resources"]
+        )
+        for node in _nodes()
+        if node["Alive"] and _places(settings, node) != 0
+    }
+
+
+def ensure_agents(
+    settings: AgentSettings, found: Mapping[str, RayMachine], without: Collection[str]
+) -> dict[str, Any]:
+    """An agent on each of these machines, by the short id of its raylet. Running ones stay.
 
     without: raylets that get none.
     """
-    alive = {node["NodeID"][:SHORT]: node for node in _nodes() if node["Alive"]}
     return {
-        raylet: _agent(_settings(settings, node), node["NodeID"])
-        for raylet, node in alive.items()
+        raylet: _agent(_settings(settings, machine.facts), machine.facts["NodeID"])
+        for raylet, machine in found.items()
         if raylet not in without
     }
 
@@ -134,12 +165,17 @@ def check_lines(settings: AgentSettings) -> None:
     Raises UsageError where those differ from these. Agents that do not answer are skipped.
     """
     wanted = {node["NodeID"][:SHORT]: _settings(settings, node) for node in _nodes() if node["Alive"]}
-    former: dict[str, tuple[bool, bool]] = answers(
+    former: dict[str, tuple[bool, bool, bool]] = answers(
         {raylet: agent.lines.remote() for raylet, agent in agents().items() if raylet in wanted}, LOOK_SECONDS
     )
-    for raylet, (secured, clients) in former.items():
-        if (secured, clients) != (wanted[raylet].secured, wanted[raylet].clients):
+    for raylet, (secured, clients, limited) in former.items():
+        if (secured, clients, limited) != (
+            wanted[raylet].secured,
+            wanted[raylet].clients,
+            settings.by_places,
+        ):
             how = f"{'with' if secured else 'without'} --tls, {'without' if clients else 'with'} --relay"
+            how += ", with --wait-for-room" if limited else ""
             raise UsageError(
                 f"runtimes that a killed platform has left here are served as it was started, {how}; start it like "
                 f"that again, or end them with `cenote down` first"
@@ -165,6 +201,13 @@ def listening(settings: AgentSettings) -> dict[str, str]:
     return {node["NodeID"][:SHORT]: _host(settings, node) for node in _nodes() if node["Alive"]}
 
 
+def doomed() -> set[str]:
+    """The short ids of raylets that Ray is about to remove, as autoscalers and clouds say beforehand. Not for a
+    driver that has joined through Ray's client server.
+    """
+    return {node[:SHORT] for node in ray._private.state.state.get_draining_nodes()}
+
+
 def _host(common: AgentSettings, node: dict[str, Any]) -> str:
     return common.host or str(node["NodeManagerAddress"])
 
@@ -181,7 +224,12 @@ def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
         secured=common.secured or not is_loopback(host),
         clients=common.clients,
         patcher=common.patcher,
+        places=_places(common, node),
     )
+
+
+def _places(common: AgentSettings, node: dict[str, Any]) -> int | None:
+    return int(node["Resources"].get(PLACES, 0)) if common.by_places else None
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -198,6 +246,7 @@ def _agent(settings: NodeSettings, node: str) -> Any:
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
+            resources={PLACES: settings.places} if settings.places else {},
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=THREADS,

@@ -119,8 +119,8 @@ class NodeSettings:
     """What an agent is started with. listen: `host:port` of hosts, port 0 for any.
 
     folder: of the descriptor store; where no node is named, the one that contains those of all nodes, see `settle`.
-    hosts: processes that serve runtimes, at most. room: see ValueStore. secured: with a requested certificate.
-    clients: see Secured. key, patcher: see RuntimeHost.
+    hosts: processes that serve runtimes, at most. room: see ValueStore. places: see ClusterNode. secured: with a
+    requested certificate. clients: see Secured. key, patcher: see RuntimeHost.
     """
 
     node: str
@@ -132,6 +132,7 @@ class NodeSettings:
     secured: bool = False
     clients: bool = True
     patcher: Patcher | None = None
+    places: int | None = None
 
 
 class RuntimeActor:
