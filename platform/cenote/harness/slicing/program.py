@@ -256,15 +256,21 @@ def part_of(
     statements: Sequence[Statement] | None = None,
     reads: frozenset[Location] | None = None,
 ) -> SlicePart:
-    """None: all statements of the step, and all that it has read."""
-    settled = set(written(record)).difference(map(name, parts_of_packages(record.code)))
-    settled -= changed(record)  # what it was before is a part of what it is
-    if record.status == "failed":  # it may not have come to that
-        settled = set()
+    """None: all statements of the step, and all that it has read. The first slice of a line does this for each of
+    what may be ten thousand steps.
+    """
+    settled = frozenset[Location]()
+    if record.status != "failed":  # else it may not have come to that
+        settled = frozenset(written(record)) - changed(record)  # what it was before is a part of what it is
+        if packages := parts_of_packages(record.code):
+            settled -= frozenset(map(name, packages))
+    if reads is None:
+        seen = looked_at(record)
+        reads = frozenset([located(record, each) for each in seen] if record.private else seen)
     return SlicePart(
-        reads=frozenset(located(record, each) for each in looked_at(record)) if reads is None else reads,
-        settled=frozenset(settled),
-        statements=tuple(SlicedStatement.of(record, each) for each in statements or (None,)),
+        reads=reads,
+        settled=settled,
+        statements=tuple([SlicedStatement.of(record, each) for each in statements or (None,)]),
         whole=statements is None,
         text=with_heading(record, statements),
     )

@@ -331,6 +331,8 @@ def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
 
 def parts_of_packages(code: str) -> set[str]:
     """Names that `import a.b` binds, which loads `b`: what was loaded of `a` before is still needed."""
+    if "import" not in code:
+        return set()
     return {each for line in _IMPORT.findall(code) for each in _PACKAGE.findall(line)}
 
 
