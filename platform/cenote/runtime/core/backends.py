@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,12 +16,13 @@ from cenote.runtime.inject.injection import stays_here
 from cenote.runtime.remote.address import Destination, destination
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.fidelity import Fidelity, fidelity
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.process.metrics import THIS_PROCESS
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.checkpoints import Checkpoints
+from cenote_worker.runtime.state.image_seals import own_seals
+from cenote_worker.runtime.state.images import StoredImages
 
 StoreURL = str | os.PathLike[str]
 
@@ -54,9 +55,7 @@ class Storage:
             return Checkpoints(backend, store, name, durable=self.durable)
         items = list(items)
         base = store.manifest(name, self.checkpoint)
-        expected = fidelity(base, [item.name for item in items if stays_here(item)])
-        if not expected.complete and not self.partial:
-            raise IncompleteRestoreError(name, base.number, expected.missing)
+        missing = fidelity(base, [item.name for item in items if stays_here(item)]).missing
         checkpoints = Checkpoints(
             backend,
             store,
@@ -65,7 +64,10 @@ class Storage:
             base=base,
             partial=self.partial,
             added=[item.name for item in items],
+            missing=() if self.partial else missing,
         )
+        if missing and not self.partial:
+            backend.start()  # only that shows whether the image has all
         backend.recorder.goes_on_from(base.step)
         return checkpoints
 
@@ -86,8 +88,11 @@ def foretold(
 
     items: what the runtime will be given again. Raises UnknownEntryError, CheckpointError.
     """
-    base = _store(store).manifest(name, checkpoint)
-    return fidelity(base, [item.name for item in items if stays_here(item)])
+    stored = _store(store)
+    base = stored.manifest(name, checkpoint)
+    told = fidelity(base, [item.name for item in items if stays_here(item)])
+    image, lacks = StoredImages(stored.folder(name), own_seals(name)).foretold(base)
+    return replace(told, image=image, image_lacks=lacks)
 
 
 def _store(url: StoreURL) -> CheckpointStore:

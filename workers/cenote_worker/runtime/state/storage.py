@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
+from cenote_worker.checkpoints.errors import StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.retention import Retention
@@ -55,8 +55,7 @@ class RuntimeStorage(Retention):
         if self.durable and self.known and not store.folder(hosted.name).was_claimed():
             raise StoreFailedError(PLACE, "nothing of this runtime is there; it may be kept in another store")
         base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
-        if base is not None and not lives:
-            self._prepare(hosted, base)
+        missing = self._prepare(hosted, base) if base is not None and not lives else ()
         Checkpoints(
             hosted,
             store,
@@ -67,7 +66,10 @@ class RuntimeStorage(Retention):
             ahead=False,
             room=room,
             seals=seals,
+            missing=missing,
         )
+        if missing:
+            _begin(hosted)
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
             if base is not None:
@@ -79,13 +81,22 @@ class RuntimeStorage(Retention):
         if self.durable:
             hosted.refill.began_anew()
 
-    def _prepare(self, hosted: HostedRuntime, base: Manifest) -> None:
+    def _prepare(self, hosted: HostedRuntime, base: Manifest) -> tuple[str, ...]:
+        """What the runtime would lack by value, and may not."""
         offers = injections_of(base.dealings.offers)
         expected = fidelity(base, [name for offer in offers for name in offer.names])
-        if not (expected.complete or self.partial):
-            raise IncompleteRestoreError(hosted.name, base.number, expected.missing)
         for offer in offers:
             hosted.declare(offer)
+        return () if self.partial else expected.missing
+
+
+def _begin(hosted: HostedRuntime) -> None:
+    """Starts its jail, since only that shows whether it has all of its state."""
+    try:
+        hosted.start()
+    except BaseException:
+        hosted.refill.close()
+        raise
 
 
 NO_STORAGE: Final = RuntimeStorage()
