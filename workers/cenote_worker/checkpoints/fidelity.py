@@ -61,6 +61,11 @@ class Fidelity:
         return not self.image
 
     @property
+    def may_be_imaged(self) -> bool:
+        """Whether an image of the process may have all that would be missing by value."""
+        return not self.unfit and not self.unoffered
+
+    @property
     def complete(self) -> bool:
         """Whether nothing will be missing by value."""
         return not self.missing

@@ -16,6 +16,7 @@ from cenote.runtime.inject.injection import stays_here
 from cenote.runtime.remote.address import Destination, destination
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.fidelity import Fidelity, fidelity
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.process.metrics import THIS_PROCESS
@@ -55,7 +56,10 @@ class Storage:
             return Checkpoints(backend, store, name, durable=self.durable)
         items = list(items)
         base = store.manifest(name, self.checkpoint)
-        missing = fidelity(base, [item.name for item in items if stays_here(item)]).missing
+        expected = fidelity(base, [item.name for item in items if stays_here(item)])
+        missing = () if self.partial else expected.missing
+        if missing and not expected.may_be_imaged:
+            raise IncompleteRestoreError(name, base.number, missing)
         checkpoints = Checkpoints(
             backend,
             store,
@@ -64,9 +68,9 @@ class Storage:
             base=base,
             partial=self.partial,
             added=[item.name for item in items],
-            missing=() if self.partial else missing,
+            missing=missing,
         )
-        if missing and not self.partial:
+        if missing:
             backend.start()  # only that shows whether the image has all
         backend.recorder.goes_on_from(base.step)
         return checkpoints

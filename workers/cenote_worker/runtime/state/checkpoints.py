@@ -50,7 +50,7 @@ from cenote_worker.runtime.state.transfer import collected
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
-_REST_SECONDS: Final = 2.0
+REST_SECONDS: Final = 2.0
 """Seconds without a change after which a durable runtime's process is stored as well."""
 
 _SHARE: Final = 20
@@ -330,7 +330,7 @@ class Checkpoints:
                 )
         finally:
             draft.discard()
-        self.processes.keep_only(manifest.number, *beside)
+        self.processes.keep_only(manifest, *beside)
         self._forget_ready()
         self._states.made(manifest)
         self._base, self._added, self._made = manifest, (), made
@@ -353,7 +353,7 @@ class Checkpoints:
             self._making.release()
 
     def _rest_seconds(self) -> float:
-        return max(_REST_SECONDS, _SHARE * self.processes.seconds)
+        return max(REST_SECONDS, _SHARE * self.processes.seconds)
 
     def _dealings(self, head: int) -> Dealings:
         with self._settling:

@@ -179,8 +179,6 @@ class ProcessImages(StoredImages):
         except CheckpointRefusedError as refused:
             self._refuse(number, refused.reason)
             return
-        if manifest.label:
-            self._lasting().append(number)
         thread = threading.Thread(target=self._keep, args=(files, manifest, supervisor, asked), name=_THREAD)
         try:
             thread.start()
@@ -286,14 +284,17 @@ class ProcessImages(StoredImages):
         if self.files is not None:
             with suppress(OSError):
                 self.files.delete(number)  # one of its files may be complete
-                self.files.draft(number).publish(StoredImage(reason=reason))
+                if reason != _SUPERSEDED:  # then what there was of it goes
+                    self.files.draft(number).publish(StoredImage(reason=reason))
 
     # -- keeping --
 
-    def keep_only(self, *numbers: int) -> None:
+    def keep_only(self, newest: Manifest, *beside: int) -> None:
         """Deletes all images but those of these checkpoints, and of the latest ones that have a label."""
         if self.files is not None:
-            self.files.keep_only({*numbers, *self._lasting()[-_LASTING:]})
+            if newest.label:
+                self._lasting().append(newest.number)
+            self.files.keep_only({newest.number, *beside, *self._lasting()[-_LASTING:]})
 
     def give_way(self) -> bool:
         """Deletes all images, for states by value that there is no room for. Returns whether there were any."""

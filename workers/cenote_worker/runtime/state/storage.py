@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cenote_worker.checkpoints.errors import StoreFailedError
+from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.retention import Retention
@@ -85,9 +85,12 @@ class RuntimeStorage(Retention):
         """What the runtime would lack by value, and may not."""
         offers = injections_of(base.dealings.offers)
         expected = fidelity(base, [name for offer in offers for name in offer.names])
+        missing = () if self.partial else expected.missing
+        if missing and not expected.may_be_imaged:
+            raise IncompleteRestoreError(hosted.name, base.number, missing)
         for offer in offers:
             hosted.declare(offer)
-        return () if self.partial else expected.missing
+        return missing
 
 
 def _begin(hosted: HostedRuntime) -> None:
