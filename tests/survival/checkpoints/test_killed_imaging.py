@@ -67,7 +67,7 @@ runtime.close()
 def test_a_kill_while_an_image_is_written_costs_the_image(
     make_runtime: Make, folder: Path, first: bool, method: str
 ) -> None:
-    """The checkpoint is there by value, former ones have their images, and nothing is left of the one that was cut."""
+    """The checkpoint is there by value, former ones have their images, nothing is left of the one that was cut."""
     killed(folder, IN_THE_MIDDLE.format(method=method, first=first))
     again = restored(make_runtime, folder, sandbox=NUMPY)
     expected = "[2]" if first else "[1]"
