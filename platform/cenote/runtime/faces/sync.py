@@ -136,9 +136,9 @@ class PythonRuntime(RuntimeFace):
         it was stored. partial: begin without what cannot be given back. audit_patches: see PythonRuntime.
 
         It goes on exactly, from an image of the process, where that can be had; `carried` says why not, once there
-        is a jail. Else what cannot be stored (generators, connections, locks, open files) is made again by running steps,
-        without calling host functions, when the first call starts the jail. That call raises IncompleteRestoreError
-        if they do something else than the first time.
+        is a jail. Else what cannot be stored (generators, connections, locks, open files) is made again by running
+        steps, without calling host functions, when the first call starts the jail. That call raises
+        IncompleteRestoreError if they do something else than the first time.
 
         Raises IncompleteRestoreError that names what would be missing: before anything starts, or, where there is an
         image that may have it, once a jail has shown that it cannot be used; UnknownEntryError,
