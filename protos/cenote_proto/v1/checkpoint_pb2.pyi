@@ -458,7 +458,6 @@ class Manifest(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    IMAGE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -491,10 +490,6 @@ class Manifest(_message.Message):
     def record(self) -> Global___StoredPart:
         """A RecordedLine: the steps that led to the state. Its chunks come behind those of the state."""
 
-    @_builtins.property
-    def image(self) -> Global___StoredImage:
-        """An image of the process in the same state, in a file beside this one."""
-
     def __init__(
         self,
         *,
@@ -512,11 +507,10 @@ class Manifest(_message.Message):
         record: Global___StoredPart | None = ...,
         whole: _builtins.bool = ...,
         environment: _builtins.str = ...,
-        image: Global___StoredImage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "image", b"image", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "environment", b"environment", "fence", b"fence", "head", b"head", "image", b"image", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "environment", b"environment", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,7 +518,7 @@ Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
 
 @_typing.final
 class StoredImage(_message.Message):
-    """The process of a runtime that sleeps. Only a jail of the same environment can become it."""
+    """What the file of an image says of it, at its end. Only a jail of the same environment can become it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

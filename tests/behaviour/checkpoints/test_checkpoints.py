@@ -215,12 +215,16 @@ def test_an_older_state_can_be_had(make_runtime: Make, folder: Path) -> None:
 
 
 def test_what_will_be_missing_is_said_before(make_runtime: Make, folder: Path) -> None:
-    """Each with the reason and the step that made it. A partial restore begins without them, on request."""
+    """Each with the reason and the step that made it. A partial restore begins without them, on request.
+
+    Where no image of the process is there.
+    """
     runtime = make_runtime(store=folder, name="r")
     value(runtime, "a = 1")
     value(runtime, "import time; g = (time.time() for i in range(3))")
     runtime.checkpoint()
     runtime.close()
+    CheckpointStore(folder).folder("r").images.delete(1)  # type: ignore[union-attr]
     expected = foretold(folder, "r")
     assert (("a", "time"), False) == (expected.exact, expected.complete)
     assert [("g", 2)] == [(thing.name, thing.step) for thing in expected.unkept]

@@ -15,9 +15,8 @@ from typing import NoReturn
 import pytest
 
 from cenote_security.sealed_memory import SealedMemory
-from cenote_worker.checkpoints.image_files import CommonMemory, ImageFiles
+from cenote_worker.checkpoints.image_files import CommonMemory, ImageFiles, StoredImage
 from cenote_worker.checkpoints.local_folder import LocalFolder
-from cenote_worker.checkpoints.manifest import StoredImage
 
 SIZE = 2**20
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from cenote.runtime import CheckpointStore, PythonRuntime
+from cenote.runtime import PythonRuntime
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.auth.capability import MasterKey
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed_memory import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.manifest import FOOTER, Manifest, StoredImage, encode, manifest_length
+from cenote_worker.checkpoints.image_files import ImageFiles, StoredImage
 from cenote_worker.runtime.state.image_seals import ImageSeals, ImageSubject, own_seals
 
 Make = Callable[..., PythonRuntime]
@@ -162,17 +162,25 @@ def image(folder: Path, name: str = "r") -> Path:
     return path
 
 
-def manifest(folder: Path, name: str = "r") -> Manifest:
-    return CheckpointStore(folder).manifest(name)
+def described(folder: Path, name: str = "r") -> StoredImage:
+    files = ImageFiles(folder / name)
+    found = files.described(files.numbers()[-1])
+    assert found is not None
+    return found
 
 
-def forge(folder: Path, name: str = "r", **facts: Any) -> None:
-    """Changes what the last checkpoint says of its image: any writer of the store can do that."""
-    former = manifest(folder, name)
-    path = folder / name / f"{former.number:012d}.checkpoint"
-    content = path.read_bytes()
-    chunks = content[: -FOOTER - manifest_length(content[-FOOTER:])]
-    path.write_bytes(chunks + encode(replace(former, image=replace(former.image, **facts))))
+def forge(folder: Path, content: bytes | None = None, **facts: Any) -> None:
+    """Changes what the file of the last image has, or says of it: any writer of the store can do that."""
+    files, stored = ImageFiles(folder / "r"), described(folder)
+    content = image(folder).read_bytes()[: stored.size] if content is None else content
+    draft = files.draft(files.numbers()[-1])
+    with SealedMemory.create([content]) as memory:
+        draft.write(memory, lambda: None)
+    draft.publish(replace(stored, **{"size": len(content), **facts}))
+
+
+def content_of(folder: Path, name: str = "r") -> bytes:
+    return image(folder, name).read_bytes()[: described(folder, name).size]
 
 
 def restored(make_runtime: Make, folder: Path, **settings: Any) -> PythonRuntime:
@@ -199,8 +207,6 @@ def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Pat
     for name in ("r", "other"):
         asleep(make_runtime, folder, name).close()
     image(folder).write_bytes(image(folder, "other").read_bytes())
-    found = manifest(folder, "other").image
-    forge(folder, seal=found.seal, size=found.size, key=found.key)
     assert OTHER == reason(restored(make_runtime, folder))
 
 
@@ -208,12 +214,11 @@ def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Pat
 def test_the_image_of_an_older_state_is_refused(make_runtime: Make, folder: Path) -> None:
     """With the seal that it had."""
     runtime = asleep(make_runtime, folder)
-    former, old = manifest(folder).image, image(folder).read_bytes()
+    old = image(folder).read_bytes()
     assert runtime.execute("y = 1").success
     runtime.hibernate()
     runtime.close()
     image(folder).write_bytes(old)
-    forge(folder, seal=former.seal, size=former.size, key=former.key)
     assert OTHER == reason(restored(make_runtime, folder))
 
 
@@ -222,7 +227,7 @@ def test_the_image_of_another_environment_is_refused(make_runtime: Make, folder:
     """Where the checkpoint says that it is of this one: its code would go on among other libraries."""
     asleep(make_runtime, folder, "other", sandbox=SandboxPolicy(preload=("json",))).close()
     asleep(make_runtime, folder).close()
-    forge(folder, key=manifest(folder, "other").image.key)
+    forge(folder, key=described(folder, "other").key)
     again = restored(make_runtime, folder, sandbox=SandboxPolicy(preload=("json",)))
     assert OTHER == reason(again)
 

@@ -14,11 +14,18 @@ from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, foretold
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.images import ProcessImages
 from cenote_worker.supervisor.exit_reason import JailExit
 
 Make = Callable[..., PythonRuntime]
 
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")
+
+
+@pytest.fixture(autouse=True)
+def no_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that goes on by its image has nothing to rebuild."""
+    monkeypatch.setattr(ProcessImages, "begin", lambda *_, **__: None)
 
 
 class Lives:

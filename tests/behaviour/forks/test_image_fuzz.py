@@ -143,7 +143,9 @@ class Witnesses:
         self.source, self.bystander = (until.enter_context(PythonRuntime(sandbox=SANDBOX)) for _ in range(2))
         for each in (self.source, self.bystander):
             assert each.execute(STATE).success
-        self._image, _ = transfer.imaged(_backend(self.source), _backend(self.source).started())
+        self._image, _ = transfer.ImageRequest(
+            _backend(self.source), _backend(self.source).started()
+        ).received()
         until.callback(self._image.close)
         self._whole = self.content()
         self._processes = list(map(_process, (self.source, self.bystander)))

@@ -286,7 +286,7 @@ def test_an_image_of_another_zygote_is_refused(make: Make) -> None:
     source, other = make(), make(sandbox=SandboxPolicy(preload=("json",)))
     printed(source, "x = 1")
     printed(other, "y = 2")
-    image, _ = transfer.imaged(backend(source), backend(source).started())
+    image, _ = transfer.ImageRequest(backend(source), backend(source).started()).received()
     try:
         with pytest.raises(CheckpointRefusedError, match="another zygote"):
             transfer.put_image(backend(other).started(), image, draw_anew=True, patience=20)
@@ -309,7 +309,7 @@ def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
     """The jail refuses it, ends, or computes something else. Client and source are unaffected."""
     source = make()
     printed(source, "x = [1, 2, 3]")
-    image, _ = transfer.imaged(backend(source), backend(source).started())
+    image, _ = transfer.ImageRequest(backend(source), backend(source).started()).received()
     tables = int.from_bytes(os.pread(image.image.memory.fileno(), 8, 16), "little")  # type: ignore[union-attr]
     forged, refused = b"\xff" * 8, list[str]()
     places = [0, 8, 16, 24, 32, 40, 64, 120, 128, 136, 200, tables, tables + 8, tables + 40, 4096 * 9]

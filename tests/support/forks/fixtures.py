@@ -53,4 +53,4 @@ def by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> NoReturn:
         raise CheckpointRefusedError("no image in this test")
 
-    monkeypatch.setattr(images, "imaged", refused)
+    monkeypatch.setattr(images, "ImageRequest", refused)

@@ -14,7 +14,7 @@ from pathlib import Path
 from platform import machine
 
 import pytest
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_security.errors import OutcomeUnknownError, UnavailableError
@@ -167,6 +167,26 @@ def test_what_sleeps_wakes_exactly_after_a_kill(platforms: Platforms) -> None:
         ask = "print(next(numbers), database.execute('select a from t').fetchone(), file.read())"
         assert "1 (7,) two\n" == runtime.execute(ask).stdout
         assert "True" == runtime.execute("id(numbers) == address").value  # by value, it is another object
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="images are for x86-64")
+@pytest.mark.timeout(120)
+def test_an_idle_durable_runtime_goes_on_exactly_after_a_kill(platforms: Platforms, tmp_path: Path) -> None:
+    """It was awake, with a generator and a transaction that nothing but an image of its process has."""
+    with PythonRuntime(
+        address=platforms.address, token=platforms.token, name="r", durable=True, sandbox=SANDBOX
+    ) as runtime:
+        code = (
+            "import sqlite3, time\nmoments = (each for each in [time.time(), 2, 3]); _ = next(moments)\n"
+            "database = sqlite3.connect(':memory:'); _ = database.execute('create table t (a)')\n"
+            "_ = database.execute('insert into t values (7)')"
+        )
+        assert "`moments` is not durable" in "".join(runtime.execute(code).news)
+        until(lambda: [*tmp_path.rglob("*.image")])
+        platforms.kill()
+        platforms.up()
+        ask = "print(next(moments), database.in_transaction, database.execute('select a from t').fetchone())"
+        assert "2 True (7,)\n" == runtime.execute(ask).stdout
 
 
 @pytest.mark.slow

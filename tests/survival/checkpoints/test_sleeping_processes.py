@@ -24,7 +24,7 @@ from cenote.runtime import CheckpointStore, Function, PythonRuntime, foretold
 from cenote_security.errors import QuotaExceededError
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
-from cenote_worker.checkpoints.image_files import ImageFiles
+from cenote_worker.checkpoints.image_files import ImageDraft, ImageFiles
 from cenote_worker.jail.state.image_unsafe import LIBRARY
 from cenote_worker.runtime.state.checkpoints import Checkpoints
 from cenote_worker.supervisor import start
@@ -51,7 +51,8 @@ def how(runtime: PythonRuntime) -> str:
 
 def images(folder: Path) -> list[int]:
     """Numbers of the checkpoints that have an image."""
-    return sorted(int(path.stem) for path in (folder / "r").glob("*.image"))
+    files = ImageFiles(folder / "r")
+    return [number for number in files.numbers() if (found := files.described(number)) and found.size]
 
 
 def keeping(runtime: PythonRuntime) -> Checkpoints:
@@ -135,7 +136,8 @@ def test_a_jail_that_ends_later_begins_with_the_same_process(make_runtime: Make,
     assert not set(keys.split()) & set(others.split())
     printed(runtime, "1")
     runtime.checkpoint()
-    assert [] == images(folder)
+    runtime.close()
+    assert [2] == images(folder)
 
 
 def test_a_store_that_is_opened_again_has_the_process_too(make_runtime: Make, folder: Path) -> None:
@@ -263,7 +265,7 @@ def forge(content: bytearray) -> None:
     content[4096 * 9 : 4096 * 9 + 8] = b"\xff" * 8
 
 
-OTHER_SIZE = "its image is gone, or is not as large as it was"
+OTHER_SIZE = "its image is gone, or is not whole"
 OTHER_IMAGE = (
     "its image is not the one that was stored here for this runtime and state: its seal does not match"
 )
@@ -390,15 +392,15 @@ def test_a_jail_that_fails_to_wake_is_replaced(
     other: bool,
 ) -> None:
     """A forged image harms the jail that becomes it, not the runtime: the next jail gets the state by value."""
-    write = ImageFiles.write
+    write = ImageDraft.write
 
-    def forged(self: ImageFiles, number: int, image: Any) -> bytes:
+    def forged(self: ImageDraft, image: Any, check: Callable[[], None]) -> None:
         view = image.map()
         view[at : at + 8] = b"\xff" * 8
         image.map = lambda: view
-        return write(self, number, image)
+        write(self, image, check)
 
-    monkeypatch.setattr(ImageFiles, "write", forged)
+    monkeypatch.setattr(ImageDraft, "write", forged)
     runtime = asleep(make_runtime, folder, "x = [1]")
     assert [1] == images(folder)
     if other:
@@ -467,7 +469,7 @@ def test_a_full_disk_costs_the_image_only(
     def full(*_: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ImageFiles, "write", full)
+    monkeypatch.setattr(ImageDraft, "write", full)
     runtime = asleep(make_runtime, folder, "x = 1")
     assert "1" == value(runtime, "x")
     assert "rebuilt its image could not be written: No space left on device" == how(runtime)
@@ -531,7 +533,9 @@ def test_a_reset_forgets_the_process(make_runtime: Make, folder: Path) -> None:
 def test_it_is_foretold(make_runtime: Make, folder: Path) -> None:
     """The state by value is described, which any jail can take; a note says that there is an image."""
     runtime = asleep(make_runtime, folder, "x = 1")
-    assert any("image" in note for note in foretold(folder, "r").notes)
+    assert foretold(folder, "r").exact_here
     printed(runtime, "x = 2")
-    runtime.checkpoint()
-    assert not any("image" in note for note in foretold(folder, "r").notes)
+    runtime.core.checkpoints.processes.finish()  # type: ignore[attr-defined]
+    (folder / "r" / "000000000001.image").unlink()
+    told = foretold(folder, "r")
+    assert (False, "no image of its process was stored with that state") == (told.exact_here, told.image)

@@ -22,8 +22,6 @@ _LONGEST: Final = 300
 MAX_MODULES: Final = 1_000
 """Modules whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
 
-_IMAGED: Final = "an image of the process is stored as well: a jail of the same zygote will be exact"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
@@ -36,6 +34,10 @@ class Fidelity:
     unkept: what was not stored and does not come back, with the reasons and the step that made it. unoffered: names
     of functions and objects of the client that are not given again. unfit: why what was stored cannot be read here.
     notes: what differs and may matter, such as a package's version.
+
+    All of that is by value, which any jail can be given. image: why a restore here will not continue the process
+    itself, from an image of it; empty if it will, as long as the environment is the one that it had and the same
+    functions are given. Then all is exact, but for what is in `image_lacks`, a line each. See `exact_here`.
     `str()` of it is for people.
     """
 
@@ -50,15 +52,27 @@ class Fidelity:
     unoffered: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    image: str = "images of processes were not looked at"
+    image_lacks: tuple[str, ...] = ()
+
+    @property
+    def exact_here(self) -> bool:
+        """Whether a restore here continues the process itself, in the environment that it had."""
+        return not self.image
+
+    @property
+    def may_be_imaged(self) -> bool:
+        """Whether an image of the process may have all that would be missing by value."""
+        return not self.unfit and not self.unoffered
 
     @property
     def complete(self) -> bool:
-        """Whether nothing will be missing."""
+        """Whether nothing will be missing by value."""
         return not self.missing
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Each thing that will be missing, with the reason."""
+        """Each thing that will be missing by value, with the reason."""
         lost = (
             f"{thing.name}: {thing.reason}" + (f"; step {thing.step} made it" if thing.step else "")
             for thing in self.unkept
@@ -77,13 +91,17 @@ class Fidelity:
         lines += [f"differing: {thing.name}: {thing.reason}" for thing in self.differing]
         lines += [f"not compared: {thing.name}: {thing.reason}" for thing in self.uncompared]
         lines += [f"note: {text}" for text in self.notes]
+        if self.exact_here:
+            lines.append("here, in the environment that it had: exact, from an image of the process")
+            lines += [f"missing there: {text}" for text in self.image_lacks]
+        else:
+            lines.append(f"by value here, too: {self.image}")
         return "\n".join(lines)
 
 
 def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
     """What will come back. offered: names of the client's functions and objects that are given again."""
-    told = _fidelity(manifest.number, manifest.state, offered, manifest.rebuild)
-    return told if manifest.image.reason else replace(told, notes=(*told.notes, _IMAGED))
+    return _fidelity(manifest.number, manifest.state, offered, manifest.rebuild)
 
 
 def missing_of(state: State, rebuild: Rebuild = NOTHING_REBUILT) -> tuple[str, ...]:

@@ -1,13 +1,17 @@
 """Images of processes, as files beside the checkpoints of one runtime.
 
 An image is in the state of the checkpoint of its number, and is never all that there is of a state: it may be removed
-at any time. Only jails of one environment can become it, which ends with the machine, so it is not synced.
+at any time, or come after its checkpoint. Only jails of one environment can become it, which ends with the machine,
+so it is not synced.
 
-The writer of a checkpoint writes the image first; the checkpoint then has the seal of its file. So a process that is
-killed in between leaves an unused file, which the next writer removes.
+    image ...  |  StoredImage (protobuf)  |  its length, magic
 
-What is in the file is hostile, and is not read here. A jail gets a descriptor that cannot be written to, and closes
-it before any of the image's code runs.
+So a file has its image and all that is said of it, or has no name yet: a process that is killed meanwhile leaves a
+draft, which the next writer removes. Where a process could not be written, the file says why, and has no image.
+
+What is in an image is hostile, and is not read here. What is said of it is covered by its seal, and is not believed
+before that is checked. A jail gets a descriptor that cannot be written to, and closes it before any of the image's
+code runs.
 
 An image lacks the memory that all jails of its zygote have in common. A store has one copy of that, named by its
 digest, and each image's own name for it beside the image: a hard link. So the kernel counts who needs it, it stays as
@@ -19,16 +23,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
+from cenote_proto.scalars import make
+from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.sealed_memory import SealedMemory, copy_bytes
-from cenote_worker.checkpoints.manifest import StoredImage
 from cenote_worker.process.file_systems import is_of_this_machine
 from cenote_worker.transport.content import Content
 
@@ -41,8 +49,60 @@ COMMON: Final = ".common"
 _AT_ONCE: Final = 2**18
 """Bytes that are still in the processor's nearest cache when they are digested."""
 
+_PIECE: Final = 4 * 2**20
+"""Bytes of an image that are written without a look whether it is still wanted."""
+
+_FOOTER: Final = struct.Struct("<I8s")
+_MAGIC: Final = b"CENOTEIM"
+
+_MOST_SAID: Final = 2**20
+"""Bytes of a description: names of a thousand lost variables with their reasons."""
+
 FileIdentity = tuple[int, int, int, int]
 """Changes whenever the file does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredImage:
+    """What the file of an image says of it, at its end.
+
+    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. seal: see
+    `runtime/state/image_seals.py`; it covers all else. missing: what it lacks of the state, a line each. common: the
+    SHA-256 of the file with its zygote's memory; empty if it needs none. common_of: which zygote that was. reason:
+    why there is no image; then all else is empty.
+    """
+
+    key: str = ""
+    size: int = 0
+    seal: bytes = b""
+    missing: tuple[str, ...] = ()
+    common: bytes = b""
+    common_of: str = ""
+    reason: str = ""
+
+    def to_message(self) -> checkpoint_pb2.StoredImage:
+        return make(
+            checkpoint_pb2.StoredImage,
+            key=self.key,
+            size=self.size,
+            seal=self.seal,
+            missing=self.missing,
+            common=self.common,
+            common_of=self.common_of,
+            reason=self.reason,
+        )
+
+    @classmethod
+    def from_message(cls, message: checkpoint_pb2.StoredImage) -> StoredImage:
+        return cls(
+            key=message.key,
+            size=message.size,
+            seal=message.seal,
+            missing=tuple(message.missing),
+            common=message.common,
+            common_of=message.common_of,
+            reason=message.reason,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +130,7 @@ class CommonMemory:
 
 
 @lru_cache(maxsize=16)
-def _digest_of(common: CommonMemory) -> bytes:
+def digest_of(common: CommonMemory) -> bytes:
     """Not XXH3, of which two files with one digest can be made: this one is shared by runtimes."""
     return sha256_of(common.file.fileno())
 
@@ -82,43 +142,64 @@ class ImageFiles:
         self._folder = folder
         self._store = folder.parent
 
-    def write(self, number: int, image: SealedMemory) -> FileIdentity:
-        """Writes the image of a checkpoint that is not published yet."""
-        target = self._file(number)
-        draft = target.with_suffix(".image.part")
-        view = image.map()
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            if not is_of_this_machine(file):
-                raise OSError("its file system may remove files that are in use")
-            while view:
-                view = view[os.write(file, view) :]
-            draft.rename(target)
-            return identity(file)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(file)
+    def draft(self, number: int) -> ImageDraft:
+        """Begins the image of a checkpoint."""
+        return ImageDraft(self._file(number))
 
-    def open(self, number: int, size: int) -> Content | None:
-        """The image, for a jail; its receiver closes it. None where it is gone, or has another size."""
+    def described(self, number: int) -> StoredImage | None:
+        """What is said of the image of a checkpoint; None where there is no whole file."""
+        found = self._opened(number)
+        if found is None:
+            return None
+        file, stored = found
+        os.close(file)
+        return stored
+
+    def open(self, number: int) -> tuple[StoredImage, Content] | None:
+        """The same, with the image for a jail; its receiver closes it. None where there is no image."""
+        found = self._opened(number)
+        if found is None:
+            return None
+        file, stored = found
+        if not stored.size:
+            os.close(file)
+            return None
+        return stored, Content(size=stored.size, count=0, memory=SealedMemory(file, stored.size))
+
+    def _opened(self, number: int) -> tuple[int, StoredImage] | None:
         try:
             file = os.open(self._file(number), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
-        if os.fstat(file).st_size != size:
+        try:
+            stored = _said(file)
+        except BaseException:
+            os.close(file)
+            raise
+        if stored is None:
             os.close(file)
             return None
-        return Content(size=size, count=0, memory=SealedMemory(file, size))
+        return file, stored
+
+    def numbers(self) -> list[int]:
+        """Of the checkpoints that have such a file, ascending."""
+        with suppress(FileNotFoundError):
+            stems = [path.stem for path in self._folder.iterdir() if path.suffix == IMAGE]
+            return sorted(int(stem) for stem in stems if stem.isdecimal())
+        return []
+
+    def free(self) -> int:
+        """Bytes that are free on its disk."""
+        found = os.statvfs(self._folder)
+        return found.f_bavail * found.f_frsize
 
     def has_common(self, common: CommonMemory) -> bool:
         """Whether the store has this memory already. Otherwise an image with it takes that much more."""
-        return self._shared(_digest_of(common)).exists()
+        return self._shared(digest_of(common)).exists()
 
     def write_common(self, number: int, common: CommonMemory) -> bytes:
-        """Puts the memory that the image of a checkpoint lacks beside it. Returns its SHA-256."""
-        digest, target = _digest_of(common), self._file(number, COMMON)
+        """Puts the memory that the image of a checkpoint lacks beside it, before that. Returns its SHA-256."""
+        digest, target = digest_of(common), self._file(number, COMMON)
         shared = self._shared(digest)
         target.unlink(missing_ok=True)
         try:
@@ -150,7 +231,7 @@ class ImageFiles:
         except OSError:
             return None
         memory = SealedMemory(file, os.fstat(file).st_size)
-        if _digest_of(CommonMemory(identity(file), memory)) != stored.common:
+        if digest_of(CommonMemory(identity(file), memory)) != stored.common:
             shared = self._shared(stored.common)
             with memory, suppress(FileNotFoundError):
                 if os.path.samestat(shared.stat(), os.fstat(file)):
@@ -191,6 +272,62 @@ class ImageFiles:
 
     def _shared(self, digest: bytes) -> Path:
         return self._store / f"{digest.hex()}{COMMON}"
+
+
+class ImageDraft:
+    """The image of one checkpoint, as long as its file has no name."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._draft = target.with_suffix(".image.part")
+        self._file = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def write(self, image: SealedMemory, check: Callable[[], None]) -> None:
+        """Writes the image itself. check: called now and then; what it raises ends that."""
+        if not is_of_this_machine(self._file):
+            raise OSError("its file system may remove files that are in use")
+        view = image.map()
+        for at in range(0, len(view), _PIECE):
+            check()
+            self._append(view[at : at + _PIECE])
+
+    def publish(self, stored: StoredImage) -> FileIdentity:
+        """Writes what is said of it, and gives the file its name."""
+        said = stored.to_message().SerializeToString()
+        self._append(memoryview(said + _FOOTER.pack(len(said), _MAGIC)))
+        self._draft.rename(self._target)
+        found = identity(self._file)
+        self.discard()
+        return found
+
+    def discard(self) -> None:
+        """Removes what has no name. Calling it again, or after `publish`, is fine. Never raises."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+            with suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+
+    def _append(self, view: memoryview) -> None:
+        while view:
+            view = view[os.write(self._file, view) :]
+
+
+def _said(file: int) -> StoredImage | None:
+    """What an open file says of its image; None where it is cut, or is none."""
+    size = os.fstat(file).st_size
+    footer = os.pread(file, _FOOTER.size, max(size - _FOOTER.size, 0))
+    if len(footer) != _FOOTER.size:
+        return None
+    length, magic = _FOOTER.unpack(footer)
+    rest = size - _FOOTER.size - length
+    if magic != _MAGIC or length > _MOST_SAID or rest < 0:
+        return None
+    try:
+        message = checkpoint_pb2.StoredImage.FromString(os.pread(file, length, rest))
+    except DecodeError:
+        return None
+    return StoredImage.from_message(message) if message.size == rest else None
 
 
 def _shared_in(store: Path) -> Iterator[Path]:

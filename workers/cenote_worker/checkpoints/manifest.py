@@ -93,52 +93,6 @@ class Dealings:
 NO_DEALINGS: Final = Dealings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredImage:
-    """The image of a process in the state of a checkpoint, in a file beside that.
-
-    key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. seal: see
-    `runtime/state/image_seals.py`; it covers all else. missing: what it lacks of the state, a line each. common: the
-    SHA-256 of the file with its zygote's memory; empty if it needs none. common_of: which zygote that was. reason:
-    why there is no image; then all else is empty.
-    """
-
-    key: str = ""
-    size: int = 0
-    seal: bytes = b""
-    missing: tuple[str, ...] = ()
-    common: bytes = b""
-    common_of: str = ""
-    reason: str = ""
-
-    def to_message(self) -> checkpoint_pb2.StoredImage:
-        return make(
-            checkpoint_pb2.StoredImage,
-            key=self.key,
-            size=self.size,
-            seal=self.seal,
-            missing=self.missing,
-            common=self.common,
-            common_of=self.common_of,
-            reason=self.reason,
-        )
-
-    @classmethod
-    def from_message(cls, message: checkpoint_pb2.StoredImage) -> StoredImage:
-        return cls(
-            key=message.key,
-            size=message.size,
-            seal=message.seal,
-            missing=tuple(message.missing),
-            common=message.common,
-            common_of=message.common_of,
-            reason=message.reason,
-        )
-
-
-NOT_IMAGED: Final = StoredImage(reason="no image of its process was stored with that state")
-
-
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer."""
@@ -158,7 +112,6 @@ class Manifest:
     """Whether it is all of the state after the step that its dealings name as its head."""
     environment: str = ""
     """Digest of the jail's environment, empty for none: what is pickled here may need exactly its packages."""
-    image: StoredImage = NOT_IMAGED
 
     @property
     def unbuilt(self) -> tuple[Unkept, ...]:
@@ -202,7 +155,6 @@ def encode(manifest: Manifest) -> bytes:
         record=manifest.record.to_message() if manifest.record is not None else None,
         whole=manifest.whole,
         environment=manifest.environment,
-        image=manifest.image.to_message() if manifest.image is not NOT_IMAGED else None,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -259,7 +211,6 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         record=record,
         whole=message.whole,
         environment=message.environment,
-        image=StoredImage.from_message(message.image) if message.HasField("image") else NOT_IMAGED,
     )
 
 

@@ -107,7 +107,7 @@ class CopyLine:
         try:
             send_packet(self._sock, ACKNOWLEDGED, descriptors)
         except OSError:
-            raise CheckpointRefusedError(ENDED) from None
+            raise CheckpointRefusedError(self._given_up() or ENDED) from None
 
     def close(self) -> None:
         self._sock.close()

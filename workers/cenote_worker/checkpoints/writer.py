@@ -10,7 +10,6 @@ from cenote_worker.checkpoints.errors import StoreBusyError, StoreFailedError, S
 from cenote_worker.checkpoints.folder import DraftFile, Folder, NumberTakenError
 from cenote_worker.checkpoints.manifest import (
     NO_DEALINGS,
-    NOT_IMAGED,
     RAW,
     ZLIB,
     ChunkLocation,
@@ -18,7 +17,6 @@ from cenote_worker.checkpoints.manifest import (
     MalformedManifest,
     Manifest,
     NewerManifest,
-    StoredImage,
     encode,
 )
 from cenote_worker.checkpoints.state import NOTHING_REBUILT, Rebuild, State, StoredPart
@@ -122,7 +120,6 @@ class CheckpointWriter:
         *,
         whole: bool = False,
         environment: str = "",
-        image: StoredImage = NOT_IMAGED,
     ) -> Manifest:
         """Publishes the draft: the checkpoint is on disk once this returns. From `dealings` on: see Manifest.
 
@@ -141,7 +138,6 @@ class CheckpointWriter:
             record=record,
             whole=whole,
             environment=environment,
-            image=image,
         )
         with failures(self._folder.place):
             draft.file.write(encode(manifest))

@@ -290,6 +290,7 @@ class HostedRuntime:
         if self._pid == os.getpid():
             self._fresh.close()
             self.patches.close()
+            self.refill.finish()
             if (running := self.jail.running) is not None:
                 running.end(JailExit(reason="closed"))
         with self.turn:
@@ -312,6 +313,7 @@ class HostedRuntime:
         """
         if self._legacy is NO_HANDOVER_LOG:
             raise UsageError("nothing of this runtime is kept for another process; its jail would end")
+        self.refill.finish()
         with self.turn:
             self.check_open()
             if self.patches.busy:

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -50,9 +50,8 @@ def image_key(spec: ZygoteSpec, level: LevelName, host_proc: int, library: Path)
     host_proc: a descriptor of `/proc`. library: what writes images. Raises OSError, ValueError.
     """
     told = {name: value for name, value in asdict(spec).items() if name not in ("client", "held", "lingers")}
-    parts = {
-        "machine": [_read(host_proc, "sys/kernel/random/boot_id"), _read(host_proc, "sys/kernel/version")],
-        "processor": _FEATURES.findall(_read(host_proc, "cpuinfo", _PROCESSOR)[:_PROCESSOR])[:4],
+    parts: dict[str, Iterable[object]] = {
+        **_machine(host_proc),
         "python": [sys.version, str(sys.flags), os.confstr("CS_GNU_LIBC_VERSION"), os.sysconf("SC_PAGESIZE")],
         "form": [library.read_bytes()],
         "jail": [json.dumps(told, sort_keys=True), level],
@@ -61,18 +60,44 @@ def image_key(spec: ZygoteSpec, level: LevelName, host_proc: int, library: Path)
             {os.fsdecode(path) for path in _MAPPED.findall(_read(host_proc, "self/maps"))}
         ),
     }
+    return _key(parts)
+
+
+def _machine(proc: int) -> dict[str, list[bytes]]:
+    return {
+        "machine": [_read(proc, "sys/kernel/random/boot_id"), _read(proc, "sys/kernel/version")],
+        "processor": _FEATURES.findall(_read(proc, "cpuinfo", _PROCESSOR)[:_PROCESSOR])[:4],
+    }
+
+
+def _key(parts: Mapping[str, Iterable[object]]) -> str:
     return " ".join(f"{name}={digest(repr(list(facts)).encode()).hex()}" for name, facts in parts.items())
+
+
+def difference_here(key: str) -> str:
+    """As `difference`, why no jail of this machine has that key, whatever its environment. Raises OSError."""
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        here = _parts(_key(_machine(proc)))
+    finally:
+        os.close(proc)
+    theirs = _parts(key)
+    return next((_DIFFERENCES[name] for name in here if here[name] != theirs.get(name)), "")
 
 
 def difference(one: str, other: str) -> str:
     """Why an image with one key does not fit jails with the other, as a clause; empty if it does. Pure."""
     if one == other:
         return ""
-    mine, theirs = (dict(part.partition("=")[::2] for part in key.split(" ")) for key in (one, other))
+    mine, theirs = _parts(one), _parts(other)
     for name, meaning in _DIFFERENCES.items():
         if mine.get(name) != theirs.get(name):
             return meaning
     return _DIFFERENCES["form"]
+
+
+def _parts(key: str) -> dict[str, str]:
+    return dict(part.partition("=")[::2] for part in key.split(" "))
 
 
 def _module_files() -> Iterator[str]:

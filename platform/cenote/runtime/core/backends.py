@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,8 @@ from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.process.metrics import THIS_PROCESS
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.checkpoints import Checkpoints
+from cenote_worker.runtime.state.image_seals import own_seals
+from cenote_worker.runtime.state.images import StoredImages
 
 StoreURL = str | os.PathLike[str]
 
@@ -55,8 +57,9 @@ class Storage:
         items = list(items)
         base = store.manifest(name, self.checkpoint)
         expected = fidelity(base, [item.name for item in items if stays_here(item)])
-        if not expected.complete and not self.partial:
-            raise IncompleteRestoreError(name, base.number, expected.missing)
+        missing = () if self.partial else expected.missing
+        if missing and not expected.may_be_imaged:
+            raise IncompleteRestoreError(name, base.number, missing)
         checkpoints = Checkpoints(
             backend,
             store,
@@ -65,7 +68,10 @@ class Storage:
             base=base,
             partial=self.partial,
             added=[item.name for item in items],
+            missing=missing,
         )
+        if missing:
+            backend.start()  # only that shows whether the image has all
         backend.recorder.goes_on_from(base.step)
         return checkpoints
 
@@ -86,8 +92,11 @@ def foretold(
 
     items: what the runtime will be given again. Raises UnknownEntryError, CheckpointError.
     """
-    base = _store(store).manifest(name, checkpoint)
-    return fidelity(base, [item.name for item in items if stays_here(item)])
+    stored = _store(store)
+    base = stored.manifest(name, checkpoint)
+    told = fidelity(base, [item.name for item in items if stays_here(item)])
+    image, lacks = StoredImages(stored.folder(name), own_seals(name)).foretold(base)
+    return replace(told, image=image, image_lacks=lacks)
 
 
 def _store(url: StoreURL) -> CheckpointStore:

@@ -135,11 +135,13 @@ class PythonRuntime(RuntimeFace):
         sub-agents) is given again, as are types that `retrieve` is to rebuild; anything else of the same name is as
         it was stored. partial: begin without what cannot be given back. audit_patches: see PythonRuntime.
 
-        What cannot be stored (generators, connections, locks, open files) is made again by running steps, without
-        calling host functions, when the first call starts the jail. That call raises IncompleteRestoreError if they
-        do something else than the first time.
+        It goes on exactly, from an image of the process, where that can be had; `carried` says why not, once there
+        is a jail. Else what cannot be stored (generators, connections, locks, open files) is made again by running
+        steps, without calling host functions, when the first call starts the jail. That call raises
+        IncompleteRestoreError if they do something else than the first time.
 
-        Raises IncompleteRestoreError, before anything starts, that names what would be missing; UnknownEntryError,
+        Raises IncompleteRestoreError that names what would be missing: before anything starts, or, where there is an
+        image that may have it, once a jail has shown that it cannot be used; UnknownEntryError,
         CheckpointDamagedError, StoreBusyError.
         """
         kept = Storage(url=store, durable=durable, begin="stored", checkpoint=checkpoint, partial=partial)
@@ -442,7 +444,8 @@ class PythonRuntime(RuntimeFace):
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Stores namespace, working directory and process state, durably, and waits until that is done.
 
-        Only what changed since the checkpoint before is written. Another author's next cell need not wait.
+        Only what changed since the checkpoint before is written. Another author's next cell need not wait. An image
+        of the process follows; the call waits for that only where the state by value lacks something, or needs steps.
         Raises UsageError for a runtime without a store, CheckpointError; the runtime goes on in any case.
         """
         return self.core.checkpoints.make(label)

@@ -1,172 +1,60 @@
 """The checkpoints of one runtime: making them, ending a jail that has one, filling the next jail from it.
 
-A durable runtime delays its answers until the state that they report is stored. An outcome comes on the reactor's
-thread, which must not wait: it is queued, a thread stores the state of the jail that it came from, and then its
-listener gets it. Outcomes that came meanwhile share the next checkpoint.
+A durable runtime delays its answers until the state that they report is stored, see `acknowledger.py`.
+A checkpoint that was asked for has an image of the process as well, see `images.py`; what is stored after each call
+has one once the runtime is idle.
 """
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Final
 
-from cenote_security.errors import CenoteError, EntryExistsError, UnavailableError, UsageError
+from cenote_security.errors import (
+    CenoteError,
+    EntryExistsError,
+    QuotaExceededError,
+    UnavailableError,
+    UsageError,
+)
 from cenote_security.printable import printable
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import (
     IncompleteRestoreError,
-    NotDurableError,
     OtherEnvironmentError,
     StoreFailedError,
 )
-from cenote_worker.checkpoints.fidelity import fidelity, missing_of
-from cenote_worker.checkpoints.manifest import NOT_IMAGED, Dealings, Manifest
+from cenote_worker.checkpoints.fidelity import fidelity
+from cenote_worker.checkpoints.manifest import Dealings, Manifest
 from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.checkpoints.state import Rebuild, State, StoredPart, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointDraft, CheckpointWriter
-from cenote_worker.execution.results import Carried, ExecutionResult, Rollback, StreamName
 from cenote_worker.history.step import START
 from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import NOWHERE, HostedRuntime
 from cenote_worker.runtime.snapshots import check_label
+from cenote_worker.runtime.state.acknowledger import Acknowledger, DurableListener
 from cenote_worker.runtime.state.image_seals import ImageSeals, own_seals
-from cenote_worker.runtime.state.images import Room, SleepingProcesses
+from cenote_worker.runtime.state.images import PATIENCE, ProcessImages, Room
 from cenote_worker.runtime.state.rebuild import RebuildPlans, StateRestore
 from cenote_worker.runtime.state.state_source import Source, StateSource, arrival_of
 from cenote_worker.runtime.state.stored_states import StoredStates
 from cenote_worker.runtime.state.transfer import collected
-from cenote_worker.supervisor.frame_parser import DoneReply
-from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
-_log = logging.getLogger("cenote.hosted")
+REST_SECONDS: Final = 2.0
+"""Seconds without a change after which a durable runtime's process is stored as well."""
 
-Secure = Callable[[Supervisor], tuple[str, ...]]
-"""Stores the state of a jail; returns news for clients that ran a cell. Raises the error of a failed store."""
-
-Settled = Callable[[str, int], None]
-"""Called with each keyed call that is part of its jail's state from now on: the key, and its step, 0 for none."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """An outcome on its way."""
-
-    listener: Listener
-    outcome: Outcome
-    source: Source
-
-
-class Acknowledger:
-    """Of one runtime. Its thread starts with the first outcome and ends with `close`."""
-
-    def __init__(self, secure: Secure, settled: Settled) -> None:
-        self._secure = secure
-        self._settled = settled
-        self._queue: SimpleQueue[_Held | None] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def hold(self, listener: Listener, outcome: Outcome, source: Source, key: str) -> None:
-        """The listener gets the outcome once it is stored, or a NotDurableError. Never blocks."""
-        if key:
-            self._settled(key, outcome.step if isinstance(outcome, ExecutionResult) else 0)
-        held = _Held(listener, outcome, source)
-        with self._starting:
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:  # nothing else would ever answer it
-                    _refuse([held], error)
-                    return
-                self._thread = thread
-        self._queue.put(held)
-
-    def close(self) -> None:
-        """Outcomes in the queue are still answered."""
-        self._queue.put(None)
-
-    def _work(self) -> None:
-        while (first := self._queue.get()) is not None:
-            batch, over = self._more(first)
-            self._answer(batch)
-            if over:
-                return
-
-    def _more(self, first: _Held) -> tuple[list[_Held], bool]:
-        """All outcomes that wait as well, and whether it was the last batch."""
-        batch = [first]
-        while True:
-            try:
-                held = self._queue.get_nowait()
-            except Empty:
-                return batch, False
-            if held is None:
-                return batch, True
-            batch.append(held)
-
-    def _answer(self, batch: list[_Held]) -> None:
-        held_of = [(held, held.source()) for held in batch]
-        for supervisor in dict.fromkeys(supervisor for _, supervisor in held_of):
-            theirs = [held for held, whose in held_of if whose is supervisor]
-            try:
-                news = self._secure(supervisor)
-            except Exception as error:  # noqa: BLE001  (nothing else would ever answer them)
-                _refuse(theirs, error)
-                continue
-            for held in theirs:
-                _tell(held, _with_news(held.outcome, news))
-
-
-def _refuse(batch: list[_Held], error: Exception) -> None:
-    for held in batch:
-        given = None if isinstance(held.outcome, DoneReply) else held.outcome
-        _tell(held, NotDurableError(given, str(error) or type(error).__name__))
-
-
-def _tell(held: _Held, outcome: Outcome) -> None:
-    """A listener that fails does not keep later answers from other listeners."""
-    try:
-        held.listener.done(outcome)
-    except Exception:  # noqa: BLE001  (any error: this thread gives all later answers)
-        _log.exception("an outcome could not be passed on")
-
-
-class DurableListener:
-    """Passes events on; delays outcomes that changed the namespace until that is stored."""
-
-    def __init__(self, listener: Listener, acknowledger: Acknowledger, source: Source, key: str) -> None:
-        self._listener = listener
-        self._acknowledger = acknowledger
-        self._source = source
-        self._key = key
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        if isinstance(outcome, DoneReply | Rollback) or (
-            isinstance(outcome, ExecutionResult) and outcome.state == "kept"
-        ):
-            self._acknowledger.hold(self._listener, outcome, self._source, self._key)
-        else:
-            self._listener.done(outcome)
-
-
-def _with_news(outcome: Outcome, news: tuple[str, ...]) -> Outcome:
-    if not news or not isinstance(outcome, ExecutionResult):
-        return outcome
-    return replace(outcome, news=(*outcome.news, *news))
-
+_SHARE: Final = 20
+"""That takes one part in so many of the time, at most: after a long one the runtime has to be idle for longer."""
 
 KEEP: Final = 8
 """Checkpoints without a label that a durable or sleeping runtime stores; older ones are swept."""
@@ -177,6 +65,13 @@ BUSY: Final = "a call of this runtime is under way; try again when it has been a
 
 MAX_SETTLED: Final = 64
 """Keyed calls in a checkpoint: clients repeat those that were under way when their connection broke."""
+
+
+def _is_full(error: StoreFailedError | QuotaExceededError) -> bool:
+    """Whether it would be gone if less was stored."""
+    cause = error.__cause__
+    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or isinstance(error, QuotaExceededError)
 
 
 def _boundless(_size: int) -> AbstractContextManager[None]:
@@ -203,12 +98,14 @@ class Checkpoints:
         ahead: bool = True,
         room: Room = _boundless,
         seals: ImageSeals | None = None,
+        missing: tuple[str, ...] = (),
     ) -> None:
         """base: the checkpoint that the runtime begins with. partial: unreadable parts of it may be left out.
 
         added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read, and
         refused if it is damaged, now instead of when it fills a jail. room: called before anything more is stored.
-        seals: of images; by default with the user's key.
+        seals: of images; by default with the user's key. missing: what it would lack by value, so that it has to
+        begin with the image of the base: raises IncompleteRestoreError where there is none that has all.
         """
         self.store = store
         self.name = name
@@ -217,7 +114,9 @@ class Checkpoints:
         self._room = room
         self._pid = os.getpid()
         self._making = threading.Lock()
-        self._acknowledger = Acknowledger(self._secure, self._settle)
+        self._acknowledger = Acknowledger(
+            self._secure, self._settle, self._imaged_at_rest, self._rest_seconds
+        )
         self._settled: dict[str, int] = {}
         """See Dealings; changed and read with `_settling`."""
         self._settling = threading.Lock()
@@ -229,17 +128,23 @@ class Checkpoints:
         """Set until the next stored state, after a client was informed that a call's effect is not stored."""
         self._base = base
         self._partial = partial
+        self._by_image = base.number if base is not None and missing else 0
+        """The checkpoint that no jail may begin with by value."""
+        self._made: tuple[Supervisor, tuple[int, int]] | None = None
+        """The jail and the state that the last checkpoint was made of."""
         self._added = tuple(added)
         self._unkept: frozenset[Unkept] = frozenset()
         self._ready: Restoration | None = None
         self._plans = RebuildPlans(runtime)
         self._states = StoredStates(runtime, store, name, base)
-        self.processes = SleepingProcesses(runtime, store.folder(name), room, seals or own_seals(name))
+        self.processes = ProcessImages(runtime, store.folder(name), room, seals or own_seals(name))
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
                 raise EntryExistsError("stored runtime", name)
             if base is not None:
+                if missing and self.processes.lacking(base) != ():
+                    raise IncompleteRestoreError(name, base.number, missing)
                 self._ready = self._read(base) if ahead else None
                 self._go_on_from(base)
         except BaseException:
@@ -261,11 +166,13 @@ class Checkpoints:
     def make(self, label: str = "") -> CheckpointInfo:
         """Stores the state as it is when the cells that were sent before are over. The next one does not wait for it.
 
+        The process is stored beside it, where that is possible, and may be so a little later; not if the state by
+        value lacks something, or has to run steps again for it.
         Raises UsageError for an invalid label, CheckpointError, and what `HostedRuntime.start` raises.
         """
         check_label(label)
         with self._making:
-            return self._writer.describe(self._make(self._runtime.started(), label))
+            return self._writer.describe(self._make_exactly(self._runtime.started(), label))
 
     def _secure(self, supervisor: Supervisor) -> tuple[str, ...]:
         """Stores the state of that jail, and of no other: one that was filled since lacks its changes. The record of
@@ -299,10 +206,13 @@ class Checkpoints:
         Raises IncompleteRestoreError, and then the jail goes on, when something would be missing and not `partial`.
         """
         with self._making:
-            manifest = self._make(self._runtime.started(), "", sleeps=True, partial=partial)
+            supervisor = self._runtime.started()
+            manifest = self._make(supervisor, "")
             missing = fidelity(manifest, manifest.state.message.hosts).missing
             if missing and not partial:
                 raise IncompleteRestoreError(self.name, manifest.number, missing)
+            self.processes.begin(manifest, supervisor, partial=partial)
+            self.processes.finish()
             self._runtime.sleep()
             return self._writer.describe(manifest)
 
@@ -314,11 +224,13 @@ class Checkpoints:
             if supervisor.busy:
                 raise UnavailableError(BUSY)
             seen = self._base if state == self._wakeful else None
-            manifest = seen or self._make(supervisor, "", sleeps=True)
+            manifest = seen or self._make(supervisor, "")
             missing = fidelity(manifest, manifest.state.message.hosts).missing
             if missing:
                 self._wakeful = state
                 raise IncompleteRestoreError(self.name, manifest.number, missing)
+            self.processes.begin(manifest, supervisor, partial=False)
+            self.processes.finish()
             if not self._runtime.doze(supervisor, state):
                 raise UnavailableError(BUSY)
             self._asleep = supervisor
@@ -331,21 +243,23 @@ class Checkpoints:
         is under way: then nothing has changed except the stored checkpoints.
         """
         former = self.store.manifest(self.name, checkpoint)
-        if missing := fidelity(former, former.state.message.hosts).missing:
+        missing = fidelity(former, former.state.message.hosts).missing
+        if missing and self.processes.lacking(former) != ():
             raise IncompleteRestoreError(self.name, former.number, missing)
         with self._making:
             supervisor, state = self._runtime.started(), self._runtime.state
             if supervisor.busy:
                 raise UnavailableError(BUSY)
-            self._make(supervisor, "")
+            self._make_exactly(supervisor, "", former.number)
+            self.processes.finish()
             ready, present = self._read(former), self._base
-            self._base, self._ready = former, ready
+            self._base, self._ready, self._by_image = former, ready, former.number if missing else 0
             if not self._runtime.doze(supervisor, state):
                 self._forget_ready()
                 self._base = present
                 raise UnavailableError(BUSY)
             self._asleep, self._unstored = supervisor, True
-            again = self._make(self._started_from(former, present), "")
+            again = self._make_exactly(self._started_from(former, present), "")
             self._unstored = False
             return self._writer.describe(again)
 
@@ -378,17 +292,30 @@ class Checkpoints:
             while len(self._settled) > MAX_SETTLED:
                 del self._settled[next(iter(self._settled))]
 
-    def _make(
-        self, supervisor: Supervisor, label: str, *, sleeps: bool = False, partial: bool = False
-    ) -> Manifest:
-        """sleeps: the jail is about to end, if the next one will lack nothing or `partial`."""
+    def _make_exactly(self, supervisor: Supervisor, label: str, *beside: int) -> Manifest:
+        """Makes a checkpoint with an image of its process. beside: checkpoints that keep theirs, too."""
+        manifest = self._make(supervisor, label, *beside)
+        missing = fidelity(manifest, manifest.state.message.hosts).missing
+        self.processes.begin(manifest, supervisor, partial=bool(missing))
+        if manifest.state.unkept:
+            self.processes.finish()
+        return manifest
+
+    def _make(self, supervisor: Supervisor, label: str, *beside: int) -> Manifest:
+        """Makes a checkpoint by value. Images give way to it where there is no room for both."""
+        try:
+            return self._made_by_value(supervisor, label, *beside)
+        except (StoreFailedError, QuotaExceededError) as error:
+            if not (_is_full(error) and self.processes.give_way()):
+                raise
+            return self._made_by_value(supervisor, label, *beside)
+
+    def _made_by_value(self, supervisor: Supervisor, label: str, *beside: int) -> Manifest:
+        self.processes.supersede()
         draft = self._writer.begin()
         try:
-            told = self._runtime.rerunning().telling()
+            told, made = self._runtime.rerunning().telling(), (supervisor, self._runtime.state)
             state, head, rebuild, record = self._collected(draft, supervisor)
-            image = NOT_IMAGED
-            if sleeps and (partial or not missing_of(state, rebuild)):
-                image = self.processes.keep(draft.number, supervisor, state, head, partial=partial)
             with self._room(draft.fresh):
                 dealings, whole = self._dealings(head), told.holds(head)
                 manifest = self._writer.publish(
@@ -400,16 +327,33 @@ class Checkpoints:
                     record,
                     whole=whole,
                     environment=self._environment(),
-                    image=image,
                 )
         finally:
             draft.discard()
-        self.processes.keep_only(manifest.number)
+        self.processes.keep_only(manifest, *beside)
         self._forget_ready()
         self._states.made(manifest)
-        self._base, self._added = manifest, ()
+        self._base, self._added, self._made = manifest, (), made
         self._unkept = frozenset(manifest.unbuilt)
         return manifest
+
+    def _imaged_at_rest(self) -> bool:
+        """Has the process stored beside the last checkpoint, if it is still in that state. Waits for nothing."""
+        if self.processes.busy or not self._making.acquire(blocking=False):
+            return False
+        try:
+            base, supervisor, state = self._base, self._runtime.supervisor, self._runtime.state
+            if base is None or supervisor is None or supervisor.death is not None or supervisor.busy:
+                return True
+            if (supervisor, state) == self._made and self.processes.lacking(base) is None:
+                missing = fidelity(base, base.state.message.hosts).missing
+                self.processes.begin(base, supervisor, partial=bool(missing))
+            return True
+        finally:
+            self._making.release()
+
+    def _rest_seconds(self) -> float:
+        return max(REST_SECONDS, _SHARE * self.processes.seconds)
 
     def _dealings(self, head: int) -> Dealings:
         with self._settling:
@@ -464,10 +408,15 @@ class Checkpoints:
             inject()
             return
         files = partial(restoring.read_files, self.store, self.name, base)
-        reason = self.processes.wake(base, supervisor, inject, files, self._added)
-        if not reason:
-            self._runtime.carried = Carried(how="exact", missing=base.image.missing)
+        carried = self.processes.wake(base, supervisor, inject, files, self._added)
+        if carried.how == "exact":
+            self._runtime.carried = carried
             return
+        missing = fidelity(base, base.state.message.hosts).missing
+        if missing and base.number == self._by_image:
+            raise IncompleteRestoreError(
+                self.name, base.number, (*missing, f"the image that has it: {carried.reason}")
+            )
         ready = self._ready or self._read(base)
         self._ready = None
         filling = StateRestore(self._runtime, ready, self.name, partial=self._partial)
@@ -476,10 +425,7 @@ class Checkpoints:
         finally:
             ready.close()
             self._runtime.earlier = filling.line or self._runtime.earlier
-        missing = fidelity(base, base.state.message.hosts).missing if self._partial else ()
-        self._runtime.carried = Carried(
-            how="rebuilt", reason=reason, missing=missing, differing=filling.differing
-        )
+        self._runtime.carried = replace(carried, missing=missing, differing=filling.differing)
         self._states.began(base.step)
 
     def stored(self) -> Mapping[int, int]:
@@ -507,9 +453,14 @@ class Checkpoints:
         if self.durable:
             self.began_anew()
 
+    def finish(self) -> None:
+        if self._pid == os.getpid():
+            self.processes.finish(PATIENCE)
+
     def close(self) -> None:
         if self._pid == os.getpid():
             self._acknowledger.close()
+            self.processes.finish()
             with self._making:
                 self._forget_ready()
                 self._writer.close()

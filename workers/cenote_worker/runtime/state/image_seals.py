@@ -27,8 +27,7 @@ from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.auth.secret_files import kept_secret
 from cenote_security.errors import SecretFileError
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.image_files import sha256_of
-from cenote_worker.checkpoints.manifest import StoredImage
+from cenote_worker.checkpoints.image_files import StoredImage, sha256_of
 
 _KEY_BYTES: Final = 32
 
@@ -52,7 +51,7 @@ NO_IMAGE: Final = StoredImage()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSubject:
     """What an image is of. number: of its checkpoint. head: the step whose end the state is. state: the same by
-    value, with the digests of its parts. image: all that its manifest says of it.
+    value, with the digests of its parts. image: all that its file says of it.
     """
 
     number: int

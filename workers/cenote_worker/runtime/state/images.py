@@ -4,34 +4,49 @@ This is the one place that decides which, and says why it is not an image. An im
 has; but only a jail of the same environment can become it, and some processes cannot be written. By value a state
 lacks what a pickle lacks, and fits any jail. So whatever has to outlive the environment is stored by value, and an
 image is put beside it.
+
+Beside a checkpoint it is written in a thread of its own, at a low priority, since it takes several times as long as
+what is stored by value. The jail is asked for it before the next call can be: it stops for one more copy of itself.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import QuotaExceededError, SecretFileError, UnavailableError
+from cenote_security.errors import CenoteError, SecretFileError, UnavailableError
+from cenote_security.printable import printable
 from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.folder import Folder
-from cenote_worker.checkpoints.image_files import CommonMemory, FileIdentity, ImageFiles, identity
-from cenote_worker.checkpoints.manifest import Manifest, StoredImage
+from cenote_worker.checkpoints.image_files import (
+    CommonMemory,
+    FileIdentity,
+    ImageFiles,
+    StoredImage,
+    digest_of,
+    identity,
+)
+from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.restoring import Piece
-from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.state_receiver import ReceivedImage
+from cenote_worker.checkpoints.store import failures, whole_manifest
+from cenote_worker.execution.results import Carried
 from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.image_seals import ImageSeals, ImageSubject
 from cenote_worker.runtime.state.state_source import FreshJailNeededError
-from cenote_worker.runtime.state.transfer import become, imaged, put
+from cenote_worker.runtime.state.transfer import ImageRequest, become, put
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
-from cenote_worker.zygote.image_key import difference
+from cenote_worker.zygote.image_key import difference, difference_here
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Room for this many bytes, which are stored inside. Raises QuotaExceededError."""
@@ -42,7 +57,10 @@ _MOVED_ON: Final = "its state changed while it was stored"
 _NO_KEY: Final = "it is not known what its image depends on"
 _ENVIRONMENT: Final = "its image is of another environment: "
 _GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
-_GONE: Final = "its image is gone, or is not as large as it was"
+_SUPERSEDED: Final = "a later state was stored before its image was"
+_NONE: Final = "no image of its process was stored with that state"
+_GONE: Final = "its image is gone, or is not whole"
+_NO_DISK: Final = "its image would have taken most of what is free on the disk"
 _COMMON_GONE: Final = "the memory of its zygote is gone from the store, or is not what was written"
 _NO_COMMON: Final = "the memory of its zygote is not known"
 
@@ -53,87 +71,254 @@ def image_of(
     patience: float | None = None,
     *,
     partial: bool,
-    form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
 ) -> tuple[ReceivedImage, int]:
-    """See `imaged`. Raises CheckpointRefusedError where the state has to go by value."""
+    """See ImageRequest. Raises CheckpointRefusedError where the state has to go by value."""
     if supervisor.isolation != "strict":
         raise CheckpointRefusedError(_NO_LEVEL)
-    return imaged(runtime, supervisor, patience, partial=partial, form=form)
+    return ImageRequest(runtime, supervisor, patience, partial=partial).received()
 
 
-class SleepingProcesses:
-    """The images beside the checkpoints of one runtime: its process, while the runtime sleeps."""
+PATIENCE: Final = 10.0
+"""Seconds for a process to be stored before its jail ends with the runtime: it waits for cells of other authors."""
 
-    def __init__(self, runtime: HostedRuntime, folder: Folder, room: Room, seals: ImageSeals) -> None:
-        self._runtime = runtime
-        self._seals = seals
+_THREAD: Final = "cenote-image"
+
+_LASTING: Final = 8
+"""Images of checkpoints with a label, besides that of the newest one: a label says that it is come back to."""
+
+_PRIORITY: Final = 10
+"""Of the thread that writes: calls of this and other runtimes go first."""
+
+_LONGEST_REASON: Final = 500
+"""Characters: it comes from a file that others may be able to write."""
+
+
+class StoredImages:
+    """The images beside the checkpoints of one runtime, as others may have written them."""
+
+    def __init__(self, folder: Folder, seals: ImageSeals) -> None:
         self.files = folder.images
-        self.room = room
+        self._seals = seals
         self._refused: dict[int, str] = {}
         """Images that no jail may or can become, by number, with the reasons."""
         self._written: tuple[FileIdentity, ImageSubject] | None = None
         """What this object has stored last. Reading it again takes longer than waking a process."""
 
-    def keep(
-        self, number: int, supervisor: Supervisor, state: State, head: int, *, partial: bool
-    ) -> StoredImage:
-        """Stores the process for the checkpoint of this number, whose state is that after step `head`.
-
-        state: the same by value. partial: it may lack connections and the like. Where there can be no image, the
-        result says why.
+    def foretold(self, manifest: Manifest) -> tuple[str, tuple[str, ...]]:
+        """Why no jail of this machine could become the process that was stored with a checkpoint, empty if one could;
+        and what that lacks. Whether a jail has the environment shows only when there is one.
         """
-        self._refused.pop(number, None)
         try:
-            if self.files is None:
-                raise CheckpointRefusedError(_NO_FOLDER)
-            if not supervisor.image_key:
-                raise CheckpointRefusedError(_NO_LEVEL if supervisor.isolation != "strict" else _NO_KEY)
-            self._seals.check_key()
-            form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
-            received, its_head = image_of(self._runtime, supervisor, partial=partial, form=form)
-            try:
-                if its_head != head:
-                    raise CheckpointRefusedError(_MOVED_ON)
-                subject = ImageSubject(number=number, head=head, state=state.message)
-                return self._stored(self.files, supervisor, received, subject)
-            finally:
-                received.close()
+            stored, image = self._opened(manifest)
+            with closing(image):
+                if clause := difference_here(stored.key):
+                    raise CheckpointRefusedError(_ENVIRONMENT + clause)
+                self._check_seal(manifest, stored, image)
         except CheckpointRefusedError as refused:
-            return StoredImage(reason=refused.reason)
-        except QuotaExceededError as error:
-            return StoredImage(reason=str(error))
-        except SecretFileError as error:
-            return StoredImage(reason=f"images need a private key, and there is none: {error}")
-        except OSError as error:
-            if self.files is not None:
-                self.files.delete(number)  # one of its files may be complete
-            return StoredImage(reason=f"its image could not be written: {error.strerror or error}")
+            return refused.reason, ()
+        return "", stored.missing
 
-    def _stored(
-        self, files: ImageFiles, supervisor: Supervisor, received: ReceivedImage, subject: ImageSubject
-    ) -> StoredImage:
-        """Writes the files, and makes the seal meanwhile, which may take as long. subject: without the image."""
-        number = subject.number
-        memory = received.image.memory
+    def _opened(self, manifest: Manifest) -> tuple[StoredImage, Content]:
+        """What is said of the image, and itself, for the caller to close. Raises CheckpointRefusedError."""
+        number = manifest.number
+        if reason := self._refused.get(number, "" if self.files is not None else _NO_FOLDER):
+            raise CheckpointRefusedError(reason)
+        assert self.files is not None  # without it there is a reason
+        found = self.files.open(number)
+        if found is not None:
+            return found
+        described = self.files.described(number)
+        if described is not None and described.reason:
+            raise CheckpointRefusedError(printable(described.reason[:_LONGEST_REASON]))
+        raise CheckpointRefusedError(_GONE if number in self.files.numbers() else _NONE)
+
+    def _check_seal(self, manifest: Manifest, stored: StoredImage, image: Content) -> None:
+        """Raises CheckpointRefusedError unless this is the image of that state."""
+        memory, subject = image.memory, _subject(manifest, stored)
+        assert memory is not None  # see ImageFiles.open
+        if self._written != (identity(memory.fileno()), subject):
+            self._seals.check(memory.fileno(), subject)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    thread: threading.Thread
+    asked: ImageRequest
+    lasts: bool
+    """Whether it is to stay when the next state is stored."""
+
+
+class ProcessImages(StoredImages):
+    """The same, written by this process, one at a time."""
+
+    def __init__(self, runtime: HostedRuntime, folder: Folder, room: Room, seals: ImageSeals) -> None:
+        super().__init__(folder, seals)
+        self._runtime = runtime
+        self._folder = folder
+        self.room = room
+        self.seconds = 0.0
+        """What the last one took."""
+        self._writing: _Writing | None = None
+        self._labelled: list[int] | None = None
+        """Numbers of checkpoints with a label that may have an image, oldest first; read when it is first needed."""
+
+    # -- writing --
+
+    def begin(self, manifest: Manifest, supervisor: Supervisor, *, partial: bool) -> None:
+        """Has the process of that jail stored beside the checkpoint with its state; `finish` waits for it.
+
+        Where there can be no image, `wake` says why. partial: it may lack connections and the like.
+        """
+        self.finish()
+        number, files = manifest.number, self.files
+        self._refused.pop(number, None)
+        if files is None:
+            return
+        try:
+            asked = self._asked(supervisor, partial=partial)
+        except CheckpointRefusedError as refused:
+            self._refuse(number, refused.reason)
+            return
+        thread = threading.Thread(target=self._keep, args=(files, manifest, supervisor, asked), name=_THREAD)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be had
+            self._keep(files, manifest, supervisor, asked)
+        else:
+            self._writing = _Writing(thread, asked, lasts=bool(manifest.label))
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        writing = self._writing
+        return writing is not None and writing.thread.is_alive()
+
+    def supersede(self) -> None:
+        """Gives up one that is being written, unless its checkpoint has a label: another state is about to be stored,
+        and then it would be deleted. Does not wait.
+        """
+        if (writing := self._writing) is not None and not writing.lasts:
+            writing.asked.give_up(_SUPERSEDED)
+            self._writing = None
+
+    def finish(self, patience: float | None = None) -> None:
+        """Waits until what was begun is stored, or is not going to be. patience: seconds; by default the time that a
+        call may take, after the cells that come before.
+        """
+        if (writing := self._writing) is not None:
+            writing.thread.join(patience)
+
+    def _asked(self, supervisor: Supervisor, *, partial: bool) -> ImageRequest:
+        if not supervisor.image_key:
+            raise CheckpointRefusedError(_NO_LEVEL if supervisor.isolation != "strict" else _NO_KEY)
+        try:
+            self._seals.check_key()
+        except SecretFileError as error:
+            raise CheckpointRefusedError(f"images need a private key, and there is none: {error}") from error
+        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
+        return ImageRequest(self._runtime, supervisor, partial=partial, form=form)
+
+    def _keep(
+        self, files: ImageFiles, manifest: Manifest, supervisor: Supervisor, asked: ImageRequest
+    ) -> None:
+        began, number = time.monotonic(), manifest.number
+        if threading.current_thread().name == _THREAD:
+            with suppress(OSError):  # of this thread alone, and of those that it starts
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY)
+        try:
+            received, head = asked.received()
+            with closing(received):
+                if head != manifest.dealings.head:
+                    raise CheckpointRefusedError(_MOVED_ON)
+                self._store(files, manifest, supervisor, received, asked.check)
+        except CheckpointRefusedError as refused:
+            self._refuse(number, refused.reason)
+        except OSError as error:
+            self._refuse(number, f"its image could not be written: {error.strerror or error}")
+        except CenoteError as error:  # the jail has ended, or there is no quota or key
+            self._refuse(number, str(error))
+        finally:
+            self.seconds = time.monotonic() - began
+
+    def _store(
+        self,
+        files: ImageFiles,
+        manifest: Manifest,
+        supervisor: Supervisor,
+        received: ReceivedImage,
+        check: Callable[[], None],
+    ) -> None:
+        """Writes the file, and makes the seal meanwhile, which may take as long. check: raises to end that."""
+        number, memory = manifest.number, received.image.memory
         assert memory is not None  # see StateReceiver.receive_image
         with ExitStack() as held:
             common = _common_of(supervisor, received, held)
-            fresh = common.file.size if common is not None and not files.has_common(common) else 0
-            held.enter_context(self.room(memory.size + fresh))
             stored = StoredImage(
                 key=supervisor.image_key,
                 size=memory.size,
                 missing=missing_of(received.state),
-                common=files.write_common(number, common) if common is not None else b"",
+                common=digest_of(common) if common is not None else b"",
                 common_of=common.zygote if common is not None else "",
             )
-            subject = replace(subject, image=stored)
+            fresh = common.file.size if common is not None and not files.has_common(common) else 0
+            with self.room(memory.size + fresh):
+                pass  # nothing is written that has no room
+            if files.free() < 2 * (memory.size + fresh):
+                raise CheckpointRefusedError(_NO_DISK)
+            draft = files.draft(number)
+            held.callback(draft.discard)
+            subject = _subject(manifest, stored)
             sealer = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="cenote-seal"))
             sealing = sealer.submit(self._seals.seal, memory.fileno(), subject)
-            written = files.write(number, memory)
+            draft.write(memory, check)
             sealed = replace(stored, seal=sealing.result())
-        self._written = written, replace(subject, image=sealed)
-        return sealed
+            with self.room(memory.size + fresh):  # short: all that is stored of a tenant waits for it
+                if common is not None:
+                    files.write_common(number, common)
+                written = draft.publish(sealed)
+        self._written = written, _subject(manifest, sealed)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        """Notes why there is no image, for other processes as well where that can be written."""
+        self._refused[number] = reason
+        if self.files is not None:
+            with suppress(OSError):
+                self.files.delete(number)  # one of its files may be complete
+                if reason != _SUPERSEDED:  # then what there was of it goes
+                    self.files.draft(number).publish(StoredImage(reason=reason))
+
+    # -- keeping --
+
+    def keep_only(self, newest: Manifest, *beside: int) -> None:
+        """Deletes all images but those of these checkpoints, and of the latest ones that have a label."""
+        if self.files is not None:
+            if newest.label:
+                self._lasting().append(newest.number)
+            self.files.keep_only({newest.number, *beside, *self._lasting()[-_LASTING:]})
+
+    def give_way(self) -> bool:
+        """Deletes all images, for states by value that there is no room for. Returns whether there were any."""
+        self.finish()
+        if self.files is None or not self.files.numbers():
+            return False
+        self.files.keep_only(())
+        return True
+
+    def _lasting(self) -> list[int]:
+        if self._labelled is None:
+            there = self.files.numbers() if self.files is not None else []
+            found = (whole_manifest(self._folder, number) for number in there)
+            with failures(self._folder.place):
+                self._labelled = [each.number for each in found if each is not None and each.label]
+        return self._labelled
+
+    # -- waking --
+
+    def lacking(self, manifest: Manifest) -> tuple[str, ...] | None:
+        """What the image of a checkpoint lacks, as far as its file can be believed; None where there is none."""
+        self.finish()
+        found = self.files.described(manifest.number) if self.files is not None else None
+        return found.missing if found is not None and found.size else None
 
     def wake(
         self,
@@ -142,68 +327,71 @@ class SleepingProcesses:
         inject: Callable[[], None],
         files: Callable[[], Iterable[Piece]],
         added: Iterable[str],
-    ) -> str:
-        """Makes a fresh jail the process that was stored with a checkpoint. Returns why that cannot be; empty if it
-        is done.
+    ) -> Carried:
+        """Makes a fresh jail the process that was stored with a checkpoint, which is `exact` then. Otherwise nothing
+        was done, and the reason says why.
 
         inject: see StateSource.fill. files: the pieces with the files of the checkpoint. added: names that are
         injected besides those of the checkpoint. Raises FreshJailNeededError when the jail has failed to become it,
         and what `inject` raises.
         """
-        number, stored = manifest.number, manifest.image
-        if reason := stored.reason or self._refused.get(number, ""):
-            return reason
+        self.finish()
+        number = manifest.number
+        with ExitStack() as held:
+            try:
+                stored, image = self._opened(manifest)
+                held.callback(image.close)
+                self._check(manifest, stored, image, supervisor, added)
+                common = self._common(number, stored, supervisor)
+                if common is not None:
+                    held.callback(common.close)
+            except CheckpointRefusedError as refused:
+                return Carried(how="rebuilt", reason=refused.reason)
+            try:
+                inject()
+                for piece in files():
+                    with closing(piece.content):
+                        put(supervisor, piece, self._runtime.name, number)
+                become(supervisor, image, common, draw_anew=False)
+            except (CheckpointError, UnavailableError) as error:
+                reason = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
+                self._refused[number] = reason
+                raise FreshJailNeededError(reason) from error
+        return Carried(how="exact", missing=stored.missing)
+
+    def _check(
+        self,
+        manifest: Manifest,
+        stored: StoredImage,
+        image: Content,
+        supervisor: Supervisor,
+        added: Iterable[str],
+    ) -> None:
+        """Raises CheckpointRefusedError where that jail must not become it."""
         if clause := difference(stored.key, supervisor.image_key):
-            return _ENVIRONMENT + clause
+            raise CheckpointRefusedError(_ENVIRONMENT + clause)
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
-            return _GIVEN_OTHERWISE
-        image = self.files.open(number, stored.size) if self.files is not None else None
-        if self.files is None or image is None:
-            return _GONE
-        common = None
+            raise CheckpointRefusedError(_GIVEN_OTHERWISE)
         try:
-            if reason := self._is_another(image, manifest):
-                self._refused[number] = reason
-                return reason
-            if stored.common and stored.common_of != _zygote_of(supervisor):
-                common = self.files.open_common(number, stored)
-                if common is None:
-                    return _COMMON_GONE
-            inject()
-            for piece in files():
-                try:
-                    put(supervisor, piece, self._runtime.name, number)
-                finally:
-                    piece.content.close()
-            become(supervisor, image, common, draw_anew=False)
-        except (CheckpointError, UnavailableError) as error:
-            self._refused[number] = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
-            raise FreshJailNeededError(self._refused[number]) from error
-        finally:
-            image.close()
-            if common is not None:
-                common.close()
-        return ""
-
-    def _is_another(self, image: Content, manifest: Manifest) -> str:
-        """Why this is not the image of that state; empty if it is."""
-        memory, stored = image.memory, manifest.image
-        assert memory is not None  # see ImageFiles.open
-        state = manifest.state.message
-        subject = ImageSubject(number=manifest.number, head=manifest.dealings.head, state=state, image=stored)
-        if self._written == (identity(memory.fileno()), subject):
-            return ""
-        try:
-            self._seals.check(memory.fileno(), subject)
+            self._check_seal(manifest, stored, image)
         except CheckpointRefusedError as refused:
-            return refused.reason
-        return ""
+            self._refused[manifest.number] = refused.reason
+            raise
 
-    def keep_only(self, number: int) -> None:
-        """Deletes all images but that of one checkpoint."""
-        if self.files is not None:
-            self.files.keep_only((number,))
+    def _common(self, number: int, stored: StoredImage, supervisor: Supervisor) -> Content | None:
+        """The memory that the image lacks, where that jail does not have it. Raises CheckpointRefusedError."""
+        if not stored.common or stored.common_of == _zygote_of(supervisor):
+            return None
+        common = self.files.open_common(number, stored) if self.files is not None else None
+        if common is None:
+            raise CheckpointRefusedError(_COMMON_GONE)
+        return common
+
+
+def _subject(manifest: Manifest, stored: StoredImage) -> ImageSubject:
+    state, head = manifest.state.message, manifest.dealings.head
+    return ImageSubject(number=manifest.number, head=head, state=state, image=stored)
 
 
 def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack) -> CommonMemory | None:

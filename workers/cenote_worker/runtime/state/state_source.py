@@ -97,6 +97,11 @@ class StateSource(Protocol):
     def worked(self) -> None:
         """Stores the state after a piece of work, if each change is stored. Blocks. Raises CheckpointError."""
 
+    def finish(self) -> None:
+        """Waits for what is still being stored of the jail, which is about to end or to go to another process. Blocks
+        for as long as one call may take.
+        """
+
     def close(self) -> None:
         """The runtime was closed."""
 
@@ -139,6 +144,9 @@ class NoStateSource:
         pass
 
     def worked(self) -> None:
+        pass
+
+    def finish(self) -> None:
         pass
 
     def close(self) -> None:

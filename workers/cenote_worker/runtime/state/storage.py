@@ -55,8 +55,7 @@ class RuntimeStorage(Retention):
         if self.durable and self.known and not store.folder(hosted.name).was_claimed():
             raise StoreFailedError(PLACE, "nothing of this runtime is there; it may be kept in another store")
         base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
-        if base is not None and not lives:
-            self._prepare(hosted, base)
+        missing = self._prepare(hosted, base) if base is not None and not lives else ()
         Checkpoints(
             hosted,
             store,
@@ -67,7 +66,10 @@ class RuntimeStorage(Retention):
             ahead=False,
             room=room,
             seals=seals,
+            missing=missing,
         )
+        if missing:
+            _begin(hosted)
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
             if base is not None:
@@ -79,13 +81,25 @@ class RuntimeStorage(Retention):
         if self.durable:
             hosted.refill.began_anew()
 
-    def _prepare(self, hosted: HostedRuntime, base: Manifest) -> None:
+    def _prepare(self, hosted: HostedRuntime, base: Manifest) -> tuple[str, ...]:
+        """What the runtime would lack by value, and may not."""
         offers = injections_of(base.dealings.offers)
         expected = fidelity(base, [name for offer in offers for name in offer.names])
-        if not (expected.complete or self.partial):
-            raise IncompleteRestoreError(hosted.name, base.number, expected.missing)
+        missing = () if self.partial else expected.missing
+        if missing and not expected.may_be_imaged:
+            raise IncompleteRestoreError(hosted.name, base.number, missing)
         for offer in offers:
             hosted.declare(offer)
+        return missing
+
+
+def _begin(hosted: HostedRuntime) -> None:
+    """Starts its jail, since only that shows whether it has all of its state."""
+    try:
+        hosted.start()
+    except BaseException:
+        hosted.refill.close()
+        raise
 
 
 NO_STORAGE: Final = RuntimeStorage()

@@ -6,7 +6,7 @@ import math
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -96,30 +96,53 @@ def handed_over(
     return received, answer.head
 
 
-def imaged(
-    runtime: HostedRuntime,
-    supervisor: Supervisor,
-    patience: float | None = None,
-    *,
-    partial: bool = False,
-    form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
-) -> tuple[ReceivedImage, int]:
-    """As `handed_over`, the process of that jail itself, with its files unless it is IMAGE_ALONE.
+class ImageRequest:
+    """As `handed_over`, a request for the process of a jail itself, with its files unless it is IMAGE_ALONE.
 
-    partial: it may lack something; otherwise that is refused before anything is written.
+    It is sent when this is made: what the jail is asked later comes after the image. `received` has to be called.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
-    supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, answer, form))
-    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
-    receiver = StateReceiver(ours, limit, None, answer.given_up, supervisor.sparing)
-    with answer.reason_of_the_end():
-        received = receiver.receive_image(partial=partial)
-    outcome = answer.outcomes.get()
-    if isinstance(outcome, Exception):
-        received.close()
-        raise outcome
-    return received, answer.head
+
+    def __init__(
+        self,
+        runtime: HostedRuntime,
+        supervisor: Supervisor,
+        patience: float | None = None,
+        *,
+        partial: bool = False,
+        form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
+    ) -> None:
+        """partial: it may lack something; otherwise that is refused before anything is written."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
+        self._partial = partial
+        self._channel = ours
+        supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, self._answer, form))
+        limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+        self._receiver = StateReceiver(ours, limit, None, self._answer.given_up, supervisor.sparing)
+
+    def give_up(self, reason: str) -> None:
+        """Has `received`, and `check`, raise a CheckpointRefusedError from now on. On any thread."""
+        self._answer.give_up(reason)
+        with suppress(OSError):  # it was received
+            self._channel.shutdown(socket.SHUT_RDWR)
+
+    def check(self) -> None:
+        """Raises CheckpointRefusedError once it was given up."""
+        if reason := self._answer.given_up():
+            raise CheckpointRefusedError(reason)
+
+    def received(self) -> tuple[ReceivedImage, int]:
+        """The image, for the caller to close, and the step whose end it is.
+
+        Raises CheckpointRefusedError, what the jail's end raises, and OSError when memory is short.
+        """
+        with self._answer.reason_of_the_end():
+            received = self._receiver.receive_image(partial=self._partial)
+        outcome = self._answer.outcomes.get()
+        if isinstance(outcome, Exception):
+            received.close()
+            raise outcome
+        return received, self._answer.head
 
 
 def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, patience: float) -> None:
@@ -284,6 +307,9 @@ class _Answer(WaitingListener):
         if min(seconds, time.monotonic() - self._answered) <= longest:
             return ""
         return f"one variable took longer than {longest:g} s to be pickled"
+
+    def give_up(self, reason: str) -> None:
+        self._failure = reason
 
     def given_up(self) -> str:
         """The reason to stop waiting; empty while there is none."""
