@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
@@ -83,11 +84,12 @@ class Submission:
         good = []
         for task in tasks:
             task.id = utf8_text(task.id or str(self.check.tasks + 1))
-            self.check.see(task)
-            task.ClearField("line")
+            if self.check.see(task):
+                good.append(task)
+            line, task.line = task.line, 0
             self.digest.update(_counted(task.SerializeToString(deterministic=True)))
-            good.append(task)
-        return good if self.check.good else []
+            task.line = line
+        return good
 
 
 class JobRegistry:
@@ -148,7 +150,8 @@ class JobRegistry:
             definition = submission.head.definition.SerializeToString(deterministic=True)
             self._stores.jobs.begin(submission.principal.tenant, submission.job, definition)
         if good:
-            self._stores.job_tasks.add(submission.job, first, good)
+            for task in self._stores.job_tasks.add(submission.job, first, good):
+                submission.check.refuse(task.line, f"the id {task.id!r:.100} is that of another line too")
             submission.stored += len(good)
 
     def complete(self, submission: Submission, tasks: int) -> JobRow:
@@ -297,16 +300,31 @@ class JobRegistry:
         if not self._stores.quotas.holds(job.id):
             self._reserve(principal.tenant, job.id)
         self._record(principal, "job.retry")
-        with self._stores.database.transaction():
-            # Checked here: the process that works on it may have ended it until now, and its token with it.
-            was_over = self._stores.jobs.of_all(job.id).state in FINAL_JOB_STATES
-            reopened = bool(self._stores.job_tasks.renew(job.id, request.tasks))
-            if reopened and was_over:
-                self._renew_token(principal, job.id)
-            if reopened:
-                self._stores.jobs.reopen(principal.tenant, job.id, budget)
+        if request.tasks:
+            self._renew(
+                principal, job.id, budget, lambda: self._stores.job_tasks.renew(job.id, request.tasks)
+            )
+        else:
+            place = 0
+            while (end := self._stores.job_tasks.renewable(job.id, place)) > place:
+                renewed = partial(self._stores.job_tasks.renew_between, job.id, place, end)
+                self._renew(principal, job.id, budget, renewed)
+                place = end
         self._orchestrators.ensure(job.id)
         return self._stores.jobs.find(principal.tenant, job.id)
+
+    def _renew(
+        self, principal: Principal, job: JobId, budget: bytes | None, renewed: Callable[[], int]
+    ) -> None:
+        """renewed: resets tasks, and returns how many."""
+        with self._stores.database.transaction():
+            # Checked here: the process that works on it may have ended it until now, and its token with it.
+            was_over = self._stores.jobs.of_all(job).state in FINAL_JOB_STATES
+            if not renewed():
+                return
+            if was_over:
+                self._renew_token(principal, job)
+            self._stores.jobs.reopen(principal.tenant, job, budget)
 
     def _reserve(self, tenant: TenantId, job: JobId) -> None:
         """Reserves quotas until the job is over. Raises QuotaExceededError."""
