@@ -151,7 +151,7 @@ class TaskCheck:
         if not text:
             return ""
         try:
-            values = json.loads(text, parse_constant=_refuse_constant)
+            values = _DECODER.decode(text)
         except (ValueError, RecursionError) as error:
             return f'its "variables" are no JSON: {str(error)[:100]}'
         if not isinstance(values, dict):
@@ -181,3 +181,6 @@ def wrong_identifier(name: str) -> str:
 
 def _refuse_constant(name: str) -> Callable[[], None]:
     raise ValueError(f"{name} is no value of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)

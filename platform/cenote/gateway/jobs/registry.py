@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,6 +22,7 @@ from cenote.gateway.jobs.tables import (
     TASK_STATES,
     TASKS_OF_A_PAGE,
     JobRow,
+    JobTotals,
     checked_name,
 )
 from cenote.gateway.store.state_folder import StateFolder
@@ -58,6 +60,12 @@ KEPT: Final = 30 * 86_400.0
 
 END_PATIENCE: Final = 15.0
 
+COUNTED_EACH_TIME: Final = 50_000
+"""Tasks up to which the totals of a job are those of the moment."""
+
+COUNTING_SHARE: Final = 10
+"""A larger job is counted again after this many times as long as counting took."""
+
 JOB_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
 """Scopes of the token with which a job makes its runtimes."""
 
@@ -92,6 +100,15 @@ class Submission:
         return good
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """until: by the monotonic clock."""
+
+    version: tuple[object, ...]
+    until: float
+    totals: JobTotals
+
+
 class JobRegistry:
     """Calls block, from any thread. The caller is a Principal; its scopes are checked first.
 
@@ -117,6 +134,7 @@ class JobRegistry:
         self._clock = clock
         self._settled: set[JobId] = set()
         """Jobs that are over, and whose token and quotas were released."""
+        self._counted: dict[JobId, _Counted] = {}
         self._remains: dict[JobId, TenantId] = {}
         """Removed jobs that could not be cleared completely."""
 
@@ -250,7 +268,7 @@ class JobRegistry:
         return self._stores.job_tasks.log(self.find(principal, name.job).id, name.task)
 
     def described(self, job: JobRow) -> job_pb2.JobDescription:
-        sums = self._stores.job_tasks.sums(job.id)
+        sums = self._totals(job)
         told = make(
             job_pb2.JobDescription,
             id=job.id,
@@ -271,6 +289,20 @@ class JobRegistry:
         if job.budget:
             told.definition.budget.ParseFromString(job.budget)
         return told
+
+    def _totals(self, job: JobRow) -> JobTotals:
+        """Those of a large job may be some seconds old while it is at work: counting reads all its rows."""
+        version = (job.state, job.wanted, job.revision)
+        known = self._counted.get(job.id)
+        if known is not None and known.version == version and time.monotonic() < known.until:
+            return known.totals
+        began = time.monotonic()
+        totals = self._stores.job_tasks.sums(job.id)
+        if totals.counts.total() > COUNTED_EACH_TIME:
+            ended = time.monotonic()
+            until = ended + COUNTING_SHARE * (ended - began)
+            self._counted[job.id] = _Counted(version=version, until=until, totals=totals)
+        return totals
 
     def room(self) -> int:
         """How many tasks of one job the machines have room for."""
@@ -419,6 +451,7 @@ class JobRegistry:
         # If a job's process was killed, no other process ends its runtimes.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
         self._settled.discard(job)
+        self._counted.pop(job, None)
         keys = WorkSecrets(self._state.jobs / job)
         self._forget_token(tenant, keys)
         keys.remove()
