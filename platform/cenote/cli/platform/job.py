@@ -440,9 +440,12 @@ def cancel(arguments: argparse.Namespace) -> int:
         job.cancel()
         status = job.wait(timeout=CANCEL_PATIENCE)
         if not status.is_over:
-            screen.note(
-                f"{counted(status.running, 'task')} being stopped; see `cenote job show {status.name}`"
+            what = (
+                f"{counted(status.running, 'task')} being stopped"
+                if status.running
+                else "it is being cancelled"
             )
+            screen.note(f"{what}; see `cenote job show {status.name}`")
     report(status, screen, as_json=arguments.json)
     return ExitStatus.OK
 
