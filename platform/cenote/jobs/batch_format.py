@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from operator import eq, index
+from typing import Any, Final, Literal, overload
 
-from cenote.jobs.checks import MAX_PROBLEMS, BadLine, BadTasksError
+from cenote.jobs.checks import BadLines
 from cenote.jobs.reports import TaskResult
-from cenote.jobs.source import Source, objects_of
+from cenote.jobs.source import Source, Spool, objects_of
 from cenote_security.errors import UsageError
 
 Endpoint = Literal["chat", "responses"]
@@ -44,7 +45,9 @@ _DEFAULTS: Final[Mapping[str, object]] = {"n": 1, "stream": False, "tools": [], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a batch file asks for. tasks: for `Jobs.submit`. model, parameters: of all requests, for a ModelSpec.
+    """What a batch file asks for. tasks: for `Jobs.submit`; they lie in a temporary file, not in memory.
+
+    model, parameters: of all requests, for a ModelSpec.
 
     endpoint: what the requests are for, and the form of their responses.
     """
@@ -69,29 +72,58 @@ class _WrongError(Exception):
     """Why a line is no request that an agent can answer."""
 
 
+class _SpooledTasks(Sequence[Mapping[str, str]]):
+    """The tasks of a batch."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    def __len__(self) -> int:
+        return len(self._spool)
+
+    @overload
+    def __getitem__(self, place: int) -> Mapping[str, str]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Mapping[str, str]]: ...
+    def __getitem__(self, place: int | slice) -> Mapping[str, str] | Sequence[Mapping[str, str]]:
+        numbers = range(len(self))[place if isinstance(place, slice) else index(place)]
+        return self._task(numbers) if isinstance(numbers, int) else [self._task(each) for each in numbers]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} tasks>"
+
+    def _task(self, number: int) -> Mapping[str, str]:
+        name, text = json.loads(self._spool.get(number))
+        return {"id": name, "task": text}
+
+
 def read_batch(source: Source) -> Batch:
     """source: a path, or dictionaries.
 
     A request's texts become one task; a job has one model with one set of parameters, so all requests must have the
     same. Raises BadTasksError for lines that are no such requests, UsageError for a file that cannot be read.
     """
-    found: list[_Request] = []
-    bad: list[BadLine] = []
+    first: _Request | None = None
+    spool, bad = Spool(), BadLines()
     for number, given in objects_of(source):
         try:
             request = _request(number, given)
-            if found and (different := _difference(found[0], request)):
-                raise _WrongError(f"its {different} is not that of line {found[0].line}: a job has one")
-            found.append(request)
+            first = first or request
+            if different := _difference(first, request):
+                raise _WrongError(f"its {different} is not that of line {first.line}: a job has one")
+            spool.add(json.dumps([request.name, request.text]).encode())
         except _WrongError as error:
-            bad.append(BadLine(line=number, reason=str(error)))
-    if bad:
-        raise BadTasksError(bad[:MAX_PROBLEMS], len(bad))
-    if not found:
+            bad.note(number, str(error))
+    bad.raise_any()
+    if first is None:
         raise UsageError("a batch has at least one request")
-    first = found[0]
     return Batch(
-        tasks=[{"id": request.name, "task": request.text} for request in found],
+        tasks=_SpooledTasks(spool),
         model=first.model,
         parameters=dict(first.parameters),
         endpoint=first.endpoint,

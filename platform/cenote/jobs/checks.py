@@ -41,11 +41,29 @@ class BadTasksError(UsageError):
         return f"{self.found} of the tasks cannot be run, and none was:\n{listed}{more}"
 
 
-MAX_TASKS: Final = 100_000
-"""Tasks of one job: each is a row, and is read when a process takes the job over."""
+class BadLines:
+    """Problems of an input: the first ones, and how many there are."""
 
-MAX_INPUT: Final = 128 * 2**20
-"""Bytes of all tasks of a job; larger data belongs in references."""
+    def __init__(self) -> None:
+        self._lines: list[BadLine] = []
+        self._found = 0
+
+    def note(self, line: int, reason: str) -> None:
+        self._found += 1
+        if len(self._lines) < MAX_PROBLEMS:
+            self._lines.append(BadLine(line=line, reason=reason))
+
+    def raise_any(self) -> None:
+        """Raises BadTasksError if there are any."""
+        if self._found:
+            raise BadTasksError(self._lines, self._found)
+
+
+MAX_TASKS: Final = 10_000_000
+"""Tasks of one job. Each is a row of the platform's database; no process holds them all at once."""
+
+MAX_INPUT: Final = 8 * 2**30
+"""Bytes of all tasks of a job, which the platform's database stores."""
 
 MAX_TASK: Final = 2**20
 """Bytes of one task, with its variables: it goes in one message."""
@@ -69,27 +87,26 @@ MAX_RETRIED: Final = 10_000
 
 
 class TaskCheck:
-    """Checks one job's tasks in order. shared: names that all of them have. has_model: whether agents can work."""
+    """Checks one job's tasks in order, one by one: the caller says which ids are taken, see `refuse`.
+
+    shared: names that all of them have. has_model: whether agents can work.
+    """
 
     def __init__(self, shared: Collection[str], *, has_model: bool) -> None:
         self._shared = frozenset(shared)
         self._has_model = has_model
-        self._lines: list[BadLine] = []
-        self._found = 0
-        self._names: dict[str, int] = {}
+        self._problems = BadLines()
         self._bytes = 0
-
-    @property
-    def tasks(self) -> int:
+        self.tasks = 0
         """The number of checked tasks."""
-        return len(self._names) + self._found
 
     @property
-    def good(self) -> bool:
-        return not self._found
+    def bytes(self) -> int:
+        """Bytes of the checked tasks."""
+        return self._bytes
 
-    def see(self, task: job_pb2.JobTask) -> None:
-        """Checks the next task. Raises UsageError where the whole input is too large."""
+    def see(self, task: job_pb2.JobTask) -> bool:
+        """Checks the next task. Returns whether it can run. Raises UsageError where the whole input is too large."""
         if self.tasks >= MAX_TASKS:
             raise UsageError(f"a job has up to {MAX_TASKS} tasks; submit the rest as another job")
         size = task.ByteSize()
@@ -98,34 +115,29 @@ class TaskCheck:
             raise UsageError(
                 f"the tasks of a job have up to {MAX_INPUT >> 20} MiB; share larger data, and give it by `variables`"
             )
+        self.tasks += 1
         reason = f"it has {size} bytes, of up to {MAX_TASK}" if size > MAX_TASK else self._wrong(task)
         if reason:
             self.refuse(task.line, reason)
-        else:
-            self._names[task.id] = task.line
+        return not reason
+
+    def skip(self, line: int, reason: str) -> None:
+        """Counts and records a line that is not a task."""
+        self.tasks += 1
+        self.refuse(line, reason)
 
     def refuse(self, line: int, reason: str) -> None:
-        """Records a line that is not a task."""
-        self._found += 1
-        if len(self._lines) < MAX_PROBLEMS:
-            self._lines.append(BadLine(line=line, reason=reason))
+        """Records why a checked task cannot run."""
+        self._problems.note(line, reason)
 
     def finish(self) -> None:
         """Call after the last task. Raises BadTasksError; UsageError if there was no task."""
-        if self._found:
-            raise BadTasksError(self._lines, self._found)
-        if not self._names:
+        self._problems.raise_any()
+        if not self.tasks:
             raise UsageError("a job has at least one task")
 
     def _wrong(self, task: job_pb2.JobTask) -> str:
-        return self._wrong_name(task.id) or self._wrong_work(task) or self._wrong_variables(task.variables)
-
-    def _wrong_name(self, name: str) -> str:
-        if not 0 < len(name) <= MAX_TASK_NAME or not name.isprintable():
-            return f"an id has 1 to {MAX_TASK_NAME} printable characters, unlike {name[:50]!r}"
-        if name in self._names:
-            return f"the id {name!r:.100} is that of line {self._names[name]} too"
-        return ""
+        return _wrong_name(task.id) or self._wrong_work(task) or self._wrong_variables(task.variables)
 
     def _wrong_work(self, task: job_pb2.JobTask) -> str:
         kind = task.WhichOneof("work")
@@ -139,7 +151,7 @@ class TaskCheck:
         if not text:
             return ""
         try:
-            values = json.loads(text, parse_constant=_refuse_constant)
+            values = _DECODER.decode(text)
         except (ValueError, RecursionError) as error:
             return f'its "variables" are no JSON: {str(error)[:100]}'
         if not isinstance(values, dict):
@@ -154,6 +166,12 @@ class TaskCheck:
         return ""
 
 
+def _wrong_name(name: str) -> str:
+    if 0 < len(name) <= MAX_TASK_NAME and name.isprintable():
+        return ""
+    return f"an id has 1 to {MAX_TASK_NAME} printable characters, unlike {name[:50]!r}"
+
+
 def wrong_identifier(name: str) -> str:
     """Why it is not a valid variable name; empty if it is."""
     if name.isidentifier() and not keyword.iskeyword(name) and len(name) <= 100:
@@ -163,3 +181,6 @@ def wrong_identifier(name: str) -> str:
 
 def _refuse_constant(name: str) -> Callable[[], None]:
     raise ValueError(f"{name} is no value of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)

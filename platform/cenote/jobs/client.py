@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 from cenote.jobs.checks import TaskCheck
@@ -26,13 +26,13 @@ from cenote.jobs.reports import (
     status_of,
     task_of,
 )
-from cenote.jobs.source import Source, named, tasks_of
+from cenote.jobs.source import Source, TaskMessages, named, tasks_of
 from cenote.platform_team import ModelSpec
 from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import new_key
-from cenote.runtime.remote.job_client import LOOK_EVERY, SELDOM, SUBMITTING, JobClient
+from cenote.runtime.remote.job_client import LOOK_EVERY, SELDOM, JobClient, submission_time
 from cenote.runtime.remote.reconnection import RetrySchedule
 from cenote.team.budget import Budget
 from cenote_proto.scalars import make, put, utf8_text
@@ -143,7 +143,7 @@ class Job:
         Other results stay, and the tasks get as many attempts as at first. budget: replaces the job's; what was spent
         before counts.
         """
-        return self._ask(self._retried(tasks, budget))
+        return ask(self._retried(tasks, budget), math.inf)
 
     async def async_retry(
         self, tasks: Sequence[str] | None = None, *, budget: Budget | None = None
@@ -152,7 +152,7 @@ class Job:
 
     def remove(self) -> None:
         """Ends the job's work, and removes the job with its results."""
-        self._ask(self._client.delete(self.id))
+        ask(self._client.delete(self.id), math.inf)
 
     async def async_remove(self) -> None:
         await off(self._client.delete(self.id))
@@ -308,8 +308,8 @@ def _set(message: job_pb2.JobDefinition | team_pb2.AgentSettings, name: str, val
         raise UsageError(f"{name}={value!r:.100} is no such setting: {error}") from None
 
 
-_PATIENCE: Final = 2 * SUBMITTING
-"""Seconds for a submission, retried where its connection broke."""
+def _checked(head: job_pb2.JobHead, source: Source, shared: Collection[str]) -> TaskMessages:
+    return tasks_of(source, TaskCheck(shared, has_model=head.definition.HasField("model")))
 
 
 class Jobs:
@@ -342,12 +342,13 @@ class Jobs:
 
         Raises BadTasksError, with all bad lines, and UsageError: nothing has run then.
         """
-        head = head_of(terms)
-        return ask(self._submitted(head, tasks, terms.get("variables") or {}), _PATIENCE)
+        head, variables = head_of(terms), terms.get("variables") or {}
+        return ask(self._submitted(head, _checked(head, tasks, variables), variables), math.inf)
 
     async def async_submit(self, tasks: Source, **terms: Unpack[JobTerms]) -> Job:
-        head = head_of(terms)
-        return await off(self._submitted(head, tasks, terms.get("variables") or {}))
+        head, variables = head_of(terms), terms.get("variables") or {}
+        messages = await asyncio.to_thread(_checked, head, tasks, variables)
+        return await off(self._submitted(head, messages, variables))
 
     def get(self, name: str) -> Job:
         """The job with that name or id. Raises UnknownEntryError."""
@@ -371,15 +372,15 @@ class Jobs:
         return await off(self._listed())
 
     async def _submitted(
-        self, head: job_pb2.JobHead, source: Source, variables: Mapping[str, ObjectReference]
+        self, head: job_pb2.JobHead, messages: TaskMessages, variables: Mapping[str, ObjectReference]
     ) -> Job:
-        check = TaskCheck(variables, has_model=head.definition.HasField("model"))
-        batches = tasks_of(source, check)
         for name, reference in variables.items():
             head.definition.variables[utf8_text(name)] = await self._client.keep(
                 reference, f"job {head.key}"[:200]
             )
-        described = await self._client.submit(head, batches)
+        described = await self._client.submit(
+            head, messages, submission_time(tasks=messages.tasks, size=messages.bytes)
+        )
         return Job(self._client, described.id, described.name)
 
     async def _got(self, name: str) -> Job:

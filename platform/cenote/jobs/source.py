@@ -1,9 +1,13 @@
-"""Where a job's tasks come from: a file with one JSON object a line, or a list of dictionaries."""
+"""Where a job's tasks come from: a file with one JSON object a line, or dictionaries. They are read one by one, and
+those that were read lie in a temporary file.
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,25 +24,93 @@ MESSAGE: Final = 2**20
 Source = str | Path | Iterable[Mapping[str, object]]
 
 
-def tasks_of(source: Source, check: TaskCheck) -> list[job_pb2.JobTasks]:
-    """All tasks, in messages. source: a path, or dictionaries.
+class Spool:
+    """Records in their order, and lines by name. However many there are, memory holds two MiB of them.
+
+    It is a temporary database of SQLite: it writes to TMPDIR, or to /var/tmp, once it has more than that, and is gone
+    with this object. Used by one thread at a time. Raises UsageError where there is no room for it.
+    """
+
+    def __init__(self) -> None:
+        self._records = 0
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for sql in (
+            "PRAGMA journal_mode = OFF",
+            "CREATE TABLE records (number INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+            "CREATE TABLE names (name TEXT PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID",
+            "BEGIN",
+        ):
+            self._run(sql)
+
+    def add(self, data: bytes) -> None:
+        self._run("INSERT INTO records VALUES (?, ?)", self._records, data)
+        self._records += 1
+
+    def first_line(self, name: str, line: int) -> int:
+        """The line that has the name, which is this one unless there was an earlier one."""
+        if self._run("INSERT INTO names VALUES (?, ?) ON CONFLICT DO NOTHING", name, line).rowcount:
+            return line
+        return int(self._run("SELECT line FROM names WHERE name = ?", name).fetchone()[0])
+
+    def get(self, number: int) -> bytes:
+        """number: from 0, of a record that there is."""
+        return bytes(self._run("SELECT data FROM records WHERE number = ?", number).fetchone()[0])
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self.get, range(len(self)))
+
+    def _run(self, sql: str, *values: str | int | bytes) -> sqlite3.Cursor:
+        with _explained():
+            return self._database.execute(sql, values)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise UsageError(
+            f"the tasks find no room among the temporary files: {error}; name a folder with room in TMPDIR"
+        ) from None
+
+
+class TaskMessages:
+    """Tasks that can run, in messages of about MESSAGE bytes; they can be read more than once."""
+
+    def __init__(self, spool: Spool, check: TaskCheck) -> None:
+        self._spool = spool
+        self.tasks = check.tasks
+        self.bytes = check.bytes
+
+    def __iter__(self) -> Iterator[job_pb2.JobTasks]:
+        return map(job_pb2.JobTasks.FromString, self._spool)
+
+
+def tasks_of(source: Source, check: TaskCheck) -> TaskMessages:
+    """All tasks. source: a path, or dictionaries.
 
     Raises BadTasksError for bad tasks; UsageError for a file that cannot be read, or is too large.
     """
-    batches = [job_pb2.JobTasks()]
-    size = 0
+    spool, batch, size = Spool(), job_pb2.JobTasks(), 0
     for number, given in objects_of(source):
         task = _task(number, given, check)
-        if task is None:
+        if task is None or not check.see(task):
             continue
-        check.see(task)
-        if size > MESSAGE:
-            batches.append(job_pb2.JobTasks())
-            size = 0
-        batches[-1].tasks.append(task)
+        if (earlier := spool.first_line(task.id, number)) != number:
+            check.refuse(number, f"the id {task.id!r:.100} is that of line {earlier} too")
+            continue
+        batch.tasks.append(task)
         size += task.ByteSize()
+        if size > MESSAGE:
+            spool.add(batch.SerializeToString())
+            batch, size = job_pb2.JobTasks(), 0
     check.finish()
-    return batches
+    if batch.tasks:
+        spool.add(batch.SerializeToString())
+    return TaskMessages(spool, check)
 
 
 def objects_of(source: Source) -> Iterator[tuple[int, object]]:
@@ -80,7 +152,7 @@ def _task(number: int, given: object, check: TaskCheck) -> job_pb2.JobTask | Non
             return _message(number, given)
         except (TypeError, ValueError, RecursionError) as error:
             reason = str(error)[:200]
-    check.refuse(number, reason)
+    check.skip(number, reason)
     return None
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from cenote.gateway.jobs import ledger as ledger_module
+from cenote.gateway.jobs import tables
 from cenote.gateway.jobs.ledger import JobLedger, TaskFailure, TaskOutcome
 from cenote.gateway.jobs.schedule import MAX_LOSSES, PendingTask
 from cenote.gateway.jobs.tables import JobTable, JobWorkload, TaskTable
@@ -109,8 +110,9 @@ def test_given_back_while_others_are_done(database: Database) -> None:
         assert 1 == TaskTable(database).renew(made, ["2"])
         JobTable(database).reopen(ledger.row.tenant, made, None)
     assert not ledger.finish()
+    assert ledger.is_reopened()
     assert [2] == [standing.position for standing in ledger.added(set())]
-    assert [] == ledger.added(set())
+    assert ([], False) == (ledger.added(set()), ledger.is_reopened())
     ledger.start(2)
     ledger.end(2, "succeeded", TaskOutcome())
     assert ledger.finish()
@@ -136,15 +138,61 @@ def test_wanted_again_before_it_was_cancelled(database: Database) -> None:
     JobTable(database).cancel(owner, made)
     ledger.end(1, "cancelled", TaskOutcome())
     with database.transaction():
-        TaskTable(database).renew(made, [])
+        assert 1 == TaskTable(database).renewable(made, 0)
+        TaskTable(database).renew_between(made, 0, 1)
         JobTable(database).reopen(owner, made, None)
     ledger.cancel_rest()
     assert not ledger.finish()
+    assert ledger.is_reopened()
     assert [1, 2] == [standing.position for standing in ledger.added(set())]
     JobTable(database).cancel(owner, made)
     ledger.cancel_rest()
     assert ledger.finish()
     assert "cancelled" == JobTable(database).of_all(made).state
+
+
+def test_tasks_are_taken_up_by_pages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the input, and none that is under way; after a retry from the first one again."""
+    monkeypatch.setattr(ledger_module, "PAGE", 2)
+    made = job(database, 5)
+    ledger = JobLedger(database, made)
+    assert [1, 2] == [standing.position for standing in ledger.begin()]
+    ledger.start(1)
+    ledger.end(1, "failed", TaskOutcome(error=BROKEN))
+    assert [3, 4] == [standing.position for standing in ledger.added({2})]
+    with database.transaction():
+        TaskTable(database).renew(made, ["1"])
+        JobTable(database).reopen(ledger.row.tenant, made, None)
+    assert ledger.is_reopened()
+    assert [1] == [standing.position for standing in ledger.added({2, 3, 4})]
+    assert [5] == [standing.position for standing in ledger.added({1, 2, 3, 4})]
+    assert [] == ledger.added(set())
+
+
+def test_a_large_job_is_changed_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left out, however the parts fall; one that waits is cancelled by its process."""
+    for module in (tables, ledger_module):
+        monkeypatch.setattr(module, "AT_ONCE", 2)
+    made = job(database, 5)
+    owner, tasks = JobTable(database).of_all(made).tenant, TaskTable(database)
+    JobTable(database).cancel(owner, made)
+    row = JobTable(database).of_all(made)
+    assert ("waiting", "cancel") == (row.state, row.wanted)
+    ledger = JobLedger(database, made)
+    ledger.begin()
+    ledger.cancel_rest()
+    assert ledger.finish()
+    assert "cancelled" == JobTable(database).of_all(made).state
+    assert 5 == len(results(database, made))
+    places = [0]
+    while (end := tasks.renewable(made, places[-1])) > places[-1]:
+        with database.transaction():
+            tasks.renew_between(made, places[-1], end)
+        places.append(end)
+    assert ([0, 2, 4, 5], []) == (places, results(database, made))
+    JobTable(database).remove(owner, made)
+    JobTable(database).clear(made)
+    assert [] == database.rows("SELECT * FROM job_tasks")
 
 
 def test_stuck(database: Database) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tests.waiting import until_async
 
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.jobs import runner
-from cenote.gateway.jobs.ledger import JobLedger
+from cenote.gateway.jobs import ledger, runner, schedule
+from cenote.gateway.jobs.attempt import AttemptResult
+from cenote.gateway.jobs.ledger import JobLedger, TaskFailure, TaskOutcome, TaskRow
 from cenote.gateway.jobs.tables import JobTable, TaskTable
 from cenote.gateway.store.database import Database
 from cenote.gateway.store.tenants import Tenants
@@ -50,7 +51,7 @@ def submitted(database: Database, definition: job_pb2.JobDefinition, tasks: int 
     owner, job = Tenants(database).create("acme").id, new_job_id()
     JobTable(database).begin(owner, job, definition.SerializeToString())
     TaskTable(database).add(
-        job, 1, [job_pb2.JobTask(id=str(number), code="1") for number in range(1, tasks + 1)]
+        job, 1, [job_pb2.JobTask(id=str(number), code=str(number)) for number in range(1, tasks + 1)]
     )
     return JobTable(database).complete(owner, job, name="", key="", digest="").id
 
@@ -67,8 +68,8 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     with Database(tmp_path / "gateway.db") as database:
         definition = job_pb2.JobDefinition(concurrency=2, attempts=1)
         job = submitted(database, definition)
-        ledger, none = JobLedger(database, job), threading.Event()
-        yield database, job, runner._Work(database, ledger, definition, NoRuntimes(), {}, none)  # type: ignore[arg-type]
+        book, none = JobLedger(database, job), threading.Event()
+        yield database, job, runner._Work(database, book, definition, NoRuntimes(), {}, none)  # type: ignore[arg-type]
 
 
 def test_a_database_that_was_away_cancels_nothing(working: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,10 +77,10 @@ def test_a_database_that_was_away_cancels_nothing(working: Any, monkeypatch: pyt
     database, job, work = working
     added = JobLedger.added
 
-    def away(ledger: JobLedger, known: set[int]) -> Any:
+    def away(book: JobLedger, known: set[int]) -> Any:
         if states(database, job) == ["running", "running"]:
             raise DatabaseUnavailableError("here", "it is away")
-        return added(ledger, known)
+        return added(book, known)
 
     monkeypatch.setattr(JobLedger, "added", away)
     with pytest.raises(DatabaseUnavailableError):
@@ -104,6 +105,53 @@ def test_a_wish_to_cancel(working: Any) -> None:
     assert "cancelled" == JobTable(database).of_all(job).state
 
 
+class Brief:
+    """An attempt that fails once, and then succeeds."""
+
+    seen: ClassVar[set[str]] = set()
+
+    def __init__(self, _runtime: object, _definition: object, row: TaskRow, *_given: object) -> None:
+        self._work = row.work
+
+    async def carry_out(self) -> AttemptResult:
+        if self._work in self.seen:
+            return AttemptResult(verdict="over", outcome=TaskOutcome(answer="done"))
+        self.seen.add(self._work)
+        failure = TaskFailure(type="ValueError", message="", reason="exception", stage="task")
+        return AttemptResult(verdict="failed", outcome=TaskOutcome(error=failure))
+
+
+def test_a_process_holds_a_part_of_a_large_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tasks wait, and though each one is tried twice; each is over in the end."""
+    monkeypatch.setattr(runner, "TaskAttempt", Brief)
+    monkeypatch.setattr(Brief, "seen", set())
+    monkeypatch.setattr(ledger, "PAGE", 8)
+    monkeypatch.setattr(schedule, "MAX_WAITING", 12)
+    held: list[int] = []
+    added = JobLedger.added
+
+    def counted(self: JobLedger, known: set[int]) -> Any:
+        page = added(self, known)
+        held.append(len(known) + len(page))
+        return page
+
+    monkeypatch.setattr(JobLedger, "added", counted)
+    with Database(tmp_path / "gateway.db") as database:
+        definition = job_pb2.JobDefinition(concurrency=2, attempts=2, backoff=0.001)
+        job = submitted(database, definition, tasks=100)
+        work = runner._Work(
+            database,
+            JobLedger(database, job),
+            definition,
+            NoRuntimes(),
+            {},
+            threading.Event(),  # type: ignore[arg-type]
+        )
+        asyncio.run(work.carry_out())
+        assert ["succeeded"] * 100 == states(database, job)
+    assert max(held) <= 12 + 8 + 2
+
+
 def test_as_many_tasks_are_under_way_as_machines_have_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,8 +167,8 @@ def test_as_many_tasks_are_under_way_as_machines_have_room_for(
     with Database(tmp_path / "gateway.db") as database:
         definition = job_pb2.JobDefinition(concurrency=30, attempts=1)
         job = submitted(database, definition, tasks=40)
-        ledger, none = JobLedger(database, job), threading.Event()
-        work = runner._Work(database, ledger, definition, Machines(), {}, none)  # type: ignore[arg-type]
+        book, none = JobLedger(database, job), threading.Event()
+        work = runner._Work(database, book, definition, Machines(), {}, none)  # type: ignore[arg-type]
 
         def under_way() -> int:
             return states(database, job).count("running")

@@ -23,7 +23,7 @@ from cenote.gateway.jobs.registry import KEPT, JobRegistry
 from cenote.gateway.jobs.tables import JobRow
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Quota
-from cenote.jobs import checks
+from cenote.jobs import BadTasksError, checks
 from cenote_proto.v1 import job_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceStub
 from cenote_security.errors import QuotaExceededError, RejectedError, UnknownEntryError, UsageError
@@ -289,6 +289,51 @@ def test_too_many_tasks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
     with pytest.raises(UsageError, match="share larger data"):
         desk.jobs.add(made, tasks("1").tasks.tasks)
+
+
+def test_a_large_job_is_not_counted_at_each_question(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing but its tasks changes, and for a part of the time; its end shows at once."""
+    monkeypatch.setattr("cenote.gateway.jobs.registry.COUNTED_EACH_TIME", 1)
+    monkeypatch.setattr("cenote.gateway.jobs.registry.COUNTING_SHARE", 1e9)
+    job, counts, count = desk.submit(), [], desk.stores.job_tasks.sums
+    monkeypatch.setattr(desk.stores.job_tasks, "sums", lambda job: counts.append(job) or count(job))
+    for _ in range(3):
+        assert 2 == desk.jobs.described(desk.jobs.find(desk.principal, job)).counts.waiting
+    assert [job] == counts
+    desk.jobs.cancel(desk.principal, job)
+    assert 2 == desk.jobs.described(desk.jobs.find(desk.principal, job)).counts.cancelled
+
+
+def test_an_id_that_was_there_in_an_earlier_message(desk: Desk) -> None:
+    """All are named by their lines, and nothing is left of the submission."""
+    made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
+    for line, name in enumerate(["a", "b", "a", "c", "b"], 1):
+        task = job_pb2.JobTask(id=name, code="1", line=line)
+        desk.jobs.add(made, [task])
+    with pytest.raises(BadTasksError) as caught:
+        desk.jobs.complete(made, 5)
+    assert [(3, "the id 'a' is that of another line too"), (5, "the id 'b' is that of another line too")] == [
+        (bad.line, bad.reason) for bad in caught.value.lines
+    ]
+    desk.jobs.discard(made)
+    for table in ("jobs", "job_tasks", "job_work"):
+        assert [] == desk.stores.database.rows(f"SELECT * FROM {table}")
+
+
+def test_all_failed_tasks_of_a_large_job_run_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several transactions, and each task once."""
+    monkeypatch.setattr("cenote.gateway.jobs.tables.AT_ONCE", 2)
+    made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
+    desk.jobs.add(made, tasks("1", "2", "3", "4", "5").tasks.tasks)
+    job = desk.jobs.complete(made, 5).id
+    database = desk.stores.database
+    database.execute("UPDATE job_tasks SET state = 'failed' WHERE position <> 2")
+    database.execute("UPDATE job_tasks SET state = 'succeeded' WHERE position = 2")
+    database.execute("UPDATE jobs SET state = 'done'")
+    again = desk.jobs.retry(desk.principal, job_pb2.RetryRequest(job=job))
+    assert "waiting" == again.state
+    counts = desk.jobs.described(again).counts
+    assert (4, 1, 0) == (counts.waiting, counts.succeeded, counts.failed)
 
 
 def test_kept_for_a_while(desk: Desk) -> None:

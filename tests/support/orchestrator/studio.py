@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from tests.fakes.openai_server import OpenAIServer, Reply, Request, answer, refusal
 from tests.support.orchestrator.forked_works import PROGRAM, ForkedWorks
 from tests.support.processes import everyone, kill, title
@@ -16,6 +17,7 @@ from tests.waiting import PATIENCE, until
 
 import cenote
 from cenote.connection import Platform
+from cenote.gateway.jobs import tables
 from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.process.platform import platform
 from cenote.gateway.store.state_folder import StateFolder
@@ -56,18 +58,21 @@ class Scripts(OpenAIServer):
 class Studio:
     """folder: of the platform's state. `open` it, and `close` it.
 
-    works: its processes, where they do not start normally.
+    works: its processes, where they do not start normally. spare: whether one waits for the next job.
     """
 
     folder: Path
     models: Scripts
     port: int = 0
     works: ForkedWorks | None = None
+    spare: bool = False
     _opened: ExitStack = field(default_factory=ExitStack)
 
     def open(self, **options: object) -> Studio:
         given = {"without_ray": True, "no_http": True, "model_endpoints": (self.models.url,), **options}
         made = PlatformOptions(state=StateFolder(path=self.folder), port=self.port, **given)  # type: ignore
+        if not self.spare:
+            self._opened.enter_context(pytest.MonkeyPatch.context()).setattr(tables, "EXPECTED", 0.0)
         running = self._opened.enter_context(platform(made))
         self.address = running.address
         self.port = int(running.address.rpartition(":")[2])

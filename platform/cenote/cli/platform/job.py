@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, Self
@@ -29,7 +30,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import printable
 
 if TYPE_CHECKING:
-    from cenote.jobs import Batch, Job, Jobs, JobStatus, ModelSpec, TaskResult
+    from cenote.jobs import Batch, Job, Jobs, JobStatus, ModelSpec, TaskError, TaskInfo, TaskResult
     from cenote.jobs.batch_format import Endpoint
     from cenote.jobs.client import JobTerms
 
@@ -439,9 +440,12 @@ def cancel(arguments: argparse.Namespace) -> int:
         job.cancel()
         status = job.wait(timeout=CANCEL_PATIENCE)
         if not status.is_over:
-            screen.note(
-                f"{counted(status.running, 'task')} being stopped; see `cenote job show {status.name}`"
+            what = (
+                f"{counted(status.running, 'task')} being stopped"
+                if status.running
+                else "it is being cancelled"
             )
+            screen.note(f"{what}; see `cenote job show {status.name}`")
     report(status, screen, as_json=arguments.json)
     return ExitStatus.OK
 
@@ -452,29 +456,45 @@ def retry(arguments: argparse.Namespace) -> int:
     job, screen, budget = _job(arguments), Screen(), None
     if arguments.budget_tokens is not None or arguments.budget_cost is not None:
         budget = Budget(tokens=arguments.budget_tokens, cost=arguments.budget_cost)
-    wrong = list(_wrong_by_themselves(job, arguments.tasks))
+    wrong, found = _wrong_by_themselves(job, arguments.tasks)
     status = job.retry(arguments.tasks or None, budget=budget)
-    if wrong:
-        _say_what_stays_wrong(wrong, screen)
+    if found:
+        _say_what_stays_wrong(wrong, found, screen)
     if arguments.wait:
         status = watch(job, screen)
     report(status, screen, as_json=arguments.json)
     return outcome(status) if arguments.wait else ExitStatus.OK
 
 
-def _wrong_by_themselves(job: Job, tasks: Sequence[str]) -> Iterator[TaskResult]:
-    """Those to be done again that failed of an error in their own code, which stays as it is."""
-    for result in job.results():
-        error = result.error
-        if error is None or (tasks and result.id not in tasks):
-            continue
-        if error.stage in ("setup", "task", "result") and error.reason in ("exception", "result"):
-            yield result
+def _wrong_by_themselves(job: Job, tasks: Sequence[str]) -> tuple[Sequence[TaskInfo], int]:
+    """Those to be done again that failed of an error in their own code, which stays as it is: a few, and how many."""
+    if tasks:
+        named = [task for each in tasks if _is_wrong((task := job.task(each).info).error)]
+        return named[:MOST_NAMED], len(named)
+    found = sum(cause.tasks for cause in job.failures() if _is_wrong(cause.error))
+    return list(
+        islice(filter(lambda task: _is_wrong(task.error), _failed(job)), min(found, MOST_NAMED))
+    ), found
 
 
-def _say_what_stays_wrong(wrong: list[TaskResult], screen: Screen) -> None:
-    shown = [printable(f"{result.id} ({result.error})", lines=False)[:200] for result in wrong[:MOST_NAMED]]
-    more = f", and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
+def _failed(job: Job) -> Iterator[TaskInfo]:
+    after = 0
+    while page := job.tasks(after=after, states=("failed",)):
+        yield from page
+        after = page[-1].index
+
+
+def _is_wrong(error: TaskError | None) -> bool:
+    return (
+        error is not None
+        and error.stage in ("setup", "task", "result")
+        and error.reason in ("exception", "result")
+    )
+
+
+def _say_what_stays_wrong(wrong: Sequence[TaskInfo], found: int, screen: Screen) -> None:
+    shown = [printable(f"{task.id} ({task.error})", lines=False)[:200] for task in wrong]
+    more = f", and {found - len(shown)} more" if found > len(shown) else ""
     screen.note(
         f"the code of these tasks is wrong, and is run again as it is: {', '.join(shown)}{more}; "
         f"to change code, submit a job with it"

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Final, Literal
 
+from cenote.gateway.jobs.rules import MAX_CONCURRENCY
 from cenote.gateway.jobs.schedule import PendingTask, lost
-from cenote.gateway.jobs.tables import JobRow, JobTable
+from cenote.gateway.jobs.tables import AT_ONCE, JobRow, JobTable, cancel_some
 from cenote.gateway.store.database import Database
 from cenote.gateway.work.workload import Fence, SupersededError
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId
 
-MAX_KEPT: Final = 512 * 2**20
+MAX_KEPT: Final = 8 * 2**30
 """Characters of results and logs of one job: all tenants share a database. Logs are dropped first, see `end`."""
 
-LOGS_UP_TO: Final = MAX_KEPT // 2
+LOGS_UP_TO: Final = 256 * 2**20
 """Characters from which on no more logs are stored."""
+
+PAGE: Final = 2 * MAX_CONCURRENCY
+"""Tasks that are read at a time to be run: a job may have millions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,10 @@ class JobLedger:
     _fence: Fence = field(init=False)
     _read: int = field(default=0, init=False)
     """The revision up to which tasks were handed out."""
+    _place: int = field(default=0, init=False)
+    """The place in the input up to which tasks were handed out."""
+    _whole: bool = field(default=False, init=False)
+    """Whether all tasks of this revision were handed out."""
     _told: str = field(default="", init=False)
     """The reason last stored for why no task begins."""
 
@@ -96,7 +104,9 @@ class JobLedger:
     # -- tasks to run --
 
     def begin(self) -> list[PendingTask]:
-        """Takes the job over. An attempt of a former process is lost: its task runs again, or has failed."""
+        """Takes the job over. An attempt of a former process is lost: its task runs again, or has failed. Returns the
+        first tasks to run; see `added` for the others.
+        """
         with self._fence.writing():
             sql = (
                 "UPDATE jobs SET state = 'running', waiting_for = '', "
@@ -105,18 +115,31 @@ class JobLedger:
             )
             if not self.database.execute(sql, self.clock(), self.job):  # it was cancelled meanwhile
                 raise SupersededError
-            for standing in self._standings("running"):
+            for standing in self._under_way():
                 self._lose(standing)
             self._read = self.row.revision
-            return list(self._standings("waiting"))
+        return self.added(frozenset())
 
-    def added(self, known: set[int]) -> list[PendingTask]:
-        """Tasks that were added to be run since the last call. known: positions of those that are under way."""
+    def is_reopened(self) -> bool:
+        """Whether tasks were reset to run again since they were last handed out; `added` has them then."""
         revision = self.row.revision
         if revision == self._read:
-            return []
-        self._read = revision
-        return [standing for standing in self._standings("waiting") if standing.position not in known]
+            return False
+        self._read, self._place, self._whole = revision, 0, False
+        return True
+
+    def added(self, known: Collection[int]) -> list[PendingTask]:
+        """The next tasks to run, up to PAGE, in the order of the input; none if all were handed out.
+
+        known: positions of tasks that were handed out before and are not over.
+        """
+        found: list[PendingTask] = []
+        while not found and not self._whole:
+            page = self._waiting()
+            self._whole = len(page) < PAGE
+            self._place = page[-1].position if page else self._place
+            found = [standing for standing in page if standing.position not in known]
+        return found
 
     def task(self, position: int) -> TaskRow:
         sql = "SELECT kind, work, variables FROM job_work WHERE job_id = ? AND position = ?"
@@ -188,11 +211,12 @@ class JobLedger:
 
     def cancel_rest(self) -> None:
         """Cancels the tasks that wait or run, unless they were requested again meanwhile."""
-        with self._fence.writing():
-            if self.row.wanted != "cancel":
-                return
-            sql = "UPDATE job_tasks SET state = 'cancelled' WHERE job_id = ? AND state IN ('waiting', 'running')"
-            self.database.execute(sql, self.job)
+        cancelled = AT_ONCE
+        while cancelled == AT_ONCE:
+            with self._fence.writing():
+                if self.row.wanted != "cancel":
+                    return
+                cancelled = cancel_some(self.database, self.job)
 
     def finish(self) -> bool:
         """Ends the job. Returns False if there is more to do."""
@@ -207,12 +231,16 @@ class JobLedger:
 
     # -- inside a transaction --
 
-    def _standings(self, state: str) -> Iterator[PendingTask]:
-        sql = "SELECT position, tries, losses, due FROM job_tasks WHERE job_id = ? AND state = ? ORDER BY position"
-        for row in self.database.rows(sql, self.job, state):
-            yield PendingTask(
-                position=row["position"], tries=row["tries"], losses=row["losses"], due=row["due"]
-            )
+    def _under_way(self) -> list[PendingTask]:
+        sql = "SELECT position, tries, losses, due FROM job_tasks WHERE job_id = ? AND state = 'running'"
+        return [PendingTask(**dict(row)) for row in self.database.rows(sql, self.job)]
+
+    def _waiting(self) -> list[PendingTask]:
+        sql = (
+            "SELECT position, tries, losses, due FROM job_tasks WHERE job_id = ? AND position > ? "
+            "AND COALESCE(state, '') = 'waiting' ORDER BY position LIMIT ?"
+        )
+        return [PendingTask(**dict(row)) for row in self.database.rows(sql, self.job, self._place, PAGE)]
 
     def _lose(self, before: PendingTask) -> None:
         after = lost(before, self.clock())

@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
@@ -20,6 +22,7 @@ from cenote.gateway.jobs.tables import (
     TASK_STATES,
     TASKS_OF_A_PAGE,
     JobRow,
+    JobTotals,
     checked_name,
 )
 from cenote.gateway.store.state_folder import StateFolder
@@ -57,6 +60,12 @@ KEPT: Final = 30 * 86_400.0
 
 END_PATIENCE: Final = 15.0
 
+COUNTED_EACH_TIME: Final = 50_000
+"""Tasks up to which the totals of a job are those of the moment."""
+
+COUNTING_SHARE: Final = 10
+"""A larger job is counted again after this many times as long as counting took."""
+
 JOB_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
 """Scopes of the token with which a job makes its runtimes."""
 
@@ -83,11 +92,21 @@ class Submission:
         good = []
         for task in tasks:
             task.id = utf8_text(task.id or str(self.check.tasks + 1))
-            self.check.see(task)
-            task.ClearField("line")
+            if self.check.see(task):
+                good.append(task)
+            line, task.line = task.line, 0
             self.digest.update(_counted(task.SerializeToString(deterministic=True)))
-            good.append(task)
-        return good if self.check.good else []
+            task.line = line
+        return good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """until: by the monotonic clock."""
+
+    version: tuple[object, ...]
+    until: float
+    totals: JobTotals
 
 
 class JobRegistry:
@@ -115,6 +134,7 @@ class JobRegistry:
         self._clock = clock
         self._settled: set[JobId] = set()
         """Jobs that are over, and whose token and quotas were released."""
+        self._counted: dict[JobId, _Counted] = {}
         self._remains: dict[JobId, TenantId] = {}
         """Removed jobs that could not be cleared completely."""
 
@@ -148,7 +168,8 @@ class JobRegistry:
             definition = submission.head.definition.SerializeToString(deterministic=True)
             self._stores.jobs.begin(submission.principal.tenant, submission.job, definition)
         if good:
-            self._stores.job_tasks.add(submission.job, first, good)
+            for task in self._stores.job_tasks.add(submission.job, first, good):
+                submission.check.refuse(task.line, f"the id {task.id!r:.100} is that of another line too")
             submission.stored += len(good)
 
     def complete(self, submission: Submission, tasks: int) -> JobRow:
@@ -247,7 +268,7 @@ class JobRegistry:
         return self._stores.job_tasks.log(self.find(principal, name.job).id, name.task)
 
     def described(self, job: JobRow) -> job_pb2.JobDescription:
-        sums = self._stores.job_tasks.sums(job.id)
+        sums = self._totals(job)
         told = make(
             job_pb2.JobDescription,
             id=job.id,
@@ -268,6 +289,20 @@ class JobRegistry:
         if job.budget:
             told.definition.budget.ParseFromString(job.budget)
         return told
+
+    def _totals(self, job: JobRow) -> JobTotals:
+        """Those of a large job may be some seconds old while it is at work: counting reads all its rows."""
+        version = (job.state, job.wanted, job.revision)
+        known = self._counted.get(job.id)
+        if known is not None and known.version == version and time.monotonic() < known.until:
+            return known.totals
+        began = time.monotonic()
+        totals = self._stores.job_tasks.sums(job.id)
+        if totals.counts.total() > COUNTED_EACH_TIME:
+            ended = time.monotonic()
+            until = ended + COUNTING_SHARE * (ended - began)
+            self._counted[job.id] = _Counted(version=version, until=until, totals=totals)
+        return totals
 
     def room(self) -> int:
         """How many tasks of one job the machines have room for."""
@@ -297,16 +332,31 @@ class JobRegistry:
         if not self._stores.quotas.holds(job.id):
             self._reserve(principal.tenant, job.id)
         self._record(principal, "job.retry")
-        with self._stores.database.transaction():
-            # Checked here: the process that works on it may have ended it until now, and its token with it.
-            was_over = self._stores.jobs.of_all(job.id).state in FINAL_JOB_STATES
-            reopened = bool(self._stores.job_tasks.renew(job.id, request.tasks))
-            if reopened and was_over:
-                self._renew_token(principal, job.id)
-            if reopened:
-                self._stores.jobs.reopen(principal.tenant, job.id, budget)
+        if request.tasks:
+            self._renew(
+                principal, job.id, budget, lambda: self._stores.job_tasks.renew(job.id, request.tasks)
+            )
+        else:
+            place = 0
+            while (end := self._stores.job_tasks.renewable(job.id, place)) > place:
+                renewed = partial(self._stores.job_tasks.renew_between, job.id, place, end)
+                self._renew(principal, job.id, budget, renewed)
+                place = end
         self._orchestrators.ensure(job.id)
         return self._stores.jobs.find(principal.tenant, job.id)
+
+    def _renew(
+        self, principal: Principal, job: JobId, budget: bytes | None, renewed: Callable[[], int]
+    ) -> None:
+        """renewed: resets tasks, and returns how many."""
+        with self._stores.database.transaction():
+            # Checked here: the process that works on it may have ended it until now, and its token with it.
+            was_over = self._stores.jobs.of_all(job).state in FINAL_JOB_STATES
+            if not renewed():
+                return
+            if was_over:
+                self._renew_token(principal, job)
+            self._stores.jobs.reopen(principal.tenant, job, budget)
 
     def _reserve(self, tenant: TenantId, job: JobId) -> None:
         """Reserves quotas until the job is over. Raises QuotaExceededError."""
@@ -401,6 +451,7 @@ class JobRegistry:
         # If a job's process was killed, no other process ends its runtimes.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
         self._settled.discard(job)
+        self._counted.pop(job, None)
         keys = WorkSecrets(self._state.jobs / job)
         self._forget_token(tenant, keys)
         keys.remove()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, Literal, TypeVar
@@ -197,7 +197,7 @@ class _Work:
                 if self._ledger.row.wanted == "cancel":
                     await self._cancel()
                     continue
-                self._take_up(self._ledger.added(self._schedule.known))
+                self._take_up()
                 self._begin()
                 await self._wait()
         finally:
@@ -214,15 +214,16 @@ class _Work:
     async def _is_over(self) -> bool:
         if not self._schedule.is_over:
             return False
-        self._take_up(self._ledger.added(self._schedule.known))
+        self._take_up()
         return self._schedule.is_over and self._ledger.finish()
 
-    def _take_up(self, standings: Sequence[PendingTask]) -> None:
-        """Adds tasks that are to run again, perhaps with another budget."""
-        if standings:
-            self._schedule.add(standings)
+    def _take_up(self) -> None:
+        """Adds the next tasks, and those that are to run again, perhaps with another budget."""
+        if self._ledger.is_reopened():
             self._account = JobAccount(self._ledger, self._definition, self._secrets)
             self._spent = None
+        if self._schedule.wants_more:
+            self._schedule.add(self._ledger.added(self._schedule.known))
 
     def _begin(self) -> None:
         now = self._clock()

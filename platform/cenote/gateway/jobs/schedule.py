@@ -25,6 +25,9 @@ FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
 """Seconds of the longest pause when the tenant has no room; the pause doubles each time."""
 
+MAX_WAITING: Final = 10 * MAX_CONCURRENCY
+"""Tasks that wait in memory, from which on no more are taken up."""
+
 Verdict = Literal["over", "failed", "lost", "crowded"]
 """over: no further attempt helps. lost: the outcome of the attempt is unknown. crowded: it did not begin."""
 
@@ -67,6 +70,11 @@ class Schedule:
     def known(self) -> set[int]:
         """Positions of all tasks that run or wait."""
         return {*self._running, *(place for place, _ in self._ready), *(place for _, place, _ in self._later)}
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether further tasks should be added now: a few are ready, and not too many wait for their time."""
+        return len(self._ready) + len(self._later) < MAX_WAITING and len(self._ready) < MAX_CONCURRENCY
 
     @property
     def is_over(self) -> bool:

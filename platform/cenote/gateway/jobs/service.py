@@ -19,7 +19,7 @@ from cenote.gateway.jobs.runtimes import later_holder_of
 from cenote.gateway.jobs.tables import JobRow
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.principal import Principal
-from cenote.runtime.remote.job_client import SECONDS_KEPT
+from cenote.runtime.remote.job_client import SECONDS_KEPT, SUBMITTING, submission_time
 from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2, reference_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceServicer
@@ -34,9 +34,6 @@ LOOK_EVERY: Final = 0.1
 ARRIVING: Final = 8
 OF_ONE_TENANT: Final = 2
 """Concurrent submissions of one tenant: each has up to 4 MiB in memory and writes to the shared database."""
-
-SUBMITTING: Final = 300.0
-"""Seconds for one submission, so that a client that stops sending does not keep its slot."""
 
 
 class JobService(JobServiceServicer):
@@ -54,11 +51,11 @@ class JobService(JobServiceServicer):
         async with self._callers.served(context, "job.submit") as principal:
             async with self._turns.turn(principal):
                 try:
-                    async with asyncio.timeout(SUBMITTING):
-                        job = await self._submitted(principal, requests)
+                    async with asyncio.timeout(SUBMITTING) as limit:
+                        job = await self._submitted(principal, requests, limit)
                 except TimeoutError:
                     raise UnavailableError(
-                        f"the tasks did not arrive within {SUBMITTING:g} s; submit them again, as several jobs"
+                        "the tasks arrived too slowly; submit them again, as several jobs"
                     ) from None
             return await self._callers.on_thread(lambda: self._registry.described(job))
         raise AssertionError("a call that failed was ended")
@@ -118,9 +115,13 @@ class JobService(JobServiceServicer):
     # -- arriving --
 
     async def _submitted(
-        self, principal: Principal, requests: AsyncIterator[job_pb2.SubmitJobRequest]
+        self,
+        principal: Principal,
+        requests: AsyncIterator[job_pb2.SubmitJobRequest],
+        limit: asyncio.Timeout,
     ) -> JobRow:
-        parts = aiter(requests)
+        """limit: is put off by what arrives, so that a client that stops sending does not keep its slot."""
+        begun, parts = asyncio.get_running_loop().time(), aiter(requests)
         head = await anext(parts, None)
         if head is None or not head.HasField("head"):
             raise UsageError("a submission begins with what all tasks have in common")
@@ -134,6 +135,8 @@ class JobService(JobServiceServicer):
                     raise UsageError("behind its head, a submission has tasks alone, and then its end")
                 tasks = request.tasks.tasks
                 await to_its_end(self._callers.on_thread(partial(self._registry.add, submission, tasks)))
+                seen = submission.check
+                limit.reschedule(begun + submission_time(tasks=seen.tasks, size=seen.bytes))
             # For a client that has disconnected, the stream sometimes just ends.
             raise UnavailableError("the tasks did not all arrive; submit them again")
         except BaseException:

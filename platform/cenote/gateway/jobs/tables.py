@@ -9,13 +9,13 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from cenote.gateway.errors import DuplicateRowError
 from cenote.gateway.store.database import NO_LIMIT, Database
-from cenote.gateway.store.session import DatabaseRow
+from cenote.gateway.store.session import DatabaseRow, Value
 from cenote.gateway.values.names import check_name
 from cenote.gateway.work.worker_slots import SlotLimits, share_of
 from cenote.gateway.work.workload import Kind
@@ -32,8 +32,8 @@ JobState = Literal["arriving", "waiting", "running", "done", "cancelled"]
 
 FINAL_JOB_STATES: Final = ("done", "cancelled")
 
-DELETED_AT_ONCE: Final = 500
-"""Rows that are removed at a time: other writers wait for the transaction."""
+AT_ONCE: Final = 5_000
+"""Rows that are changed or removed in one transaction: other writers wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,17 +159,19 @@ class JobTable:
     # -- changes --
 
     def cancel(self, tenant: TenantId, job: JobId) -> None:
-        """Cancels a job: at once if no process works on it; otherwise its process is notified."""
+        """Cancels a job: at once if no process works on it and it is not large; otherwise its process does it."""
         with self._database.transaction():
-            sql = "UPDATE jobs SET wanted = 'cancel' WHERE tenant_id = ? AND id = ? AND state = 'running'"
-            self._database.execute(sql, tenant, job)
             sql = (
-                "UPDATE jobs SET state = 'cancelled', ended = ?, waiting_for = '' "
-                "WHERE tenant_id = ? AND id = ? AND state = 'waiting'"
+                "UPDATE jobs SET wanted = 'cancel' "
+                "WHERE tenant_id = ? AND id = ? AND state IN ('waiting', 'running')"
             )
-            if self._database.execute(sql, self._clock(), tenant, job):
-                sql = "UPDATE job_tasks SET state = 'cancelled' WHERE job_id = ? AND state IN ('waiting', 'running')"
-                self._database.execute(sql, job)
+            self._database.execute(sql, tenant, job)
+            if self.of_all(job).state == "waiting" and cancel_some(self._database, job) < AT_ONCE:
+                sql = (
+                    "UPDATE jobs SET state = 'cancelled', wanted = '', ended = ?, waiting_for = '' "
+                    "WHERE tenant_id = ? AND id = ?"
+                )
+                self._database.execute(sql, self._clock(), tenant, job)
 
     def reopen(self, tenant: TenantId, job: JobId, budget: bytes | None) -> None:
         """Reopens a job to run tasks again. Inside the caller's transaction. budget: replaces the job's."""
@@ -193,7 +195,7 @@ class JobTable:
     def clear(self, job: JobId) -> None:
         """Removes the rows of a removed job, some at a time."""
         for sql in _CLEARING:
-            while self._database.execute(sql, job, job, DELETED_AT_ONCE):
+            while self._database.execute(sql, job, job, AT_ONCE):
                 pass
 
     def clear_orphans(self) -> None:
@@ -209,6 +211,15 @@ _CLEARING: Final = tuple(
     for table in ("job_logs", "job_results", "job_work", "job_tasks")
 )
 """Deletes some rows of a job; the rows by which the job is found again go last."""
+
+
+def cancel_some(database: Database, job: JobId) -> int:
+    """Cancels up to AT_ONCE tasks that wait or run, inside the caller's transaction. Returns how many."""
+    sql = (
+        "UPDATE job_tasks SET state = 'cancelled' WHERE job_id = ? AND position IN "
+        "(SELECT position FROM job_tasks WHERE job_id = ? AND state IN ('waiting', 'running') LIMIT ?)"
+    )
+    return database.execute(sql, job, job, AT_ONCE)
 
 
 def checked_name(name: str) -> str:
@@ -235,6 +246,20 @@ def _job(row: DatabaseRow) -> JobRow:
     )
 
 
+_RENEW: Final = (
+    "UPDATE job_tasks SET state = 'waiting', tries = 0, losses = 0, due = 0 "
+    "WHERE job_id = ? AND state IN ('failed', 'cancelled')"
+)
+
+_INSERTED_AT_ONCE: Final = 100
+"""Tasks of one statement."""
+
+
+def _rows(columns: int, rows: int) -> str:
+    """Places of values in an INSERT."""
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
+
+
 TaskState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 TASK_STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
 
@@ -246,6 +271,11 @@ TASK_STATUSES: Final[dict[str, job_pb2.JobResult.Status.ValueType]] = {
 
 TASKS_OF_A_PAGE: Final = 500
 """Tasks that are listed at a time; without values, one has a few hundred bytes."""
+
+MAX_CAUSES: Final = 1_000
+"""Causes that are told apart."""
+
+_OTHER_CAUSES: Final = ("",)
 
 EXAMPLES: Final = 5
 """Tasks that are named for each cause of failures."""
@@ -270,20 +300,41 @@ class JobTotals:
 
 
 class TaskTable:
-    """Tasks by job; the caller checks who may see a job. Used from any thread."""
+    """Tasks by job; the caller checks who may see a job. Used from any thread.
+
+    Where pages are read by position, the state stands in COALESCE: with the index on states, which the database would
+    take otherwise, each page sorts all tasks of the job.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, job: JobId, first: int, tasks: Iterable[job_pb2.JobTask]) -> None:
-        """first: the position of the first task, from 1."""
-        row = "INSERT INTO job_tasks (job_id, position, name) VALUES (?, ?, ?)"
-        work = "INSERT INTO job_work (job_id, position, kind, work, variables) VALUES (?, ?, ?, ?, ?)"
+    def add(self, job: JobId, first: int, tasks: Sequence[job_pb2.JobTask]) -> list[job_pb2.JobTask]:
+        """Stores tasks. Returns those that are not stored, since a task of the job has their id.
+
+        first: the position of the first task, from 1.
+        """
+        refused = []
         with self._database.transaction():
-            for position, task in enumerate(tasks, first):
-                kind = task.WhichOneof("work") or ""
-                self._database.execute(row, job, position, task.id)
-                self._database.execute(work, job, position, kind, getattr(task, kind), task.variables)
+            for start in range(0, len(tasks), _INSERTED_AT_ONCE):
+                refused += self._insert(job, first + start, tasks[start : start + _INSERTED_AT_ONCE])
+        return refused
+
+    def _insert(self, job: JobId, first: int, tasks: Sequence[job_pb2.JobTask]) -> list[job_pb2.JobTask]:
+        places, rows, works = range(first, first + len(tasks)), list[Value](), list[Value]()
+        for position, task in zip(places, tasks, strict=True):
+            kind = task.WhichOneof("work") or ""
+            rows += (job, position, task.id)
+            works += (job, position, kind, getattr(task, kind), task.variables)
+        sql = "INSERT INTO job_tasks (job_id, position, name) VALUES {} ON CONFLICT DO NOTHING"
+        stored = self._database.execute(sql.format(_rows(3, len(tasks))), *rows)
+        sql = "INSERT INTO job_work (job_id, position, kind, work, variables) VALUES {}"
+        self._database.execute(sql.format(_rows(5, len(tasks))), *works)
+        if stored == len(tasks):
+            return []
+        sql = "SELECT position FROM job_tasks WHERE job_id = ? AND position >= ? AND position < ?"
+        there = {row["position"] for row in self._database.rows(sql, job, places.start, places.stop)}
+        return [task for position, task in zip(places, tasks, strict=True) if position not in there]
 
     def sums(self, job: JobId) -> JobTotals:
         sql = (
@@ -325,16 +376,14 @@ class TaskTable:
 
     def results(self, job: JobId, after: int, *, whole: bool) -> list[job_pb2.JobResult]:
         """A page of results by position. whole: stops at the first task that is not over; else skips such tasks."""
-        if whole:
-            sql = "SELECT * FROM job_tasks WHERE job_id = ? AND position > ? ORDER BY position LIMIT ?"
-        else:
-            sql = (
-                "SELECT * FROM job_tasks WHERE job_id = ? AND position > ? "
-                "AND state IN ('succeeded', 'failed', 'cancelled') ORDER BY position LIMIT ?"
-            )
+        over = "" if whole else "AND COALESCE(t.state, '') IN ('succeeded', 'failed', 'cancelled') "
+        sql = (
+            "SELECT t.*, r.value, r.answer, r.error FROM job_tasks t LEFT JOIN job_results r "  # noqa: S608  (constants)
+            "ON r.job_id = t.job_id AND r.position = t.position "
+            f"WHERE t.job_id = ? AND t.position > ? {over}ORDER BY t.position LIMIT ?"
+        )
         rows = self._database.rows(sql, job, after, RESULTS_OF_A_PAGE)
-        over = list(itertools.takewhile(lambda row: row["state"] in TASK_STATUSES, rows))
-        return [self._result(job, row) for row in over]
+        return [_result(row) for row in itertools.takewhile(lambda row: row["state"] in TASK_STATUSES, rows)]
 
     def summaries(
         self, job: JobId, after: int, limit: int, states: Collection[TaskState] = ()
@@ -343,7 +392,8 @@ class TaskTable:
         sql = (
             "SELECT t.*, r.error FROM job_tasks t LEFT JOIN job_results r "
             "ON r.job_id = t.job_id AND r.position = t.position AND t.state = 'failed' "
-            "WHERE t.job_id = ? AND t.position > ? AND t.state IN (?, ?, ?, ?, ?) ORDER BY t.position LIMIT ?"
+            "WHERE t.job_id = ? AND t.position > ? AND COALESCE(t.state, '') IN (?, ?, ?, ?, ?) "
+            "ORDER BY t.position LIMIT ?"
         )
         wanted = [state if not states or state in states else "" for state in TASK_STATES]
         return [_summary(row) for row in self._database.rows(sql, job, after, *wanted, limit)]
@@ -367,23 +417,32 @@ class TaskTable:
 
     def failures(self, job: JobId) -> list[job_pb2.FailureGroup]:
         """Failed tasks by the type, reason and stage of their error, the most frequent first."""
-        sql = (
-            "SELECT t.name, r.error FROM job_tasks t JOIN job_results r "
-            "ON r.job_id = t.job_id AND r.position = t.position "
-            "WHERE t.job_id = ? AND t.state = 'failed' ORDER BY t.position"
-        )
         groups: dict[tuple[str, ...], job_pb2.FailureGroup] = {}
-        for row in self._database.rows(sql, job):
+        for row in self._failed(job):
             error = json.loads(row["error"] or "{}")
             cause = tuple(error.get(part, "") for part in ("type", "reason", "stage"))
             if (group := groups.get(cause)) is None:
-                group = groups[cause] = job_pb2.FailureGroup()
+                if len(groups) >= MAX_CAUSES:  # classes that a task makes may have any names
+                    cause, error = _OTHER_CAUSES, {}
+                group = groups.setdefault(cause, job_pb2.FailureGroup())
                 if error:
                     group.error.CopyFrom(_error(error, MAX_ERROR_LISTED))
             group.tasks += 1
             if len(group.examples) < EXAMPLES:
                 group.examples.append(utf8_text(row["name"]))
         return sorted(groups.values(), key=lambda group: -group.tasks)
+
+    def _failed(self, job: JobId) -> Iterator[DatabaseRow]:
+        """Failed tasks by position: name and error."""
+        sql = (
+            "SELECT t.position, t.name, r.error FROM job_tasks t JOIN job_results r "
+            "ON r.job_id = t.job_id AND r.position = t.position "
+            "WHERE t.job_id = ? AND t.position > ? AND COALESCE(t.state, '') = 'failed' ORDER BY t.position LIMIT ?"
+        )
+        place = 0
+        while rows := self._database.rows(sql, job, place, AT_ONCE):
+            yield from rows
+            place = rows[-1]["position"]
 
     def log(self, job: JobId, task: str) -> job_pb2.TaskLog:
         """Raises UnknownEntryError for a task that the job does not have."""
@@ -396,45 +455,54 @@ class TaskTable:
             return job_pb2.TaskLog()
         return make(job_pb2.TaskLog, text=log["text"], left_out=log["left_out"])
 
+    def renewable(self, job: JobId, place: int) -> int:
+        """The place up to which `renew_between` resets up to AT_ONCE failed or cancelled tasks; `place` for none."""
+        sql = (
+            "SELECT MAX(position) AS place FROM (SELECT position FROM job_tasks WHERE job_id = ? AND position > ? "
+            "AND COALESCE(state, '') IN ('failed', 'cancelled') ORDER BY position LIMIT ?) AS page"
+        )
+        row = self._database.row(sql, job, place, AT_ONCE)
+        return place if row is None else int(row["place"] or place)
+
+    def renew_between(self, job: JobId, place: int, end: int) -> int:
+        """Resets failed or cancelled tasks behind `place`, up to `end`, so that they run again. Returns how many.
+
+        Inside the caller's transaction.
+        """
+        return self._database.execute(f"{_RENEW} AND position > ? AND position <= ?", job, place, end)
+
     def renew(self, job: JobId, names: Sequence[str]) -> int:
-        """Resets failed or cancelled tasks so that they run again; without names, all of them. Returns how many.
+        """Resets failed or cancelled tasks so that they run again. Returns how many.
 
         Inside the caller's transaction. Raises UnknownEntryError. Named tasks that have succeeded, or are not over,
         stay as they are.
         """
-        sql = (
-            "UPDATE job_tasks SET state = 'waiting', tries = 0, losses = 0, due = 0 "
-            "WHERE job_id = ? AND state IN ('failed', 'cancelled')"
-        )
-        if not names:
-            return self._database.execute(sql, job)
         changed = 0
         for name in names:
             known = "SELECT position FROM job_tasks WHERE job_id = ? AND name = ?"
             if self._database.row(known, job, name) is None:
                 raise UnknownEntryError("task", name)
-            changed += self._database.execute(f"{sql} AND name = ?", job, name)
+            changed += self._database.execute(f"{_RENEW} AND name = ?", job, name)
         return changed
 
-    def _result(self, job: JobId, row: DatabaseRow) -> job_pb2.JobResult:
-        told = make(
-            job_pb2.JobResult,
-            index=row["position"],
-            id=row["name"],
-            status=TASK_STATUSES[row["state"]],
-            attempts=row["attempts"],
-            lost=row["lost"],
-            duration=row["duration"],
-            tokens=row["tokens"],
-            nanodollars=row["nanodollars"],
-        )
-        sql = "SELECT value, answer, error FROM job_results WHERE job_id = ? AND position = ?"
-        result = self._database.row(sql, job, row["position"])
-        if result is not None and row["state"] != "cancelled":
-            told.value, told.answer = utf8_text(result["value"]), utf8_text(result["answer"])
-            if result["error"]:
-                told.error.CopyFrom(_error(json.loads(result["error"])))
-        return told
+
+def _result(row: DatabaseRow) -> job_pb2.JobResult:
+    told = make(
+        job_pb2.JobResult,
+        index=row["position"],
+        id=row["name"],
+        status=TASK_STATUSES[row["state"]],
+        attempts=row["attempts"],
+        lost=row["lost"],
+        duration=row["duration"],
+        tokens=row["tokens"],
+        nanodollars=row["nanodollars"],
+    )
+    if row["value"] is not None and row["state"] != "cancelled":
+        told.value, told.answer = utf8_text(row["value"]), utf8_text(row["answer"])
+        if row["error"]:
+            told.error.CopyFrom(_error(json.loads(row["error"])))
+    return told
 
 
 def _error(error: Mapping[str, str], longest: int = MAX_MESSAGE) -> job_pb2.JobError:

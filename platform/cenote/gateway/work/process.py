@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from cenote.doors.otlp import export_to
 from cenote.gateway.process import logs
-from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of
+from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of, loop_type
 from cenote.gateway.work.workload import SupersededError
 from cenote_security.errors import CenoteError
 
@@ -21,6 +21,11 @@ def main(settings: str) -> int:
     """Returns the exit status. The process is restarted as long as there is something to do."""
     given = OrchestratorSettings.from_json(settings)
     logs.set_up(logging.WARNING, as_json=given.log_json)
+    if not given.work:
+        loop_type(given.kind)
+        if not (line := _line()):
+            return 0
+        given = OrchestratorSettings.from_json(line)
     made: Future[WorkLoop] = Future()
     threading.Thread(target=_hear_the_gateway, args=(made,), name="cenote-gateway", daemon=True).start()
     flush = export_to(given.otlp, "cenote") if given.otlp else lambda: None
@@ -35,6 +40,16 @@ def main(settings: str) -> int:
     finally:
         flush()
     return 0
+
+
+def _line() -> str:
+    """The next line of standard input, of which what is behind it stays; empty if the gateway has ended."""
+    read = bytearray()
+    while not read.endswith(b"\n"):
+        if not (byte := os.read(0, 1)):
+            return ""
+        read += byte
+    return read.decode()
 
 
 def _hear_the_gateway(made: Future[WorkLoop]) -> None:

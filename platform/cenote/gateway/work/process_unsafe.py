@@ -41,6 +41,11 @@ class OrchestratorProcess:
             os.close(self._handle)
         return True
 
+    def give(self, settings: str) -> None:
+        """Gives work to a process that was started without one. Raises OSError where it has died."""
+        assert self._process.stdin is not None
+        os.write(self._process.stdin.fileno(), settings.encode() + b"\n")  # less than a pipe holds
+
     def make_room(self) -> None:
         """Asks it to interrupt what is under way, begin nothing more, and end."""
         with suppress(OSError):  # it has ended just now
@@ -62,7 +67,10 @@ def environment(allowed: Collection[str]) -> dict[str, str]:
 
 
 def spawn(settings: str, log: Path, allowed: Collection[str]) -> OrchestratorProcess:
-    """log: where its output goes. allowed: further names of variables."""
+    """settings: without a work for a process that imports what it will need, and waits for `give`.
+
+    log: where its output goes. allowed: further names of variables.
+    """
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         process = subprocess.Popen(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.work.process_unsafe import OrchestratorProcess, spawn
 from cenote.gateway.work.settings import OrchestratorSettings
 from cenote.gateway.work.worker_slots import WorkerSlots
-from cenote.gateway.work.workload import LOOK_EVERY, MAX_FAILURES, Workload, pause_after
+from cenote.gateway.work.workload import LOOK_EVERY, MAX_FAILURES, SWEEP_EVERY, Workload, pause_after
 from cenote_security.errors import CenoteError
 from cenote_security.ids import TenantId
+from cenote_worker.node.state_log import StateLog
 
 log = logging.getLogger("cenote.orchestrators")
 
@@ -36,6 +38,52 @@ class Orchestrators(Protocol):
 
         orderly: false after an error, such as for a port that is taken: a former gateway's processes may still run.
         """
+
+
+class SpareProcess:
+    """A process that is made ahead of its work: starting one takes seconds, most of them for imports. It takes one
+    work and ends with it, so nothing of one tenant's work meets another's. Not thread-safe.
+    """
+
+    def __init__(self, make: Callable[[], OrchestratorProcess]) -> None:
+        """make: a process that waits for work. Raises OSError."""
+        self._make = make
+        self._process: OrchestratorProcess | None = None
+        self._losses = 0
+        self._not_before = 0.0
+
+    def take(self, settings: str) -> OrchestratorProcess | None:
+        """Gives the work to the process. None where there is none."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            process.give(settings)
+        except OSError:  # it has died
+            process.wait(0.0)
+            return None
+        self._losses = 0
+        return process
+
+    def keep(self) -> None:
+        """Makes a process if there is none; after one that died, only after a pause. Raises OSError."""
+        if self._process is not None and self._process.wait(0.0):
+            self._process = None
+            self._losses += 1
+            self._not_before = time.monotonic() + pause_after(self._losses)
+        if self._process is None and time.monotonic() >= self._not_before:
+            self._process = self._make()
+
+    def drop(self) -> None:
+        """Ends the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(END_PATIENCE)
+
+
+END_PATIENCE: Final = 5.0
+"""Seconds for a killed process to end."""
 
 
 class ProcessOrchestrators:
@@ -63,9 +111,17 @@ class ProcessOrchestrators:
         self._threads: dict[str, threading.Thread] = {}
         self._processes: dict[str, OrchestratorProcess] = {}
         self._closing = threading.Event()
+        self._spare = SpareProcess(lambda: self._spawned(settings))
+        self._looks = StateLog(log, f"the process for the next {works.kind} could not be made")
+        self._woken = threading.Event()
+        """Set to have the spare looked after at once."""
+        self._keeper = threading.Thread(
+            target=self._keep_spare, name=f"cenote-{works.kind}s-spare", daemon=True
+        )
 
     def begin(self, address: str, authority: str) -> None:
         self._where = address, authority
+        self._keeper.start()
         for work in self._works.at_work():
             self.ensure(work)
 
@@ -93,7 +149,11 @@ class ProcessOrchestrators:
     def close(self, *, orderly: bool = True) -> None:  # noqa: ARG002  (its processes end with this one anyway)
         with self._lock:
             self._closing.set()
+            self._woken.set()
+            self._spare.drop()
             processes, threads = list(self._processes.values()), list(self._threads.values())
+        if self._keeper.is_alive():
+            threads.append(self._keeper)
         for process in processes:
             process.kill()
         for thread in threads:
@@ -164,6 +224,29 @@ class ProcessOrchestrators:
                 ) != now:  # a run has ended; the next one has its own tries
                     failures, before = 0, after
 
+    def _spawned(self, settings: OrchestratorSettings) -> OrchestratorProcess:
+        return spawn(settings.to_json(), settings.state.log, self._environment)
+
+    def _keep_spare(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._look_after_spare()
+            except (CenoteError, OSError) as error:
+                self._looks.failed(error, expected=True)
+            else:
+                self._looks.worked()
+            self._woken.wait(SWEEP_EVERY)
+            self._woken.clear()
+
+    def _look_after_spare(self) -> None:
+        """It counts as one of the processes for which there is room."""
+        wanted = self._works.expects_more()
+        with self._lock:
+            if wanted and self._places.has_room and not self._closing.is_set():
+                self._spare.keep()
+            else:
+                self._spare.drop()
+
     def _overstays(self, work: str) -> bool:
         with self._lock:
             return self._works.can_make_room and self._places.overstaying == work
@@ -174,7 +257,9 @@ class ProcessOrchestrators:
         with self._lock:
             if self._closing.is_set():
                 return False
-            process = self._processes[work] = spawn(settings.to_json(), settings.state.log, self._environment)
+            process = self._spare.take(settings.to_json()) or self._spawned(settings)
+            self._processes[work] = process
+        self._woken.set()  # the next spare begins now: the next work may come soon
         told = False
         while not process.wait(LOOK_EVERY):
             if not told and self._overstays(work):

@@ -28,6 +28,7 @@ from cenote.gateway.work.worker_slots import WorkerSlots
 from cenote.gateway.work.workload import (
     LOOK_EVERY,
     MAX_FAILURES,
+    SWEEP_EVERY,
     SupersededError,
     Workload,
     pause_after,
@@ -45,9 +46,6 @@ MAX_RESTARTS: Final = 100
 
 _SPARE: Final = "spare-"
 """The beginning of the names of spare actors."""
-
-SWEEP_EVERY: Final = 2.0
-"""Seconds between two checks for idle actors; each takes some hundred megabytes."""
 
 
 class OrchestratorActor:
@@ -269,6 +267,8 @@ class RayOrchestrators:
         self._leaving: set[str] = set()
         """Works that were asked to make room."""
         self._closing = threading.Event()
+        self._woken = threading.Event()
+        """Set to have the next sweep at once."""
         self._sweeps = StateLog(log, f"{works.kind}s that are worked on could not be looked after")
         self._beginnings = StateLog(log, f"work on a {works.kind} could not be begun")
         self._sweeper = threading.Thread(target=self._sweep, name=f"cenote-{works.kind}s", daemon=True)
@@ -294,6 +294,7 @@ class RayOrchestrators:
                 if work not in self._actors:
                     settings = self._settings.of(work, self._where).to_json()
                     self._actors[work] = self._spares.take(work, settings) or self._actor(work)
+                    self._woken.set()  # the next spare begins now: the next work may come soon
                 self._actors[work].wake.remote()
             except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away)
                 self._beginnings.failed(error, expected=isinstance(error, CenoteError | RayError))
@@ -315,6 +316,7 @@ class RayOrchestrators:
     def close(self, *, orderly: bool = True) -> None:
         with self._lock:
             self._closing.set()
+            self._woken.set()
             actors, self._actors = list(self._actors.values()), {}
             self._spares.drop()
         for actor in actors if orderly else ():
@@ -375,7 +377,11 @@ class RayOrchestrators:
         )
 
     def _sweep(self) -> None:
-        while not self._closing.wait(SWEEP_EVERY):
+        while not self._closing.is_set():
+            self._woken.wait(SWEEP_EVERY)
+            self._woken.clear()
+            if self._closing.is_set():
+                return
             try:
                 self._dismiss_idle()
                 self._look_after_spare()

@@ -22,6 +22,9 @@ MAX_FAILURES: Final = 5
 LOOK_EVERY: Final = 1.0
 """Seconds between two checks whether a process must make room, or an unavailable database is back."""
 
+SWEEP_EVERY: Final = 2.0
+"""Seconds between two checks for processes that are no longer needed; each takes some hundred megabytes."""
+
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 60.0
 """Maximum seconds before another process is started; the pause doubles with each one that makes no progress."""

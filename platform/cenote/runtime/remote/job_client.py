@@ -28,7 +28,19 @@ SECONDS_KEPT: Final = 3600.0
 """Seconds that a job's variables are kept for it before it begins, and behind its end."""
 
 SUBMITTING: Final = 300.0
-"""Seconds for all tasks of a job to arrive."""
+"""Seconds for the tasks of a small job to arrive, or for the platform to change all rows of a large one."""
+
+_RATE: Final = 256 * 2**10
+"""Bytes of tasks that arrive in a second at least."""
+
+_OF_A_TASK: Final = 0.001
+"""Seconds that the platform may take to store one task."""
+
+
+def submission_time(*, tasks: int, size: int) -> float:
+    """Seconds in which so many tasks arrive at the latest. size: their bytes."""
+    return SUBMITTING + size / _RATE + tasks * _OF_A_TASK
+
 
 LOOK_EVERY: Final = 0.2
 SELDOM: Final = 2.0
@@ -43,9 +55,9 @@ class JobClient:
         self.wait = destination.wait
 
     async def submit(
-        self, head: job_pb2.JobHead, tasks: Iterable[job_pb2.JobTasks]
+        self, head: job_pb2.JobHead, tasks: Iterable[job_pb2.JobTasks], timeout: float
     ) -> job_pb2.JobDescription:
-        """Once more where the line broke: its key says that it is the same."""
+        """Once more where the line broke: its key says that it is the same. tasks: read again for that."""
 
         def parts() -> Iterator[job_pb2.SubmitJobRequest]:
             yield job_pb2.SubmitJobRequest(head=head)
@@ -59,7 +71,7 @@ class JobClient:
         patience.stands(loop.time())
         while True:
             try:
-                terms = Terms(metadata=authorization(self._destination.token), timeout=SUBMITTING)
+                terms = Terms(metadata=authorization(self._destination.token), timeout=timeout)
                 return await self._ask(self._stub().SubmitJob(parts(), **terms))
             except UnavailableError as error:
                 pause = patience.broke(loop.time())
@@ -111,10 +123,10 @@ class JobClient:
         return await self._ask(self._stub().CancelJob(make(job_pb2.JobName, name=name), **self._terms()))
 
     async def retry(self, request: job_pb2.RetryRequest) -> job_pb2.JobDescription:
-        return await self._ask(self._stub().RetryJob(request, **self._terms()))
+        return await self._ask(self._stub().RetryJob(request, **self._terms(SUBMITTING)))
 
     async def delete(self, name: str) -> None:
-        await self._ask(self._stub().DeleteJob(make(job_pb2.JobName, name=name), **self._terms()))
+        await self._ask(self._stub().DeleteJob(make(job_pb2.JobName, name=name), **self._terms(SUBMITTING)))
 
     async def described(self, name: str, patience: RetrySchedule) -> job_pb2.JobDescription:
         """As `get`, but retries for a while when no platform answers."""
@@ -159,8 +171,8 @@ class JobClient:
     def _stub(self) -> JobServiceAsyncStub:
         return JobServiceStub(client_of(self._destination).channels.to(self._destination.address))
 
-    def _terms(self) -> Terms:
-        return Terms(metadata=authorization(self._destination.token), timeout=DEADLINE)
+    def _terms(self, timeout: float = DEADLINE) -> Terms:
+        return Terms(metadata=authorization(self._destination.token), timeout=timeout)
 
     async def _ask(self, call: Awaitable[Answer]) -> Answer:
         return await asked(call, self._destination)
