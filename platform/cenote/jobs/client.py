@@ -32,6 +32,7 @@ from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import new_key
+from cenote.runtime.remote.environments import with_built_environment
 from cenote.runtime.remote.job_client import LOOK_EVERY, SELDOM, SUBMITTING, JobClient
 from cenote.runtime.remote.reconnection import RetrySchedule
 from cenote.team.budget import Budget
@@ -319,7 +320,15 @@ class Jobs:
     """
 
     def __init__(self, destination: Destination) -> None:
+        self._destination = destination
         self._client = JobClient(destination)
+
+    def _head(self, terms: JobTerms) -> job_pb2.JobHead:
+        """With the environment of its sandbox built, which is waited for."""
+        sandbox = terms.get("sandbox")
+        if sandbox is not None:
+            terms = {**terms, "sandbox": with_built_environment(self._destination, sandbox)}
+        return head_of(terms)
 
     def submit(self, tasks: Source, **terms: Unpack[JobTerms]) -> Job:
         """Submits a job, which the platform has stored on return. It runs even if the script ends.
@@ -342,11 +351,11 @@ class Jobs:
 
         Raises BadTasksError, with all bad lines, and UsageError: nothing has run then.
         """
-        head = head_of(terms)
+        head = self._head(terms)
         return ask(self._submitted(head, tasks, terms.get("variables") or {}), _PATIENCE)
 
     async def async_submit(self, tasks: Source, **terms: Unpack[JobTerms]) -> Job:
-        head = head_of(terms)
+        head = await asyncio.to_thread(self._head, terms)
         return await off(self._submitted(head, tasks, terms.get("variables") or {}))
 
     def get(self, name: str) -> Job:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
 from cenote_worker.descriptor_store.client import RETURN_SECONDS, DescriptorStoreClient, StoredEntry
 from cenote_worker.node.assignment import KEY, Assignment
+from cenote_worker.node.environment_builds import environments_here
 from cenote_worker.node.host import QUOTAS, ServedRuntimeStatus
 from cenote_worker.node.machine import DrainMark, idle_seconds, processors
 from cenote_worker.node.placement import HostId, Placement
@@ -133,6 +134,7 @@ class NodeStatus:
     reference_bytes: int
     processors: int = 0
     draining: bool = False
+    environments: frozenset[str] = frozenset()
 
 
 class ClusterNode:
@@ -453,6 +455,7 @@ class ClusterNode:
 
     def facts(self) -> NodeStatus:
         count, size = self._references.used()
+        environments = environments_here()
         with self._lock:
             return NodeStatus(
                 node=self.id,
@@ -462,6 +465,7 @@ class ClusterNode:
                 reference_bytes=size,
                 processors=processors(),
                 draining=self._drain.is_set,
+                environments=environments,
             )
 
     # -- for the platform's record, and its quotas --

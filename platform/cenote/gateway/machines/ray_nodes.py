@@ -18,6 +18,7 @@ import ray
 from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
 from cenote.gateway.tls.internal_tls import InternalTls
+from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import MasterKey
 from cenote_security.errors import (
     CenoteError,
@@ -29,6 +30,7 @@ from cenote_security.errors import (
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.descriptor_store.client import ABANDONED_SECONDS
 from cenote_worker.node.assignment import Assignment
+from cenote_worker.node.environment_builds import BuildOrder, BuildReport
 from cenote_worker.node.node import HostGone
 from cenote_worker.node.ray.actor_calls import answer, answers, ask
 from cenote_worker.node.ray.cluster import AgentSettings, ensure_agents, listening
@@ -58,6 +60,11 @@ _HANGS: Final = (
 )
 
 _DRAINED: Final = "all machines of the cluster are drained; add one, or `cenote node resume` one of them"
+
+_NOT_BUILT: Final = (
+    "no machine that takes runtimes now has environment {digest}; those of tenants are built on each machine in the "
+    "background, others by the operator, as the same user: try again, or ask the operator"
+)
 
 _LEFT: Final = (
     "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
@@ -105,8 +112,9 @@ class RayNodes:
         assignment = self._assignment(
             RuntimeOrder(runtime=runtime, tenant=tenant, policy=policy, lease=lease, keeping=keeping)
         )
+        environment = runtime_pb2.Policy.FromString(policy).environment
         while True:
-            chosen = node or self._emptiest()
+            chosen = node or self._emptiest(environment)
             try:
                 return self._placed(runtime, chosen, self._ask(chosen, "create", assignment))
             except NodeLeftError:
@@ -180,6 +188,7 @@ class RayNodes:
                 reference_bytes=facts[node].reference_bytes,
                 processors=facts[node].processors,
                 draining=facts[node].draining,
+                environments=facts[node].environments,
             )
             if node in places
             else NodeStatus(id=node, address="", silent=True)
@@ -243,6 +252,14 @@ class RayNodes:
         )
         return {node: told.get(node) for node in agents}
 
+    def build_environment(self, node: str, order: BuildOrder) -> BuildReport:
+        report: BuildReport = self._ask(node, "build_environment", order)
+        return report
+
+    def remove_environment(self, node: str, digest: str) -> bool:
+        gone: bool = self._ask(node, "remove_environment", digest)
+        return gone
+
     def reference_address(self, reference: str) -> str:
         node = reference.rpartition("_")[2]
         if not self._is_here(node):
@@ -280,7 +297,8 @@ class RayNodes:
         now = time.monotonic()
         return now - self._gone.setdefault(node, now)
 
-    def _emptiest(self) -> str:
+    def _emptiest(self, environment: str = "") -> str:
+        """The machine for one more runtime, of those that have its environment."""
         here = self._agents().keys()
         if untold := here - self._told:  # it has just joined, or its agent was away
             with self._lock:
@@ -294,11 +312,15 @@ class RayNodes:
         facts = answers(
             {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
         )
-        if not facts:
+        if not facts and not environment:
             return next(iter(agents))
         open_to_all = [node for node in facts if not facts[node].draining]
-        if not open_to_all:
+        if facts and not open_to_all:
             raise UnavailableError(_DRAINED)
+        if environment:
+            open_to_all = [node for node in open_to_all if environment in facts[node].environments]
+            if not open_to_all:
+                raise UnavailableError(_NOT_BUILT.format(digest=environment[:12]))
         return min(open_to_all, key=lambda node: facts[node].runtimes)
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
