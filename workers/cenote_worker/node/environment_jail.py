@@ -75,13 +75,13 @@ class BuildSettings:
     def check(self) -> None:
         """Raises UsageError for an index that no jail could be let to."""
         if self.indexes:
-            _Ways(self.indexes, self.hosts)
+            IndexWays(self.indexes, self.hosts)
 
-    def reaches(self) -> _Ways | None:
-        return _Ways(self.indexes, self.hosts) if self.indexes else None
+    def reaches(self) -> IndexWays | None:
+        return IndexWays(self.indexes, self.hosts) if self.indexes else None
 
 
-class _Ways:
+class IndexWays:
     """The names that a jail knows the indexes by, and what they stand for.
 
     A jail's way out has full names only. An index at an address, or at a name such as `localhost`, gets a name that
@@ -121,7 +121,7 @@ def _named(host: str) -> str:
     return f"x{host.encode().hex()}{_SUFFIX}"
 
 
-def _meant(name: str) -> str:
+def meant(name: str) -> str:
     if not name.endswith(_SUFFIX):
         return name
     return bytes.fromhex(name.removesuffix(_SUFFIX)[1:]).decode()
@@ -131,7 +131,7 @@ class IndexReach(PublicReach):
     """Names that the operator has given may stand for any address, such as those of the company's own network."""
 
     async def resolve(self, host: str) -> Sequence[str]:
-        host = _meant(host)
+        host = meant(host)
         with suppress(ValueError):
             return [str(ip_address(host))]
         return await super().resolve(host)
@@ -241,7 +241,7 @@ class BuildJail:
                 "compiling the packages", (base_python(), "-I", "-S", "-m", "compileall", *options, site)
             )
         self._progress("storing the packages")
-        unpacking = _Unpacking(venv, min(self._settings.disk, self._room))
+        unpacking = Unpacking(venv, min(self._settings.disk, self._room))
         self._run(
             "storing the packages", (base_python(), "-I", "-S", "-c", _SEND, "made"), take=unpacking.take
         )
@@ -389,7 +389,7 @@ _HEAD: Final = struct.Struct("!H?Q")
 _FOLDERS: Final = ("bin", "etc", "include", "lib", "share")
 
 
-class _Unpacking:
+class Unpacking:
     """Writes files below a folder, as their bytes come. It trusts none of them: a file outside, in place of one that
     is there, or beyond `most` bytes is refused.
     """
@@ -529,7 +529,7 @@ _LONGEST: Final = 600
 
 def explained(said: str, settings: BuildSettings) -> str:
     """What uv has said, in one line that begins with the next step."""
-    words = " ".join(_KNOWN_HERE.sub(lambda name: _meant(name[0]), said).translate(_UNTOLD).split())
+    words = " ".join(_KNOWN_HERE.sub(lambda name: meant(name[0]), said).translate(_UNTOLD).split())
     if not words:
         return "uv ended without a word; build it again"
     kind = next((kind for kind, signs in _SIGNS if any(sign in words for sign in signs)), "")
