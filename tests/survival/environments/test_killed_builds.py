@@ -65,6 +65,7 @@ def index(wheels: Path, tmp_path: Path) -> Iterator[StuckIndex]:
         index.close()
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["gateway", "agent"])
 def test_a_killed_build_goes_on(kind: str, index: StuckIndex, tmp_path: Path) -> None:
     operator = Operator(tmp_path / "operator", tmp_path / "environments")
@@ -74,6 +75,7 @@ def test_a_killed_build_goes_on(kind: str, index: StuckIndex, tmp_path: Path) ->
         platform = operator.up(
             *more, "--no-http", "--environment-index", index.url, "--environment-disk", "256MiB"
         )
+        platform.runtime("first").close()  # its machine is up
         begun = platform.environments.build(Environment(["greeting==1.0"]), "words", wait=False)
         assert "building" == begun.state
         until(index.asked.is_set)

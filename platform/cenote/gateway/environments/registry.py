@@ -104,8 +104,7 @@ class EnvironmentRegistry:
                 )
                 self._record(row, "requested", ", ".join(definition.requirements) or "a lock")
             except BaseException:
-                self._stores.quotas.release(row.id)
-                self._table.forget(row)
+                self._forget(row)
                 raise
         return self._described(row)
 
@@ -177,7 +176,7 @@ class EnvironmentRegistry:
     def tick(self) -> None:
         """Goes on with all builds, one of each tenant. Does not wait for any."""
         seen = set[TenantId]()
-        for row in self._table.in_state("building"):
+        for row in (*self._table.in_state("leaving"), *self._table.in_state("building")):
             if row.tenant not in seen:
                 seen.add(row.tenant)
                 try:
@@ -201,7 +200,11 @@ class EnvironmentRegistry:
             return
         self._places.pop(row.id, None)
         self._progress.pop(row.id, None)
-        if report.built is None:
+        if row.state == "leaving":
+            if report.built is not None:
+                self._table.leave(row, report.built.digest)
+            self._forget(row)
+        elif report.built is None:
             self._fail(row, report.error)
         else:
             self._finish(row, report)
@@ -229,8 +232,7 @@ class EnvironmentRegistry:
             return
         if self._table.built(row, built, lock):
             self._record(self._table.of_all(row.id), "built", ", ".join(built.packages))
-        else:  # removed meanwhile
-            self._table.leave(row, built.digest)
+        # Else it was removed meanwhile: the next look finds what was built.
 
     def _fail(self, row: EnvironmentRow, error: str) -> None:
         self._table.failed(row, error)
@@ -255,8 +257,11 @@ class EnvironmentRegistry:
                     or row.digest in {*ready, *self._common.values()}
                     or self._gone(row.digest, nodes)
                 ):
-                    self._stores.quotas.release(row.id)
-                    self._table.forget(row)
+                    self._forget(row)
+
+    def _forget(self, row: EnvironmentRow) -> None:
+        self._stores.quotas.release(row.id)
+        self._table.forget(row)
 
     def _copy(self, node: str, row: EnvironmentRow) -> None:
         if self._clock() < self._not_before.get((node, row.digest), 0.0):

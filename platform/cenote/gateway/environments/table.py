@@ -17,9 +17,9 @@ from cenote_security.ids import EnvironmentId, TenantId, new_environment_id
 from cenote_worker.environments.packages import PackageLock
 from cenote_worker.environments.store import BuiltEnvironment
 
-EnvironmentState = Literal["building", "ready", "failed", "removed"]
+EnvironmentState = Literal["building", "ready", "failed", "leaving", "removed"]
 
-_LISTED: Final = "state <> 'removed'"
+_LISTED: Final = "state NOT IN ('leaving', 'removed')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +132,12 @@ class EnvironmentTable:
         self._database.execute(sql, error, row.tenant, row.id)
 
     def remove(self, row: EnvironmentRow) -> None:
-        """Its name is free at once; the row stays until `forget`, for machines that still have the files."""
-        sql = "UPDATE environments SET state = 'removed', name = id WHERE tenant_id = ? AND id = ?"
-        self._database.execute(sql, row.tenant, row.id)
+        """Its name is free at once; the row stays until `forget`, for machines that still have the files, or that still
+        build it.
+        """
+        sql = "UPDATE environments SET state = ?, name = id WHERE tenant_id = ? AND id = ?"
+        state: EnvironmentState = "leaving" if row.state == "building" else "removed"
+        self._database.execute(sql, state, row.tenant, row.id)
 
     def leave(self, row: EnvironmentRow, digest: str) -> None:
         """Notes files on machines that are nobody's: they are removed."""
