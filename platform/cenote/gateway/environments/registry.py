@@ -22,6 +22,7 @@ from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.names import check_name
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota
+from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2, platform_pb2, runtime_pb2, team_pb2
 from cenote_security.auth.tokens import Scope
 from cenote_security.environment import Environment, is_digest
@@ -241,7 +242,7 @@ class EnvironmentRegistry:
     # -- copies and remains --
 
     def sweep(self) -> None:
-        """Has each machine build what others have, and remove what is no one's any more."""
+        """Has each machine build what others have, and remove what no tenant has any more."""
         nodes = [node for node in self._nodes.describe() if not node.silent]
         ready = {row.digest: row for row in self._table.in_state("ready")}
         for node in nodes:
@@ -285,7 +286,8 @@ class EnvironmentRegistry:
         ).result()
 
     def _described(self, row: EnvironmentRow) -> platform_pb2.EnvironmentDescription:
-        return platform_pb2.EnvironmentDescription(
+        return make(
+            platform_pb2.EnvironmentDescription,
             name=row.name,
             state=platform_pb2.EnvironmentDescription.State.Value(row.state.upper()),
             progress=self._progress.get(row.id, "") if row.state == "building" else "",
@@ -297,7 +299,8 @@ class EnvironmentRegistry:
         )
 
     def _described_common(self, name: str) -> platform_pb2.EnvironmentDescription:
-        return platform_pb2.EnvironmentDescription(
+        return make(
+            platform_pb2.EnvironmentDescription,
             name=name,
             state=platform_pb2.EnvironmentDescription.READY,
             digest=self._common[name],

@@ -132,15 +132,13 @@ class EnvironmentTable:
         self._database.execute(sql, error, row.tenant, row.id)
 
     def remove(self, row: EnvironmentRow) -> None:
-        """Its name is free at once; the row stays until `forget`, for machines that still have the files, or that still
-        build it.
-        """
+        """Frees its name. The row stays until `forget`, for machines that still have the files or build them."""
         sql = "UPDATE environments SET state = ?, name = id WHERE tenant_id = ? AND id = ?"
         state: EnvironmentState = "leaving" if row.state == "building" else "removed"
         self._database.execute(sql, state, row.tenant, row.id)
 
     def leave(self, row: EnvironmentRow, digest: str) -> None:
-        """Notes files on machines that are nobody's: they are removed."""
+        """Notes files on machines that no tenant has: they are to be removed."""
         sql = (
             "INSERT INTO environments (tenant_id, id, name, definition, token, state, digest, created) "
             "VALUES (?, ?, ?, ?, ?, 'removed', ?, ?)"

@@ -218,8 +218,8 @@ CREATE TABLE environments (
     UNIQUE (tenant_id, name)
 )
 """
-"""state: `building`, `ready`, `failed`. One that was removed has its id as its name: `leaving` until its build is over,
-`removed` until no machine has its files. facts: lock and packages, as JSON.
+"""state: `building`, `ready`, `failed`. One that was removed has its id as its name: `leaving` until its build is
+over, `removed` until no machine has its files. facts: lock and packages, as JSON.
 """
 
 MIGRATIONS: Final = (

@@ -128,7 +128,7 @@ def _request(
     environment: Environment, name: str, progress: Callable[[str], None]
 ) -> platform_pb2.BuildEnvironmentRequest:
     """Raises UsageError, UnfitEnvironmentError; for a `uv.lock` EnvironmentBuildError, MissingExtraError."""
-    from cenote_proto.scalars import make
+    from cenote_proto.scalars import make, put
     from cenote_proto.v1 import platform_pb2
     from cenote_worker.environments.packages import resolved
 
@@ -144,7 +144,8 @@ def _request(
     if environment.lockfile:
         with TemporaryDirectory() as folder:
             lock = resolved(environment, Path(folder), progress)
-        request.lock, request.lock_file = lock.text, lock.file
+        put(request, "lock", lock.text)
+        put(request, "lock_file", lock.file)
     return request
 
 
