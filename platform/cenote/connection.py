@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # runtimes take a second to load, which jobs need not wait fo
     from cenote.runtime.core.runtime_core import RuntimeCore
     from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
     from cenote.runtime.faces.sync import PythonRuntime
+    from cenote.runtime.remote.environments import PlatformEnvironments
     from cenote.runtime.remote.platform_client import PlatformClient
     from cenote.team.budget import Budget
     from cenote_proto.v1 import platform_pb2, reference_pb2
@@ -183,7 +184,8 @@ class Platform:
         """The runtime of that name, made if there is none. It is there when this returns, and outlives `close`.
 
         sandbox: for one that is made; one that exists keeps its own, and WeakerRuntimeError is raised if that allows
-        more. attach: join one that exists; else NameExistsError is raised.
+        more. An Environment in it is built on the platform first, which is waited for.
+        attach: join one that exists; else NameExistsError is raised.
         durable: all that a call has changed is stored before it is answered, so nothing is lost, whatever dies; a
         call raises NotDurableError where it cannot be. hibernate_after: seconds without any call, after which its
         jail ends and its state is stored; the next call has it again. partial: join it without what cannot be given
@@ -275,6 +277,13 @@ class Platform:
 
         return Jobs(self._destination)
 
+    @property
+    def environments(self) -> PlatformEnvironments:
+        """The tenant's packages for runtimes: `build`, `get`, `list`, `remove`."""
+        from cenote.runtime.remote.environments import PlatformEnvironments
+
+        return PlatformEnvironments(self._destination)
+
     def references(self, *, after: str = "", limit: int = 100) -> list[ReferenceInfo]:
         """A page of the shared values of the token's tenant by id, those after this one."""
         return [_reference(one) for one in self._ask(self._client().list_references(after, limit)).references]
@@ -332,11 +341,14 @@ class Platform:
         from cenote.runtime.core.auditing import auditor_of
         from cenote.runtime.core.backends import named
         from cenote.runtime.core.runtime_core import RuntimeCore
+        from cenote.runtime.remote.environments import with_built_environment
 
         if not isinstance(name, str) or not name:
             raise UsageError(
                 "a runtime of a platform has a name; PythonRuntime(address=...) makes one without"
             )
+        if sandbox is not None:
+            sandbox = with_built_environment(self._destination, sandbox)
         backend, auditor = named(self._destination, name, attach=attach, kept=kept), auditor_of(audit_patches)
         core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend, auditor=auditor)
         core.start()

@@ -172,6 +172,7 @@ _WHAT_THERE_IS = {
     "run": "`cenote team show NAME` lists those of a team",
     "job": "`cenote job ls` lists what there is",
     "task": "`cenote job results` gives the ids of tasks that are over",
+    "environment": "`cenote env ls --address ADDRESS` lists what there is",
     "token": "`cenote token ls TENANT` lists what there is",
     "good token": "`cenote token ls TENANT` lists what there is",
     "step": "`state.history`, or `cenote runtime history`, has those that there are",
@@ -196,6 +197,7 @@ class EntryExistsError(UsageError):
 
 _USE_IT = {
     "runtime": "use the one there is, or end it with `cenote runtime rm`",
+    "environment": "or remove that one with `cenote env rm`",
     "stored runtime": "or go on with the one there is by `PythonRuntime.open`",
 }
 """Besides taking another name."""

@@ -10,6 +10,7 @@ TokenId = NewType("TokenId", str)
 RuntimeId = NewType("RuntimeId", str)
 TeamId = NewType("TeamId", str)
 JobId = NewType("JobId", str)
+EnvironmentId = NewType("EnvironmentId", str)
 
 _BYTES: Final = 16
 """128 bits from the system's generator: another tenant's id cannot be guessed."""
@@ -34,3 +35,7 @@ def new_team_id() -> TeamId:
 
 def new_job_id() -> JobId:
     return JobId(f"jb_{secrets.token_hex(_BYTES)}")
+
+
+def new_environment_id() -> EnvironmentId:
+    return EnvironmentId(f"en_{secrets.token_hex(_BYTES)}")

@@ -11,6 +11,7 @@ from cenote.connection import Platform, RuntimeInfo
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime import AsyncPythonRuntime, Variable
 from cenote.runtime.core.backends import StoreURL
+from cenote_security.environment import Environment
 from cenote_security.errors import RejectedError, UnknownNameError, UsageError
 from cenote_security.policy import SandboxPolicy, Weakness, weakness
 from cenote_security.rules import SecurityChecker
@@ -155,6 +156,7 @@ class PlatformSource:
     async def make(
         self, name: str, policy: SandboxPolicy | None, *, stored: bool = False
     ) -> AsyncPythonRuntime:
+        _check_environment(policy)
         return await self._platform.async_runtime(
             name,
             sandbox=policy or self._policy,
@@ -170,6 +172,16 @@ class PlatformSource:
         name = runtime.name
         await runtime.close()
         await asyncio.to_thread(self._platform.delete, name)
+
+
+def _check_environment(policy: SandboxPolicy | None) -> None:
+    """Refuses what would be read on the door's machine: its callers need not be users there. Raises RejectedError."""
+    environment = None if policy is None else policy.environment
+    if isinstance(environment, Environment) and (environment.lockfile or environment.path):
+        raise RejectedError(
+            "a lock file or a folder would be one of the platform's machine: name requirements, or build the "
+            "environment with `cenote env build --lock FILE --address ADDRESS`, and name it"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import new_key
+from cenote.runtime.remote.environments import with_built_environment
 from cenote.runtime.remote.job_client import LOOK_EVERY, SELDOM, JobClient, submission_time
 from cenote.runtime.remote.reconnection import RetrySchedule
 from cenote.team.budget import Budget
@@ -319,7 +320,15 @@ class Jobs:
     """
 
     def __init__(self, destination: Destination) -> None:
+        self._destination = destination
         self._client = JobClient(destination)
+
+    def _head(self, terms: JobTerms) -> job_pb2.JobHead:
+        """With the environment of its sandbox built, which is waited for."""
+        sandbox = terms.get("sandbox")
+        if sandbox is not None:
+            terms = {**terms, "sandbox": with_built_environment(self._destination, sandbox)}
+        return head_of(terms)
 
     def submit(self, tasks: Source, **terms: Unpack[JobTerms]) -> Job:
         """Submits a job, which the platform has stored on return. It runs even if the script ends.
@@ -342,11 +351,11 @@ class Jobs:
 
         Raises BadTasksError, with all bad lines, and UsageError: nothing has run then.
         """
-        head, variables = head_of(terms), terms.get("variables") or {}
+        head, variables = self._head(terms), terms.get("variables") or {}
         return ask(self._submitted(head, _checked(head, tasks, variables), variables), math.inf)
 
     async def async_submit(self, tasks: Source, **terms: Unpack[JobTerms]) -> Job:
-        head, variables = head_of(terms), terms.get("variables") or {}
+        head, variables = await asyncio.to_thread(self._head, terms), terms.get("variables") or {}
         messages = await asyncio.to_thread(_checked, head, tasks, variables)
         return await off(self._submitted(head, messages, variables))
 

@@ -16,6 +16,7 @@ from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import new_key
+from cenote.runtime.remote.environments import with_built_environment
 from cenote.runtime.remote.team_client import TeamClient
 from cenote.team.budget import Budget
 from cenote_proto.scalars import make, put, utf8_text, utf8_texts
@@ -261,11 +262,14 @@ class PlatformTeam:
         if not isinstance(name, str) or not name:
             raise UsageError(f"a team of a platform has a name, such as 'pipeline', not {name!r:.100}")
         self.name = name
+        self._destination = destination
         self._client = TeamClient(destination)
         self._secrets = dict(secrets or {})
         self._definition = team_pb2.TeamDefinition()
         if sandbox is not None:
-            self._definition.sandbox.CopyFrom(policies.from_policy(sandbox))
+            self._definition.sandbox.CopyFrom(
+                policies.from_policy(with_built_environment(self._destination, sandbox))
+            )
         for limit, value in _limits(budget).items():
             put(self._definition.budget, limit, value)
 
@@ -305,7 +309,7 @@ class PlatformTeam:
             lead=lead,
         )
         if sandbox is not None:
-            member.sandbox.CopyFrom(policies.from_policy(sandbox))
+            member.sandbox.CopyFrom(policies.from_policy(with_built_environment(self._destination, sandbox)))
         for setting, value in settings.items():
             _set(member.settings, setting, value)
         return self

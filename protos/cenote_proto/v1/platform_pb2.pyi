@@ -642,6 +642,190 @@ class NodeRuntime(_message.Message):
 Global___NodeRuntime: _TypeAlias = NodeRuntime  # noqa: Y015
 
 @_typing.final
+class BuildEnvironmentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    LOCK_FIELD_NUMBER: _builtins.int
+    LOCK_FILE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Empty: one is made up from the packages."""
+    python: _builtins.str
+    """Such as "3.12"; refused where runtimes have another version."""
+    lock: _builtins.str
+    """With the name of its format: `requirements.txt` or `pylock.toml`."""
+    lock_file: _builtins.str
+    @_builtins.property
+    def requirements(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As pip takes them; or a lock."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        requirements: _abc.Iterable[_builtins.str] | None = ...,
+        python: _builtins.str = ...,
+        lock: _builtins.str = ...,
+        lock_file: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lock", b"lock", "lock_file", b"lock_file", "name", b"name", "python", b"python", "requirements", b"requirements"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BuildEnvironmentRequest: _TypeAlias = BuildEnvironmentRequest  # noqa: Y015
+
+@_typing.final
+class EnvironmentName(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvironmentName: _TypeAlias = EnvironmentName  # noqa: Y015
+
+@_typing.final
+class EnvironmentDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[EnvironmentDescription._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BUILDING: EnvironmentDescription._State.ValueType  # 0
+        READY: EnvironmentDescription._State.ValueType  # 1
+        FAILED: EnvironmentDescription._State.ValueType  # 2
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    BUILDING: EnvironmentDescription.State.ValueType  # 0
+    READY: EnvironmentDescription.State.ValueType  # 1
+    FAILED: EnvironmentDescription.State.ValueType  # 2
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PACKAGES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    state: Global___EnvironmentDescription.State.ValueType
+    progress: _builtins.str
+    """Where it is building: the latest line."""
+    error: _builtins.str
+    """Why it has failed, with the next step."""
+    digest: _builtins.str
+    """Once it is ready."""
+    size: _builtins.int
+    """Bytes on the disk of each machine."""
+    created: _builtins.float
+    """Seconds since the epoch."""
+    common: _builtins.bool
+    """The operator has given it to all tenants."""
+    @_builtins.property
+    def packages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As `name==version`."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: Global___EnvironmentDescription.State.ValueType = ...,
+        progress: _builtins.str = ...,
+        error: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        packages: _abc.Iterable[_builtins.str] | None = ...,
+        size: _builtins.int = ...,
+        created: _builtins.float = ...,
+        common: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common", b"common", "created", b"created", "digest", b"digest", "error", b"error", "name", b"name", "packages", b"packages", "progress", b"progress", "size", b"size", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvironmentDescription: _TypeAlias = EnvironmentDescription  # noqa: Y015
+
+@_typing.final
+class ListEnvironmentsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    page: _builtins.str
+    """From the reply before."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        page: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEnvironmentsRequest: _TypeAlias = ListEnvironmentsRequest  # noqa: Y015
+
+@_typing.final
+class ListEnvironmentsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVIRONMENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    @_builtins.property
+    def environments(self) -> _containers.RepeatedCompositeFieldContainer[Global___EnvironmentDescription]: ...
+    def __init__(
+        self,
+        *,
+        environments: _abc.Iterable[Global___EnvironmentDescription] | None = ...,
+        next_page: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environments", b"environments", "next_page", b"next_page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEnvironmentsReply: _TypeAlias = ListEnvironmentsReply  # noqa: Y015
+
+@_typing.final
+class RemoveEnvironmentReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveEnvironmentReply: _TypeAlias = RemoveEnvironmentReply  # noqa: Y015
+
+@_typing.final
 class ListAuditRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -76,6 +76,26 @@ class PlatformServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
                 _registered_method=True)
+        self.BuildEnvironment = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/BuildEnvironment',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.BuildEnvironmentRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentDescription.FromString,
+                _registered_method=True)
+        self.GetEnvironment = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/GetEnvironment',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentName.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentDescription.FromString,
+                _registered_method=True)
+        self.ListEnvironments = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/ListEnvironments',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ListEnvironmentsRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ListEnvironmentsReply.FromString,
+                _registered_method=True)
+        self.RemoveEnvironment = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/RemoveEnvironment',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentName.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.RemoveEnvironmentReply.FromString,
+                _registered_method=True)
         self.ListAudit = channel.unary_unary(
                 '/cenote_proto.v1.PlatformService/ListAudit',
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ListAuditRequest.SerializeToString,
@@ -154,6 +174,33 @@ class PlatformServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BuildEnvironment(self, request, context):
+        """An environment of the tenant, built in the background. Repeating a call with the same packages gives what the first
+        one has begun, and begins again what has failed. Takes the scope `runtimes:write`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEnvironment(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEnvironments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveEnvironment(self, request, context):
+        """Refused while runtimes, teams or jobs have it. Takes the scope `runtimes:write`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAudit(self, request, context):
         """The tenant's part of the audit log, the newest first. Takes the scope `admin`.
         """
@@ -217,6 +264,26 @@ def add_PlatformServiceServicer_to_server(servicer, server):
                     servicer.ForkRuntime,
                     request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.SerializeToString,
+            ),
+            'BuildEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.BuildEnvironment,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.BuildEnvironmentRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentDescription.SerializeToString,
+            ),
+            'GetEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEnvironment,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentName.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentDescription.SerializeToString,
+            ),
+            'ListEnvironments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEnvironments,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ListEnvironmentsRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.ListEnvironmentsReply.SerializeToString,
+            ),
+            'RemoveEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveEnvironment,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.EnvironmentName.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.RemoveEnvironmentReply.SerializeToString,
             ),
             'ListAudit': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAudit,
@@ -452,6 +519,114 @@ class PlatformService:
             '/cenote_proto.v1.PlatformService/ForkRuntime',
             cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
             cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BuildEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/BuildEnvironment',
+            cenote__proto_dot_v1_dot_platform__pb2.BuildEnvironmentRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.EnvironmentDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/GetEnvironment',
+            cenote__proto_dot_v1_dot_platform__pb2.EnvironmentName.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.EnvironmentDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEnvironments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/ListEnvironments',
+            cenote__proto_dot_v1_dot_platform__pb2.ListEnvironmentsRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.ListEnvironmentsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/RemoveEnvironment',
+            cenote__proto_dot_v1_dot_platform__pb2.EnvironmentName.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.RemoveEnvironmentReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,14 @@ class PlatformServiceStub:
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
     """
+    BuildEnvironment: _grpc.UnaryUnaryMultiCallable[_platform_pb2.BuildEnvironmentRequest, _platform_pb2.EnvironmentDescription]
+    """An environment of the tenant, built in the background. Repeating a call with the same packages gives what the first
+    one has begun, and begins again what has failed. Takes the scope `runtimes:write`.
+    """
+    GetEnvironment: _grpc.UnaryUnaryMultiCallable[_platform_pb2.EnvironmentName, _platform_pb2.EnvironmentDescription]
+    ListEnvironments: _grpc.UnaryUnaryMultiCallable[_platform_pb2.ListEnvironmentsRequest, _platform_pb2.ListEnvironmentsReply]
+    RemoveEnvironment: _grpc.UnaryUnaryMultiCallable[_platform_pb2.EnvironmentName, _platform_pb2.RemoveEnvironmentReply]
+    """Refused while runtimes, teams or jobs have it. Takes the scope `runtimes:write`."""
     ListAudit: _grpc.UnaryUnaryMultiCallable[_platform_pb2.ListAuditRequest, _platform_pb2.ListAuditReply]
     """The tenant's part of the audit log, the newest first. Takes the scope `admin`."""
     VerifyAudit: _grpc.UnaryUnaryMultiCallable[_platform_pb2.VerifyAuditRequest, _platform_pb2.AuditVerification]
@@ -89,6 +97,14 @@ class PlatformServiceAsyncStub(PlatformServiceStub):
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
     """
+    BuildEnvironment: _aio.UnaryUnaryMultiCallable[_platform_pb2.BuildEnvironmentRequest, _platform_pb2.EnvironmentDescription]  # type: ignore[assignment]
+    """An environment of the tenant, built in the background. Repeating a call with the same packages gives what the first
+    one has begun, and begins again what has failed. Takes the scope `runtimes:write`.
+    """
+    GetEnvironment: _aio.UnaryUnaryMultiCallable[_platform_pb2.EnvironmentName, _platform_pb2.EnvironmentDescription]  # type: ignore[assignment]
+    ListEnvironments: _aio.UnaryUnaryMultiCallable[_platform_pb2.ListEnvironmentsRequest, _platform_pb2.ListEnvironmentsReply]  # type: ignore[assignment]
+    RemoveEnvironment: _aio.UnaryUnaryMultiCallable[_platform_pb2.EnvironmentName, _platform_pb2.RemoveEnvironmentReply]  # type: ignore[assignment]
+    """Refused while runtimes, teams or jobs have it. Takes the scope `runtimes:write`."""
     ListAudit: _aio.UnaryUnaryMultiCallable[_platform_pb2.ListAuditRequest, _platform_pb2.ListAuditReply]  # type: ignore[assignment]
     """The tenant's part of the audit log, the newest first. Takes the scope `admin`."""
     VerifyAudit: _aio.UnaryUnaryMultiCallable[_platform_pb2.VerifyAuditRequest, _platform_pb2.AuditVerification]  # type: ignore[assignment]
@@ -168,6 +184,38 @@ class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
         """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
         the first one made. A cell that runs is waited for, for a while.
         """
+
+    @_abc_1.abstractmethod
+    def BuildEnvironment(
+        self,
+        request: _platform_pb2.BuildEnvironmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.EnvironmentDescription, _abc.Awaitable[_platform_pb2.EnvironmentDescription]]:
+        """An environment of the tenant, built in the background. Repeating a call with the same packages gives what the first
+        one has begun, and begins again what has failed. Takes the scope `runtimes:write`.
+        """
+
+    @_abc_1.abstractmethod
+    def GetEnvironment(
+        self,
+        request: _platform_pb2.EnvironmentName,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.EnvironmentDescription, _abc.Awaitable[_platform_pb2.EnvironmentDescription]]: ...
+
+    @_abc_1.abstractmethod
+    def ListEnvironments(
+        self,
+        request: _platform_pb2.ListEnvironmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.ListEnvironmentsReply, _abc.Awaitable[_platform_pb2.ListEnvironmentsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveEnvironment(
+        self,
+        request: _platform_pb2.EnvironmentName,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.RemoveEnvironmentReply, _abc.Awaitable[_platform_pb2.RemoveEnvironmentReply]]:
+        """Refused while runtimes, teams or jobs have it. Takes the scope `runtimes:write`."""
 
     @_abc_1.abstractmethod
     def ListAudit(

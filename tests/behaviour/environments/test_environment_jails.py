@@ -17,6 +17,7 @@ from cenote.gateway.values.bounds import TenantBounds
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.environment import Environment
 from cenote_security.errors import RejectedError, UsageError
+from cenote_security.ids import TenantId
 from cenote_security.policy import SandboxPolicy, weakness
 from cenote_worker.checkpoints.errors import OtherEnvironmentError
 from cenote_worker.environments.building import build
@@ -241,13 +242,27 @@ def test_one_that_is_not_there() -> None:
 
 
 def test_platforms_refuse_it(of: Of) -> None:
-    """A definition is refused by the client, a name by the gateway."""
-    with pytest.raises(UsageError, match="for a platform"):
+    """No message has a definition; a name that the tenant does not have is refused by the gateway."""
+    with pytest.raises(UsageError, match="names an environment that is built"):
         policies.from_policy(policy(of("greeting")))
     named = policies.to_policy(policies.from_policy(policy("data")))
     assert "data" == named.environment
     with pytest.raises(RejectedError, match="no environments"):
-        TenantBounds().apply(named)
+        TenantBounds().apply(named, TenantId("tn_mine"))
+    mine = TenantBounds(own=lambda tenant: {"data": "d" * 64} if tenant == "tn_mine" else {})
+    assert "d" * 64 == mine.apply(named, TenantId("tn_mine")).environment
+    with pytest.raises(RejectedError, match="no environments"):
+        mine.apply(named, TenantId("tn_other"))
+
+
+def test_nothing_of_a_tenants_environment_is_imported_beforehand() -> None:
+    """`numpy` there is whatever the tenant has asked for, and the zygote is shared. The operator's is trusted."""
+    digest = "d" * 64
+    named = SandboxPolicy(environment=digest)
+    assert () == TenantBounds(own=lambda _: {"data": digest}).apply(named, TenantId("tn_mine")).preload
+    assert ("numpy", "pandas") == TenantBounds(environments={"data": digest}).apply(
+        named, TenantId("tn_mine")
+    ).preload
 
 
 def test_a_child_has_its_parents_or_none(of: Of) -> None:

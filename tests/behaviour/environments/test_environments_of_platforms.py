@@ -133,7 +133,9 @@ def test_tasks_of_jobs_have_it(platform: Platform) -> None:
 def test_others_are_refused(platform: Platform, of: Callable[..., Environment]) -> None:
     """Another name, and another digest."""
     for given in ("sums", build(of("greeting==2.0")).digest):
-        with pytest.raises(RejectedError, match=r"has the environments words, not .* --environment NAME"):
+        with pytest.raises(
+            RejectedError, match=r"has the environments words for this tenant, not .* --environment NAME"
+        ):
             platform.runtime("refused", sandbox=policy(given))
 
 

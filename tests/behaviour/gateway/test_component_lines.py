@@ -20,7 +20,7 @@ from cenote import SandboxPolicy, Variable
 from cenote.gateway.api.platform_service import ClientRoute, ClientRouting
 from cenote.gateway.machines.local_nodes import LocalNodes
 from cenote.gateway.machines.nodes import RuntimeLocation
-from cenote.gateway.machines.ray_nodes import signed
+from cenote.gateway.machines.ray_agents import signed
 from cenote.gateway.tls.certificate_check import check_certificate
 from cenote.gateway.tls.internal_tls import InternalTls
 from cenote_security.auth.capability import MasterKey

@@ -47,5 +47,16 @@ def write_sources(folder: Path, name: str, version: str, setup: str) -> Path:
     return file
 
 
+def write_index(wheels: Path, simple: Path) -> None:
+    """A package index of these wheels, as a web server shows it: a page with links for each package."""
+    for file in wheels.glob("*.whl"):
+        folder = simple / file.name.split("-")[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file.name).write_bytes(file.read_bytes())
+    for folder in simple.iterdir():
+        links = "".join(f'<a href="{each.name}">{each.name}</a>' for each in sorted(folder.iterdir()))
+        (folder / "index.html").write_text(f"<html><body>{links}</body></html>")
+
+
 def _sum(text: str) -> str:
     return urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cenote.gateway.machines import ray_nodes
-from cenote.gateway.machines.ray_nodes import RayAgents
+from cenote.gateway.machines import ray_agents
+from cenote.gateway.machines.ray_agents import RayAgents
 from cenote_security.errors import UnavailableError
 from cenote_worker.node.ray.cluster import RayMachine
 
@@ -29,7 +29,7 @@ def test_a_cluster_whose_head_is_away(
     def away(*_given: object, **_more: object) -> Any:
         raise raised
 
-    monkeypatch.setattr(ray_nodes, "machines", away)
+    monkeypatch.setattr(ray_agents, "machines", away)
     with pytest.raises(told, match=str(raised)):
         RayAgents(None)()  # type: ignore[arg-type]
 
@@ -41,13 +41,13 @@ class _Growing:
         self.machines: dict[str, RayMachine] = {}
         self.asked: list[int] = []
         self.silent: set[str] = set()
-        monkeypatch.setattr(ray_nodes, "FRESH_FOR", -1.0)
-        monkeypatch.setattr(ray_nodes, "machines", lambda _: dict(self.machines))
-        monkeypatch.setattr(ray_nodes, "ensure_agents", self._ensured)
-        monkeypatch.setattr(ray_nodes, "RoomDemand", lambda: SimpleNamespace(ask=self.asked.append))
-        monkeypatch.setattr(ray_nodes, "answer", lambda name, *_: name)
-        monkeypatch.setattr(ray_nodes.ray, "wait", self._waited)
-        monkeypatch.setattr(ray_nodes.ray, "kill", lambda _: None)
+        monkeypatch.setattr(ray_agents, "FRESH_FOR", -1.0)
+        monkeypatch.setattr(ray_agents, "machines", lambda _: dict(self.machines))
+        monkeypatch.setattr(ray_agents, "ensure_agents", self._ensured)
+        monkeypatch.setattr(ray_agents, "RoomDemand", lambda: SimpleNamespace(ask=self.asked.append))
+        monkeypatch.setattr(ray_agents, "answer", lambda name, *_: name)
+        monkeypatch.setattr(ray_agents.ray, "wait", self._waited)
+        monkeypatch.setattr(ray_agents.ray, "kill", lambda _: None)
         self.agents = RayAgents(SimpleNamespace(by_places=True, only_node=""))  # type: ignore[arg-type]
 
     def _ensured(self, _settings: Any, found: Any, without: Any) -> dict[str, Any]:

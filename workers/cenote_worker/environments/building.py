@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from importlib.machinery import PathFinder
@@ -107,13 +107,10 @@ def _install(
     kept: EnvironmentStore,
     progress: Progress,
 ) -> BuiltEnvironment:
-    file, venv = stage / lock.file, stage / VENV
+    file = stage / lock.file
     file.write_text(lock.text, encoding="utf-8")
     progress(f"building environment {digest[:12]}")
-    options = ("--relocatable", "--no-project", "-q")
-    run_uv(
-        "making the environment", ("venv", *options, "--python", base_python(), str(venv)), stage, progress
-    )
+    venv = _make_venv(stage, progress)
     # Wheels only: building from sources would run their code, outside of any jail.
     strict = ("--no-deps", "--only-binary", ":all:", "--link-mode", "copy")
     hashes = ("--require-hashes",) if lock.file == "requirements.txt" else ()
@@ -124,18 +121,56 @@ def _install(
         stage,
         progress,
     )  # fmt: skip
-    packages = _checked("this environment", site_of(str(venv)), environment.preload)
-    progress(f"compiling {len(packages)} packages")
     final = str(kept.root / digest / VENV)
+    progress("compiling the packages")
     compile_modules(Path(site_of(str(venv))), site_of(final), progress)
-    built = _built(environment, digest, final, packages, lock=lock.text, size=size_of(stage))
+    return publish(lock, environment.preload, stage, kept, progress)
+
+
+def install_with(
+    lock: locks.PackageLock,
+    install: Callable[[Path, str], None],
+    kept: EnvironmentStore,
+    progress: Progress = silent,
+) -> BuiltEnvironment:
+    """The environment of a lock, whose packages are installed by the caller unless it exists. Blocks.
+
+    install: adds packages, compiled, to a fresh virtual environment, given with the path that it gets in the end.
+    Raises EnvironmentBuildError, UnfitEnvironmentError, what `install` raises. Then nothing is left of it.
+    """
+    digest = lock.digest(())
+    with kept.building(digest) as stage:
+        if (found := kept.get(digest)) is not None:
+            return found
+        _make_venv(stage, progress)
+        install(stage / VENV, str(kept.root / digest / VENV))
+        return publish(lock, (), stage, kept, progress)
+
+
+def _make_venv(stage: Path, progress: Progress) -> Path:
+    options = ("--relocatable", "--no-project", "-q")
+    venv = stage / VENV
+    run_uv(
+        "making the environment", ("venv", *options, "--python", base_python(), str(venv)), stage, progress
+    )
+    return venv
+
+
+def publish(
+    lock: locks.PackageLock, preload: Sequence[str], stage: Path, kept: EnvironmentStore, progress: Progress
+) -> BuiltEnvironment:
+    """Makes what is installed in a stage the environment of its lock. Raises UnfitEnvironmentError."""
+    digest = lock.digest(preload)
+    packages = _checked("this environment", site_of(str(stage / VENV)), preload)
+    final = str(kept.root / digest / VENV)
+    built = _built(preload, digest, final, packages, lock=lock.text, size=size_of(stage))
     kept.publish(stage, built)
     progress(f"built environment {digest[:12]}: {len(packages)} packages")
     return built
 
 
 def _built(
-    environment: Environment,
+    preload: Sequence[str],
     digest: str,
     venv: str,
     packages: tuple[str, ...],
@@ -148,7 +183,7 @@ def _built(
         venv=venv,
         python=locks.python_tag(),
         platform=locks.platform_tag(),
-        preload=tuple(environment.preload),
+        preload=tuple(preload),
         packages=packages,
         lock=lock,
         size=size,
@@ -182,7 +217,7 @@ def _adopted(environment: Environment, kept: EnvironmentStore) -> BuiltEnvironme
     if there is None:
         with kept.building(digest) as stage:
             if (there := kept.get(digest)) is None:
-                there = _built(environment, digest, str(venv), packages, lock="", size=size_of(venv))
+                there = _built(environment.preload, digest, str(venv), packages, lock="", size=size_of(venv))
                 kept.publish(stage, there)
     return there
 

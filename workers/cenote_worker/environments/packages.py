@@ -176,7 +176,7 @@ def resolved(environment: Environment, folder: Path, progress: Progress) -> Pack
         progress,
         "\n".join(environment.requirements) + "\n",
     )  # fmt: skip
-    return _plain("the resolved requirements", text)
+    return plain_lock("the resolved requirements", text)
 
 
 def index_options(environment: Environment) -> Iterator[str]:
@@ -209,13 +209,19 @@ def _read(file: Path, progress: Progress) -> PackageLock:
             file.parent,
             progress,
         )
-        return _plain(f"lock file {file}", text)
-    if re.fullmatch(r"pylock(\.[^.]+)?\.toml", file.name):
-        return PackageLock(file="pylock.toml", text=_checked_pylock(file, text))
-    return _plain(f"lock file {file}", text)
+        return plain_lock(f"lock file {file}", text)
+    return checked_lock(str(file), text)
 
 
-def _plain(what: str, text: str) -> PackageLock:
+def checked_lock(file: str, text: str) -> PackageLock:
+    """The text of a lock file, in canonical form. file: its name or path. Raises UnfitEnvironmentError."""
+    what = f"lock file {file:.200}"
+    if re.fullmatch(r"pylock(\.[^.]+)?\.toml", Path(file).name):
+        return PackageLock(file="pylock.toml", text=_checked_pylock(what, text))
+    return plain_lock(what, text)
+
+
+def plain_lock(what: str, text: str) -> PackageLock:
     """A requirements file with hashes in canonical form: no comments, sorted. Raises UnfitEnvironmentError."""
     lines = []
     for line in re.sub(r"\\\s*\n", " ", text).splitlines():
@@ -243,15 +249,22 @@ def _plain(what: str, text: str) -> PackageLock:
     return PackageLock(file="requirements.txt", text="\n".join(sorted(set(lines))) + "\n")
 
 
-def _checked_pylock(file: Path, text: str) -> str:
+def _checked_pylock(what: str, text: str) -> str:
     """The text unchanged, if all its packages are wheels with hashes."""
     try:
         packages = tomllib.loads(text).get("packages", [])
         names = [each["name"] for each in packages if not each.get("wheels")]
+        bare = [
+            each["name"] for each in packages for wheel in each.get("wheels", ()) if not wheel.get("hashes")
+        ]
     except (tomllib.TOMLDecodeError, AttributeError, KeyError, TypeError) as error:
-        raise UnfitEnvironmentError(f"lock file {file}", f"it is no pylock.toml: {error}") from None
+        raise UnfitEnvironmentError(what, f"it is no pylock.toml: {error}") from None
     if names:
         raise UnfitEnvironmentError(
-            f"lock file {file}", f"it has no wheel of {names[0]}, and nothing is built from sources here"
+            what, f"it has no wheel of {names[0]}, and nothing is built from sources here"
+        )
+    if bare:
+        raise UnfitEnvironmentError(
+            what, f"a wheel of {bare[0]} has no hash; `uv pip compile -o pylock.toml` writes them"
         )
     return text

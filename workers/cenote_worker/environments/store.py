@@ -93,7 +93,7 @@ class EnvironmentStore:
         """An environment by name, by digest, or by its first digits. Raises UnknownEnvironmentError."""
         digest = self.names().get(reference, reference) if is_reference(reference) else ""
         if len(digest) < DIGEST_LENGTH:
-            matching = [each for each in self._digests() if each.startswith(digest)]
+            matching = [each for each in self.digests() if each.startswith(digest)]
             digest = matching[0] if len(digest) >= _SHORTEST and len(matching) == 1 else ""
         found = self.get(digest) if digest else None
         if found is None:
@@ -102,7 +102,7 @@ class EnvironmentStore:
 
     def all(self) -> list[BuiltEnvironment]:
         """All environments, the latest built first."""
-        found = (self.get(digest) for digest in self._digests())
+        found = (self.get(digest) for digest in self.digests())
         return sorted((each for each in found if each is not None), key=lambda each: -each.built)
 
     def names(self) -> Mapping[str, str]:
@@ -115,7 +115,8 @@ class EnvironmentStore:
                     found[file.name] = file.read_text(encoding="ascii").strip()
         return found
 
-    def _digests(self) -> list[str]:
+    def digests(self) -> list[str]:
+        """Of all environments, in no order."""
         if not self.root.is_dir():
             return []
         return [path.name for path in self.root.iterdir() if is_digest(path.name)]

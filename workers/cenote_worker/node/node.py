@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
 from cenote_worker.descriptor_store.client import RETURN_SECONDS, DescriptorStoreClient, StoredEntry
 from cenote_worker.node.assignment import KEY, Assignment
+from cenote_worker.node.environment_builds import environments_here
 from cenote_worker.node.host import QUOTAS, ServedRuntimeStatus
 from cenote_worker.node.machine import DrainMark, idle_seconds, processors
 from cenote_worker.node.placement import HostId, Placement
@@ -134,14 +135,15 @@ class NodeStatus:
     processors: int = 0
     draining: bool = False
     places: int | None = None
+    environments: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
     """What a node is used for. quiet: seconds since the last call for one of its runtimes, or since it had one.
 
-    lasting: its runtimes that are not durable, and would be lost with it. durable: how many others it has.
-    references: shared values.
+    lasting: its runtimes that are not durable, and would be lost. durable: the number of others. references: shared
+    values.
     """
 
     quiet: float
@@ -486,8 +488,7 @@ class ClusterNode:
 
     def use(self) -> NodeUse:
         """What this node is used for now."""
-        there, found = self._kept_durable(), self.runtimes()
-        now = self._clock()
+        there, found, now = self._kept_durable(), self.runtimes(), self._clock()
         if there:
             self._used = now - min((one.quiet for one in found), default=0.0)
         return NodeUse(
@@ -498,14 +499,12 @@ class ClusterNode:
         )
 
     def leave(self) -> bool:
-        """Takes no more runtimes from now on, if this node has none, and no shared values. Returns whether it has
-        none: then it can be dissolved.
-        """
+        """Takes no more runtimes from now on if it has none, and no shared values. Whether it can be dissolved."""
         with self._lock:
             return not (self._references.used()[0] or self.kept()) and self._placement.close()
 
     def facts(self) -> NodeStatus:
-        count, size = self._references.used()
+        (count, size), environments = self._references.used(), environments_here()
         with self._lock:
             return NodeStatus(
                 node=self.id,
@@ -516,6 +515,7 @@ class ClusterNode:
                 processors=processors(),
                 draining=self._drain.is_set,
                 places=self._placement.places,
+                environments=environments,
             )
 
     # -- for the platform's record, and its quotas --

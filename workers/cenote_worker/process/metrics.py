@@ -131,7 +131,7 @@ QUOTA_REFUSALS: Final = Metric(
     "quota_refusals",
     "counter",
     "What a tenant's quota did not allow, by quota; streams: calls of a tenant that are open at once.",
-    {"quota": ("runtimes", "memory", "cpus", "cells", "stored", "teams", "jobs", "streams")},
+    {"quota": ("runtimes", "memory", "cpus", "cells", "stored", "teams", "jobs", "environments", "streams")},
 )
 
 RUNTIMES: Final = Metric(

@@ -166,6 +166,16 @@ class JailStarter:
                 self._egress = EgressService(self._reach)
             return self._egress
 
+    def retire(self, environment: str) -> None:
+        """Ends the zygotes of an environment, by digest, so that it can be removed. Their jails end with them, unless
+        the zygotes linger.
+        """
+        with self._lock:
+            ended = [each for each in self._zygotes if each.environment == environment]
+            self._zygotes = [each for each in self._zygotes if each not in ended]
+        for zygote in ended:
+            zygote.close()
+
     def sweep(self) -> None:
         """Call this from time to time where other processes supervise the jails: a killed one removes no groups."""
         with self._lock:
@@ -273,6 +283,11 @@ def start_ends(policy: SandboxPolicy, nursery: JailStarter = _nursery) -> JailEn
     policy = pinned(policy)
     with _explained():
         return nursery.start_ends(policy)
+
+
+def retire_environment(digest: str) -> None:
+    """No jail of this process has the environment any more: see JailStarter.retire."""
+    _nursery.retire(digest)
 
 
 @contextmanager

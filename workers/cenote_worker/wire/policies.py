@@ -13,8 +13,8 @@ def from_policy(policy: SandboxPolicy) -> runtime_pb2.Policy:
     """Raises UsageError for what no message can hold."""
     if isinstance(policy.environment, Environment):
         raise UsageError(
-            "an Environment is built on the machine that names it; for a platform, its operator builds one, and "
-            "policies name it: SandboxPolicy(environment='its-name')"
+            "a message names an environment that is built: build it with `cenote env build --address`, and name it: "
+            "SandboxPolicy(environment='its-name')"
         )
     return option_messages.fill_options(runtime_pb2.Policy(), policy)
 

@@ -347,7 +347,7 @@ class ZygoteClient:
         self._folders = tuple(folders)
         self._entry = entry
         self._lingers = lingers
-        self._environment = environment
+        self.environment = environment
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._closed = False
@@ -368,7 +368,7 @@ class ZygoteClient:
     def fits(self, policy: SandboxPolicy) -> bool:
         """Whether this zygote can start jails of this policy."""
         wanted = (policy.isolation, tuple(policy.preload), tuple(policy.mounts), _digest(policy))
-        return wanted == (self._isolation, self._preload, self._mounts, self._environment)
+        return wanted == (self._isolation, self._preload, self._mounts, self.environment)
 
     @property
     def facts(self) -> ZygoteFacts:
@@ -424,10 +424,10 @@ class ZygoteClient:
             return self._connection
 
     def _connect(self) -> Connection:
-        if not self._environment:
+        if not self.environment:
             return self._connection_to(running(self._folders), self._preload)
         kept = EnvironmentStore()
-        built = kept.find(self._environment)
+        built = kept.find(self.environment)
         with kept.held(built.digest) as held:
             preload = tuple(dict.fromkeys((*self._preload, *built.preload)))
             return self._connection_to(interpreter_of(built, kept), preload, held)

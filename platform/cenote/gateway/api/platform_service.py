@@ -20,6 +20,7 @@ from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest,
 from cenote.gateway.audit.entries import AuditEntry
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.audit.pages import AuditCheck, AuditQuery, read_page
+from cenote.gateway.environments.registry import EnvironmentRegistry
 from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import Parent, RuntimeRecord
 from cenote.gateway.store.stores import Stores
@@ -142,9 +143,11 @@ class PlatformService(PlatformServiceServicer):
         ways: ClientRouting,
         health: Health,
         room: RoomQueue,
+        environments: EnvironmentRegistry,
     ) -> None:
         self._room = room
         self._stores = stores
+        self._environments = environments
         self._nodes = nodes
         self._registry = registry
         self._creations = creations
@@ -163,7 +166,7 @@ class PlatformService(PlatformServiceServicer):
         self, request: platform_pb2.CreateRuntimeRequest, context: Context
     ) -> platform_pb2.RuntimeDescription:
         async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
-            record = await self._creations.create(principal, self._wish(request))
+            record = await self._creations.create(principal, self._wish(principal, request))
             return await self._opened(principal, record.id, partial=request.partial)
 
         return await self._answer(context, "create", create)
@@ -244,6 +247,42 @@ class PlatformService(PlatformServiceServicer):
 
         return await self._answer(context, "fork", fork)
 
+    async def BuildEnvironment(
+        self, request: platform_pb2.BuildEnvironmentRequest, context: Context
+    ) -> platform_pb2.EnvironmentDescription:
+        async def build(principal: Principal) -> platform_pb2.EnvironmentDescription:
+            return await self._callers.on_thread(lambda: self._environments.build(principal, request))
+
+        return await self._answer(context, "environment.build", build)
+
+    async def GetEnvironment(
+        self, request: platform_pb2.EnvironmentName, context: Context
+    ) -> platform_pb2.EnvironmentDescription:
+        async def get(principal: Principal) -> platform_pb2.EnvironmentDescription:
+            return await self._callers.on_thread(lambda: self._environments.get(principal, request.name))
+
+        return await self._answer(context, "environment.get", get)
+
+    async def ListEnvironments(
+        self, request: platform_pb2.ListEnvironmentsRequest, context: Context
+    ) -> platform_pb2.ListEnvironmentsReply:
+        async def page(principal: Principal) -> platform_pb2.ListEnvironmentsReply:
+            listed, after = await self._callers.on_thread(
+                lambda: self._environments.page(principal, request.page, request.limit)
+            )
+            return make(platform_pb2.ListEnvironmentsReply, environments=listed, next_page=after)
+
+        return await self._answer(context, "environment.list", page)
+
+    async def RemoveEnvironment(
+        self, request: platform_pb2.EnvironmentName, context: Context
+    ) -> platform_pb2.RemoveEnvironmentReply:
+        async def remove(principal: Principal) -> platform_pb2.RemoveEnvironmentReply:
+            await self._callers.on_thread(lambda: self._environments.remove(principal, request.name))
+            return platform_pb2.RemoveEnvironmentReply()
+
+        return await self._answer(context, "environment.remove", remove)
+
     async def ListAudit(
         self, request: platform_pb2.ListAuditRequest, context: Context
     ) -> platform_pb2.ListAuditReply:
@@ -279,7 +318,7 @@ class PlatformService(PlatformServiceServicer):
         ]
         return make(platform_pb2.HealthReport, ready=condition.ready, causes=causes)
 
-    def _wish(self, request: platform_pb2.CreateRuntimeRequest) -> RuntimeRequest:
+    def _wish(self, principal: Principal, request: platform_pb2.CreateRuntimeRequest) -> RuntimeRequest:
         """Raises UsageError or RejectedError with all problems."""
         wrong, policy = Problems(), SandboxPolicy()
         if request.HasField("policy"):
@@ -296,7 +335,7 @@ class PlatformService(PlatformServiceServicer):
             lease=request.lease,
             retention=retention,
         )
-        self._registry.check(wish, wrong)
+        self._registry.check(principal, wish, wrong)
         wrong.raise_all()
         return wish
 

@@ -126,15 +126,15 @@ class RuntimeRegistry:
                 self._processors, self._counted_until = found, time.monotonic() + COUNTED_FOR
         return self._processors
 
-    def check(self, wish: RuntimeRequest, wrong: Problems) -> None:
-        """Collects all problems of a request, for any caller. wrong: problems that are already known."""
+    def check(self, principal: Principal, wish: RuntimeRequest, wrong: Problems) -> None:
+        """Collects all problems of a request. wrong: problems that are already known."""
         with wrong.noting():
             _check(wish)
         with wrong.noting():
             self._stores.states.check(wish.retention)
         if wrong:  # else the runtime may exist already, whatever the other fields of the request
             with wrong.noting():
-                self._bounds.apply(wish.policy)
+                self._bounds.apply(wish.policy, principal.tenant)
 
     def admit(self, principal: Principal, wish: RuntimeRequest) -> tuple[RuntimeRecord, bool]:
         """Returns the runtime of this request, and whether `make` has to make it now. One call at a time.
@@ -152,7 +152,7 @@ class RuntimeRegistry:
                 raise UnavailableError(f"{found.name!r} could not be taken back yet; try again in a moment")
             return found, False
         principal.require(Scope.RUNTIMES_WRITE)
-        policy = self._bounds.apply(wish.policy)
+        policy = self._bounds.apply(wish.policy, principal.tenant)
         record = self._stores.runtimes.add(
             principal.tenant,
             wish.name or None,
@@ -274,7 +274,9 @@ class RuntimeRegistry:
                 f"missing on another"
             )
         here = self.locate(record, wake=False)
-        target = _target(node, here.node if here else "", self._nodes.describe())
+        target = _target(
+            node, here.node if here else "", self._nodes.describe(), str(_policy(record).environment or "")
+        )
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
         if here:
             # Outside the lock: this is slow, and `locate` must not wait for it.
@@ -426,7 +428,7 @@ class RuntimeRegistry:
 
     def _check_environment(self, found: RuntimeRecord, wish: RuntimeRequest) -> None:
         """Checks that an existing runtime has the environment that the request names. Raises RejectedError."""
-        wanted = self._bounds.digest_of(wish.policy.environment)
+        wanted = self._bounds.digest_of(wish.policy.environment, found.tenant)
         if wanted is not None and wanted != (has := _policy(found).environment):
             raise RejectedError(
                 f"the runtime {wish.name!r} is there with {f'environment {has}' if has else 'no environment'}, where "
@@ -467,13 +469,18 @@ def subject_of(principal: Principal, runtime: str = "") -> Subject:
     return Subject(tenant=principal.tenant, token=principal.token, runtime=runtime)
 
 
-def _target(node: str, here: str, nodes: Sequence[NodeStatus]) -> str:
-    """Resolves the target machine. Raises UsageError."""
-    others = [each.id for each in nodes if each.id != here and not each.draining]
+def _target(node: str, here: str, nodes: Sequence[NodeStatus], environment: str) -> str:
+    """Resolves the target machine. environment: by digest, of the runtime. Raises UsageError."""
+    fit = [each for each in nodes if not environment or environment in each.environments]
+    others = [each.id for each in fit if each.id != here and not each.draining]
     if node and node not in (names := [each.id for each in nodes]):
         raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(names)}")
     if any(each.id == node != here and each.draining for each in nodes):
         raise UsageError(f"{node} is drained and takes no runtimes; `cenote node resume {node}` ends that")
+    if node and node not in [each.id for each in fit]:
+        raise UsageError(
+            f"{node} has no environment {environment[:12]} yet; those of tenants are built there in the background"
+        )
     if node == here or not others:
         raise UsageError(
             f"it is on {here or node} already" + ("" if others else ", the only machine that takes runtimes")

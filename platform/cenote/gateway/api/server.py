@@ -25,6 +25,7 @@ from cenote.gateway.api.platform_service import OPEN_CALLS, ClientRouting, Platf
 from cenote.gateway.api.relays import NodeConnections, ReferenceRelay, RuntimeRelay
 from cenote.gateway.api.runtime_registry import RuntimeRegistry
 from cenote.gateway.audit.collector import AuditCollector
+from cenote.gateway.environments.registry import EnvironmentRegistry
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.service import JobService, SharedJobValues
 from cenote.gateway.machines.nodes import Nodes
@@ -41,6 +42,7 @@ from cenote_proto.v1.platform_pb2_grpc import add_PlatformServiceServicer_to_ser
 from cenote_proto.v1.team_pb2_grpc import add_TeamServiceServicer_to_server
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_security.loopback import host_of, is_loopback
+from cenote_worker.node.environment_jail import BuildSettings
 from cenote_worker.node.state_log import StateLog
 from cenote_worker.serving.grpc_server import ServerThread
 
@@ -57,6 +59,9 @@ SWEEP_EVERY: Final = 10.0
 
 COLLECT_EVERY: Final = 2.0
 """Seconds for which audit events of the machines may wait for their place in the log."""
+
+BUILD_EVERY: Final = 0.5
+"""Seconds between two looks at the environments that are being built."""
 
 SETTLE: Final = 2.0
 """Seconds for collecting the last audit events at the end."""
@@ -83,6 +88,7 @@ class GatewayServer:
         health: Health | None = None,
         credentials: grpc.ServerCredentials | None = None,
         bounds: TenantBounds | None = None,
+        environments: EnvironmentRegistry | None = None,
         teams: TeamRegistry | None = None,
         jobs: JobRegistry | None = None,
         metrics: PlatformMetrics | None = None,
@@ -92,8 +98,9 @@ class GatewayServer:
         """listen: `host:port`, port 0 for any free one. lines: to nodes. relayed: see ClientRouting.
 
         beat: called on the loop, see BEAT_EVERY. health: by default without the check of certificates. credentials:
-        for TLS with clients. bounds: what tenants may ask for. teams, jobs: where the platform has them. metrics: of
-        this platform. recheck: see GatewayCalls. wait_for_room: seconds, see RoomQueue.
+        for TLS with clients. bounds: what tenants may ask for. environments: of tenants; none are built by default.
+        teams, jobs: where the platform has them. metrics: of this platform. recheck: see GatewayCalls.
+        wait_for_room: seconds, see RoomQueue.
         """
         self._room = RoomQueue(wait_for_room)
         self._stores = stores
@@ -105,6 +112,7 @@ class GatewayServer:
         self._teams = teams
         self._jobs = jobs
         self._registry = RuntimeRegistry(stores, nodes, bounds)
+        self._environments = environments or EnvironmentRegistry(stores, nodes, BuildSettings(), {})
         self._metrics = metrics or PlatformMetrics(stores)
         self._collector = AuditCollector(stores.recorder, nodes, stores.audit_folder, self._metrics)
         self._thread = ServerThread(
@@ -179,6 +187,7 @@ class GatewayServer:
             self._ways,
             self._health,
             self._room,
+            self._environments,
         )
         add_PlatformServiceServicer_to_server(service, server)
         served = [
@@ -201,6 +210,7 @@ class GatewayServer:
 
     async def _look_after_all(self, former: Sequence[RuntimeRecord]) -> None:
         works = [self._live(), self._sweep(former), self._collect(), self._watch_health()]
+        works.append(self._build_environments())
         if self._nodes.grows:
             works.append(self._ask_for_room())
         for work in works:
@@ -231,6 +241,11 @@ class GatewayServer:
             await self._look_after(self._collector.collect)
             await asyncio.sleep(COLLECT_EVERY)
 
+    async def _build_environments(self) -> None:
+        while True:
+            await self._look_after(self._environments.tick)
+            await asyncio.sleep(BUILD_EVERY)
+
     async def _sweep(self, former: Sequence[RuntimeRecord]) -> None:
         """Runs after the start, which must not wait for machines that are being started too.
 
@@ -245,6 +260,7 @@ class GatewayServer:
             await self._look_after(partial(self._registry.abandon, record))
         while True:
             await self._look_after(self._registry.sweep)
+            await self._look_after(self._environments.sweep)
             await self._look_after(self._trim_audit_log)
             await self._look_after(self._metrics.look)
             if self._teams is not None:

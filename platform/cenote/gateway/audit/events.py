@@ -58,6 +58,12 @@ def runtime_removed(subject: Subject, reason: str) -> AuditEvent:
     return subject.event("runtime.removed", {"reason": _cut(reason)})
 
 
+def environment_changed(subject: Subject, change: str, name: str, digest: str, detail: str) -> AuditEvent:
+    """change: `requested`, `built`, `failed` or `removed`. detail: packages, or why it has failed."""
+    facts: dict[str, Fact] = {"name": _cut(name), "digest": digest, "detail": _cut(detail)}
+    return subject.event(f"environment.{change}", facts)
+
+
 def cell_ran(deed: CellAuditEvent) -> AuditEvent:
     """A cell has ended. Has a digest and the beginning of its code, its error's kind, its output's size."""
     subject = Subject(tenant=deed.origin.tenant, token=deed.token, runtime=deed.origin.runtime)

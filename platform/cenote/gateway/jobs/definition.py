@@ -11,6 +11,7 @@ from cenote.jobs.checks import MAX_CODE, MAX_VARIABLES, wrong_identifier
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
+from cenote_security.ids import TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
 from cenote_worker.wire import option_messages, policies
@@ -22,6 +23,7 @@ def check_definition(
     *,
     endpoints: Collection[str],
     bounds: TenantBounds,
+    tenant: TenantId,
 ) -> None:
     """endpoints: base URLs that models of tenants may use. Raises UsageError, RejectedError, with all problems."""
     if definition.ByteSize() > MAX_BYTES:
@@ -33,7 +35,7 @@ def check_definition(
         with wrong.noting():
             check_model("the job", definition.model, secrets, endpoints)
     with wrong.noting():
-        bounds.apply(sandbox_of(definition))
+        bounds.apply(sandbox_of(definition), tenant)
     with wrong.noting():
         rules_of(definition)
     with wrong.noting():

@@ -155,7 +155,13 @@ class JobRegistry:
             wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
         definition = head.definition
         with wrong.noting():
-            check_definition(definition, head.secrets, endpoints=self._endpoints, bounds=self._bounds)
+            check_definition(
+                definition,
+                head.secrets,
+                endpoints=self._endpoints,
+                bounds=self._bounds,
+                tenant=principal.tenant,
+            )
         wrong.raise_all()
         self._check_fits(principal, definition)
         return Submission(principal, new_job_id(), head, taken_out(definition))

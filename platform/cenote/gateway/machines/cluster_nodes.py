@@ -32,7 +32,7 @@ from cenote_security.errors import CenoteError, UnavailableError
 
 if TYPE_CHECKING:
     from cenote.gateway.machines.own_cluster_unsafe import OwnCluster
-    from cenote.gateway.machines.ray_nodes import RayAgents
+    from cenote.gateway.machines.ray_agents import RayAgents
     from cenote_worker.node.ray.cluster import AgentSettings
 
 log = logging.getLogger("cenote.gateway")
@@ -67,7 +67,8 @@ def ray_nodes(
     with ExitStack() as opened:
         address = options.ray_address or _own_address(options, opened, ending)
         from cenote.gateway.machines.idle_machines import IdleMachines
-        from cenote.gateway.machines.ray_nodes import Certifier, RayAgents, RayNodes
+        from cenote.gateway.machines.ray_agents import Certifier, RayAgents
+        from cenote.gateway.machines.ray_nodes import RayNodes
         from cenote_worker.node.ray import cluster as ray_cluster
         from cenote_worker.node.ray.actor_watch import ActorWatch
 

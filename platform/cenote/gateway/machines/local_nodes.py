@@ -21,6 +21,12 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.node.environment_builds import (
+    BuildOrder,
+    BuildReport,
+    EnvironmentBuilds,
+    environments_here,
+)
 from cenote_worker.node.machine import processors
 from cenote_worker.node.node import Hibernate, HibernationThreads
 from cenote_worker.node.value_store import ValueDisk
@@ -36,6 +42,7 @@ from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.rights import CapabilityRights
 from cenote_worker.serving.server import RuntimeServer
+from cenote_worker.supervisor.start import retire_environment
 from cenote_worker.tenancy.audit_events import EventBatch, EventBuffer
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.tenancy.shared_quota import Limits
@@ -99,6 +106,7 @@ class LocalNodes:
         """Stores of states, by tenant."""
         self._doors = Endpoints(components="", clients="")
         self._resting = HibernationThreads()
+        self._builds = EnvironmentBuilds()
         self._closing = threading.Event()
         self._warming = threading.Thread(target=_warm, name="cenote-warm", daemon=True) if warm else None
         self._leases = threading.Thread(target=self._watch_leases, name="cenote-leases", daemon=True)
@@ -256,8 +264,16 @@ class LocalNodes:
                 references=count,
                 reference_bytes=size,
                 processors=processors(),
+                environments=environments_here(),
             )
         ]
+
+    def build_environment(self, node: str, order: BuildOrder) -> BuildReport:  # noqa: ARG002
+        return self._builds.look(order)
+
+    def remove_environment(self, node: str, digest: str) -> bool:  # noqa: ARG002
+        retire_environment(digest)
+        return self._builds.remove(digest)
 
     def runtime(self, runtime: RuntimeId) -> RuntimeStatus:
         hosted = self._find(runtime)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.node.environment_builds import BuildOrder, BuildReport
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
 from cenote_worker.runtime.state.storage import RuntimeStorage
 from cenote_worker.serving.endpoints import Endpoints
@@ -27,7 +28,8 @@ class NodeStatus:
     """The status of a node. address: of a ReferenceService that has the node's references, for components.
 
     silent: it does not answer now, and nothing else is known. processors: that its runtimes may use. draining: see
-    Nodes.drain. places: runtimes that it takes at most; None for any number.
+    Nodes.drain. places: runtimes that it takes at most; None for any number. environments: digests of those that
+    are built there.
     """
 
     id: str
@@ -40,6 +42,7 @@ class NodeStatus:
     processors: int = 0
     draining: bool = False
     places: int | None = None
+    environments: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +90,9 @@ class Nodes(Protocol):
         """Makes a runtime; a durable one continues from its stored state. Idempotent.
 
         policy: serialised runtime_pb2.Policy, checked before. lease: seconds without a client after which the runtime
-        ends; 0 for never. node: where; empty for the machine with most room. Raises IncompleteRestoreError and other
-        CheckpointErrors, UnavailableError for a node that has left, NoRoomError.
+        ends; 0 for never. node: where; empty for the machine with most room of those that have its environment.
+        Raises IncompleteRestoreError and other CheckpointErrors, UnavailableError for a node that has left,
+        NoRoomError.
         """
 
     def want_room(self, runtimes: int) -> None:
@@ -154,6 +158,15 @@ class Nodes(Protocol):
 
         written: by source, the number up to which all events are recorded.
         """
+
+    def build_environment(self, node: str, order: BuildOrder) -> BuildReport:
+        """Begins to build an environment on a node, or tells how far that is. Does not wait for it.
+
+        Raises UnavailableError for a node that has left or does not answer.
+        """
+
+    def remove_environment(self, node: str, digest: str) -> bool:
+        """Removes an environment from a node. False while it is in use there. Raises as `build_environment`."""
 
     def reference_address(self, reference: str) -> str:
         """A server whose ReferenceService has the value, or can fetch it, for components.

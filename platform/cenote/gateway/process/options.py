@@ -16,6 +16,7 @@ from cenote_security.errors import UsageError
 from cenote_security.loopback import host_of, is_loopback, port_of
 from cenote_security.options import Options, Size, option, parse_size
 from cenote_worker.checkpoints.retention import Retention
+from cenote_worker.node.environment_jail import BuildSettings
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -182,6 +183,38 @@ class PlatformOptions(Options):
         at_least=0,
         none="never",
     )
+    environment_index: tuple[str, ...] = option(
+        (),
+        flag="environment-index",
+        help="package indexes that environments of tenants are built from, such as https://pypi.org/simple; with "
+        "none, and no --environment-wheels, tenants have none built",
+        metavar="URL",
+    )
+    environment_host: tuple[str, ...] = option(
+        (),
+        flag="environment-host",
+        help="further names that files of these indexes lie at, such as files.example.com",
+        metavar="NAME",
+    )
+    environment_wheels: tuple[str, ...] = option(
+        (),
+        flag="environment-wheels",
+        help="folders with wheels, on each machine, that environments of tenants are built from",
+        metavar="FOLDER",
+    )
+    environment_disk: Size = option(
+        "4GiB",
+        flag="environment-disk",
+        help="what an environment of a tenant may take while it is built, in memory, with what is fetched for it",
+        unit="bytes",
+    )
+    environment_seconds: float = option(
+        900.0,
+        flag="environment-seconds",
+        help="how long building an environment of a tenant may take",
+        unit="seconds",
+        above=0,
+    )
 
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has only values, in order; one that was written before a field was added lacks the last ones."""
@@ -218,6 +251,9 @@ class PlatformOptions(Options):
             wrong.note(
                 UsageError(f"http is HOST:PORT, such as {LOOPBACK}:{HTTP_PORT}, not {self.http!r:.100}")
             )
+        if isinstance(self.environment_index, tuple) and isinstance(self.environment_host, tuple):
+            with wrong.noting():
+                self.builds.check()
         for host in {
             self.host,
             host_of(self.http) if isinstance(self.http, str) and self.http else self.host,
@@ -256,6 +292,17 @@ class PlatformOptions(Options):
     @property
     def shared_memory_bytes(self) -> int | None:
         return None if self.shared_memory is None else parse_size(self.shared_memory)
+
+    @property
+    def builds(self) -> BuildSettings:
+        """How environments of tenants are built."""
+        return BuildSettings(
+            indexes=self.environment_index,
+            hosts=self.environment_host,
+            wheels=tuple(str(Path(folder).absolute()) for folder in self.environment_wheels),
+            disk=parse_size(self.environment_disk),
+            seconds=self.environment_seconds,
+        )
 
     @property
     def retention(self) -> Retention:

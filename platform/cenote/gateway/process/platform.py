@@ -29,6 +29,7 @@ from cenote.gateway.api.metrics import PlatformMetrics
 from cenote.gateway.api.runtime_registry import RuntimeRegistry
 from cenote.gateway.api.server import GatewayServer
 from cenote.gateway.audit.events import Subject, token_changed
+from cenote.gateway.environments.registry import EnvironmentRegistry
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.tables import JobWorkload
 from cenote.gateway.machines.cluster_nodes import OWN_NODE, ray_nodes
@@ -193,7 +194,9 @@ def platform(
         )
         for loops in (team_loops, job_loops):
             opened.push(partial(_end_works, loops))
-        bounds = opened.enter_context(_bounds(options))
+        common = opened.enter_context(_common_environments(options))
+        environments = EnvironmentRegistry(stores, nodes, options.builds, common)
+        bounds = TenantBounds(preloads=options.preloads, environments=common, own=environments.own)
         runtimes = RuntimeRegistry(stores, nodes, bounds)
         metrics = PlatformMetrics(stores, by_tenant=options.metrics_tenants)
         server = GatewayServer(
@@ -206,6 +209,7 @@ def platform(
             health=Health(platform_checks(stores, options.state.path, nodes, secured.certificates), changed),
             credentials=secured.credentials,
             bounds=bounds,
+            environments=environments,
             metrics=metrics,
             teams=TeamRegistry(stores, options.state, runtimes, team_loops, options.model_endpoints, bounds),
             jobs=JobRegistry(stores, options.state, runtimes, job_loops, options.model_endpoints, bounds),
@@ -269,8 +273,8 @@ def _nodes(
 
 
 @contextmanager
-def _bounds(options: PlatformOptions) -> Iterator[TenantBounds]:
-    """The bounds, with the current digests of the environments, which stay on this machine meanwhile.
+def _common_environments(options: PlatformOptions) -> Iterator[dict[str, str]]:
+    """The current digests of the operator's environments, by name. They stay on this machine meanwhile.
 
     Raises UnknownEnvironmentError.
     """
@@ -280,7 +284,7 @@ def _bounds(options: PlatformOptions) -> Iterator[TenantBounds]:
             kept = EnvironmentStore()  # here: a user without a home folder has no place for one
             digests[name] = kept.find(name).digest
             held.enter_context(kept.held(digests[name]))
-        yield TenantBounds(preloads=options.preloads, environments=digests)
+        yield digests
 
 
 def _secured(options: PlatformOptions, lines: InternalTls) -> Secured | None:

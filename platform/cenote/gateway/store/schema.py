@@ -201,6 +201,27 @@ CREATE TABLE job_logs (
 )
 """
 
+_ENVIRONMENTS: Final = """
+CREATE TABLE environments (
+    tenant_id TEXT NOT NULL REFERENCES tenants (id),
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    token TEXT NOT NULL,
+    state TEXT NOT NULL,
+    digest TEXT NOT NULL DEFAULT '',
+    facts TEXT NOT NULL DEFAULT '',
+    size BIGINT NOT NULL DEFAULT 0,
+    error TEXT NOT NULL DEFAULT '',
+    created DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, name)
+)
+"""
+"""state: `building`, `ready`, `failed`. One that was removed has its id as its name: `leaving` until its build is
+over, `removed` until no machine has its files. facts: lock and packages, as JSON.
+"""
+
 MIGRATIONS: Final = (
     (
         _TENANTS,
@@ -248,6 +269,7 @@ MIGRATIONS: Final = (
         _JOB_LOGS,
     ),
     (),  # 0.1.0 has the steps before; it does not know the policies, audit entries and states that came since
+    (_ENVIRONMENTS,),
 )
 """Statements of each step; a database at version n has run the first n steps. A step without any keeps earlier
 versions of Cenote from rows whose content they would read in part."""
@@ -268,5 +290,6 @@ TABLES: Final = {
     "job_work": ("job_id", "position"),
     "job_results": ("job_id", "position"),
     "job_logs": ("job_id", "position"),
+    "environments": ("tenant_id", "id"),
 }
 """Each table with its primary key, after those that its rows refer to."""

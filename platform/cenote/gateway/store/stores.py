@@ -16,6 +16,7 @@ from cenote.gateway.audit.log import KEY_BYTES as AUDIT_KEY_BYTES
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.audit.pages import AuditChecks
 from cenote.gateway.audit.recorder import AuditRecorder, Notices
+from cenote.gateway.environments.table import EnvironmentTable
 from cenote.gateway.jobs.tables import JobTable, TaskTable
 from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.store.quotas import QuotaBook
@@ -30,7 +31,7 @@ from cenote_security.auth.capability import KEY_BYTES, REFERENCES, Capability, C
 from cenote_security.auth.secret_files import kept_secret
 from cenote_security.auth.tokens import Scope
 from cenote_security.errors import CenoteError, QuotaExceededError, RejectedError
-from cenote_security.ids import JobId, RuntimeId, TeamId
+from cenote_security.ids import EnvironmentId, JobId, RuntimeId, TeamId
 from cenote_worker.process.metrics import Counts
 from cenote_worker.serving.rights import Rights, to_rights
 
@@ -150,13 +151,21 @@ class Stores:
             self.team_news = TeamEventTable(database)
             self.jobs = JobTable(database)
             self.job_tasks = TaskTable(database)
+            self.environments = EnvironmentTable(database)
             self.release_holds()
             self.access = Access(self.tokens, self.runtimes, self.master_key)
             self._opened = opened.pop_all()
 
     def release_holds(self) -> None:
         """Releases the holds of objects that are gone."""
-        self.quotas.release_all_but(lambda: {*self.runtimes.ids(), *self.teams.ids(), *self.jobs.ids()})
+        self.quotas.release_all_but(
+            lambda: {
+                *self.runtimes.ids(),
+                *self.teams.ids(),
+                *self.jobs.ids(),
+                *self.environments.ids(),
+            }
+        )
 
     def reserve(self, hold: Hold) -> None:
         """Reserves quotas. Raises QuotaExceededError, which names the largest holders; see QuotaBook.reserve."""
@@ -185,6 +194,8 @@ class Stores:
             return self.teams.of_all(TeamId(key)).name
         with suppress(CenoteError):
             return self.jobs.of_all(JobId(key)).name or key
+        with suppress(CenoteError):
+            return self.environments.of_all(EnvironmentId(key)).name
         return key
 
     def close(self) -> None:

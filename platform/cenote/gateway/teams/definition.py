@@ -11,6 +11,7 @@ from cenote.gateway.values.bounds import TenantBounds
 from cenote.team.budget import Budget
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import RejectedError, UsageError, WeakerSandboxError
+from cenote_security.ids import TenantId
 from cenote_security.policy import SandboxPolicy, weakness
 from cenote_security.problems import Problems
 from cenote_worker.wire import option_messages, policies
@@ -56,6 +57,7 @@ def check_definition(
     *,
     endpoints: Collection[str],
     bounds: TenantBounds,
+    tenant: TenantId,
 ) -> None:
     """endpoints: base URLs that models of tenants may use. Raises UsageError, RejectedError, WeakerSandboxError."""
     _check_size(definition.ByteSize(), "a team's definition")
@@ -75,7 +77,7 @@ def check_definition(
             check_model(repr(member.name), member.model, secrets, endpoints)
         policy = SandboxPolicy()
         with wrong.noting():
-            policy = bounds.apply(_policy(definition, member, policies_by_name))
+            policy = bounds.apply(_policy(definition, member, policies_by_name), tenant)
             if member.under:
                 _check_place(member, policy, policies_by_name)
         policies_by_name[member.name] = policy

@@ -88,7 +88,7 @@ class TeamRegistry:
             return team
         if self._stores.team_runs.open(team.id):
             raise RejectedError(f"team {team.name!r} is at work; change it when that is done, or cancel it")
-        self._check(request.definition, secrets)
+        self._check(principal, request.definition, secrets)
         self._record(principal, "team.change")
         keys.keep(secrets, credentials)
         self._stores.teams.define(principal.tenant, team.id, _stored(definition))
@@ -215,7 +215,7 @@ class TeamRegistry:
         return described
 
     def _make(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
-        self._check(request.definition, request.secrets)
+        self._check(principal, request.definition, request.secrets)
         credentials = taken_out(request.definition)
         team = self._stores.teams.add(principal.tenant, request.name, _stored(request.definition))
         try:
@@ -238,8 +238,12 @@ class TeamRegistry:
         keys.make(token.text)
         keys.keep(secrets, credentials)
 
-    def _check(self, definition: team_pb2.TeamDefinition, secrets: Mapping[str, str]) -> None:
-        check_definition(definition, secrets, endpoints=self._endpoints, bounds=self._bounds)
+    def _check(
+        self, principal: Principal, definition: team_pb2.TeamDefinition, secrets: Mapping[str, str]
+    ) -> None:
+        check_definition(
+            definition, secrets, endpoints=self._endpoints, bounds=self._bounds, tenant=principal.tenant
+        )
 
     def _record(self, principal: Principal, action: str) -> None:
         subject = Subject(tenant=principal.tenant, token=principal.token)

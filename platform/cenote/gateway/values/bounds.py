@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cenote_security.environment import Environment
 from cenote_security.errors import RejectedError, UsageError
+from cenote_security.ids import TenantId
 from cenote_security.options import Definition, definitions, either
 from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import shown_size
@@ -32,13 +33,15 @@ MAX_POLICY: Final = 64 * 2**10
 class TenantBounds:
     """What the operator of a platform allows all tenants.
 
-    preloads: allowed modules. environments: digests by name.
+    preloads: allowed modules. environments: the operator's, digests by name. own: a tenant's, likewise; empty for
+    those that are not ready.
     """
 
     preloads: Sequence[str] = PRELOADS
     environments: Mapping[str, str] = field(default_factory=dict)
+    own: Callable[[TenantId], Mapping[str, str]] = field(default=lambda _tenant: {})
 
-    def apply(self, policy: SandboxPolicy) -> SandboxPolicy:
+    def apply(self, policy: SandboxPolicy, tenant: TenantId) -> SandboxPolicy:
         """The policy as the platform carries it out, with its environment by digest. Raises RejectedError with
         everything that tenants may not have.
         """
@@ -55,7 +58,7 @@ class TenantBounds:
             )
         digest = None
         with wrong.noting():
-            digest = self.digest_of(policy.environment)
+            digest = self.digest_of(policy.environment, tenant)
         if foreign := sorted(set(policy.preload) - set(self.preloads)):
             wrong.note(
                 RejectedError(
@@ -65,18 +68,28 @@ class TenantBounds:
             )
         wrong.raise_all()
         preload = tuple(name for name in self.preloads if name in policy.preload)
+        if digest is not None and digest not in self.environments.values():
+            preload = ()  # the modules of these names would be a tenant's, in a process that other tenants share
         return replace(policy, preload=preload, environment=digest)
 
-    def digest_of(self, wanted: Environment | str | None) -> str | None:
+    def digest_of(self, wanted: Environment | str | None, tenant: TenantId) -> str | None:
         """The digest of the environment that a policy names. Raises RejectedError."""
         if wanted is None:
             return None
-        digest = self.environments.get(str(wanted), str(wanted))  # messages contain no definition
-        if digest in self.environments.values():
+        name = str(wanted)  # messages contain no definition
+        known = {**self.own(tenant), **self.environments}
+        digest = known.get(name, name)
+        if not digest:
+            raise RejectedError(
+                f"environment {name[:100]!r} is not ready; `cenote env ls --address ADDRESS` tells how far it is, or "
+                f"why it has failed"
+            )
+        if digest in known.values():
             return digest
         raise RejectedError(
-            f"this platform has {_environments(self.environments)}, not {str(wanted)[:100]!r}; its operator adds one "
-            f"with `cenote env build` and `cenote up --environment NAME`"
+            f"this platform has {_environments(known)} for this tenant, not {name[:100]!r}; `cenote env build "
+            f"--address ADDRESS` builds one where its operator allows that, and its operator adds one with "
+            f"`cenote env build` and `cenote up --environment NAME`"
         )
 
 

@@ -24,7 +24,8 @@ class Quota(StrEnum):
 
     RUNTIMES: created and not removed. MEMORY: bytes reserved by the policies of live runtimes. CPUS: thousandths of a
     CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS: made and not
-    deleted. JOBS: submitted and not over.
+    deleted. JOBS: submitted and not over. ENVIRONMENTS: bytes of those that were built for the tenant, on each
+    machine.
     """
 
     RUNTIMES = "runtimes"
@@ -34,6 +35,7 @@ class Quota(StrEnum):
     STORED = "stored"
     TEAMS = "teams"
     JOBS = "jobs"
+    ENVIRONMENTS = "environments"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,13 @@ class TenantLimits(Options):
     jobs: int | None = option(
         None, help="jobs that were submitted and are not over", at_least=0, at_most=MAX_LIMIT, none="no limit"
     )
+    environments: Size | None = option(
+        None,
+        help="environments that were built for the tenant, on the disk of each machine",
+        unit="bytes",
+        at_most=MAX_LIMIT,
+        none="no limit",
+    )
 
     def __post_init__(self) -> None:
         self.checked().raise_all()
@@ -85,6 +94,7 @@ class TenantLimits(Options):
 _UNITS: Final = {
     Quota.MEMORY: "bytes",
     Quota.CPUS: THOUSANDTHS,
+    Quota.ENVIRONMENTS: "bytes",
     Quota.STORED: UNITS[SharedQuota.STORED],
 }
 
@@ -94,6 +104,7 @@ _REMEDIES: Final = {
     Quota.CPUS: "close runtimes, or give them fewer CPUs in their policies",
     Quota.TEAMS: "delete teams that are not needed",
     Quota.JOBS: "wait until some are over, or cancel some",
+    Quota.ENVIRONMENTS: "remove environments that are not needed",
     Quota.CELLS: REMEDIES[SharedQuota.CELLS],
     Quota.STORED: REMEDIES[SharedQuota.STORED],
 }

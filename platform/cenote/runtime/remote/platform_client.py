@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -11,12 +12,14 @@ from cenote.runtime.core.backend import NO_RETENTION, RetentionOptions
 from cenote.runtime.remote.address import LONGEST_WAIT, Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
+from cenote.runtime.remote.environments import with_built_environment
 from cenote.runtime.remote.reconnection import without_waiting
 from cenote.runtime.remote.references import References, Terms
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2, reference_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
+from cenote_security.environment import Environment
 from cenote_security.errors import RuntimeLostError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import option_messages, policies
@@ -65,6 +68,10 @@ class PlatformClient:
         return self._destination.address
 
     @property
+    def destination(self) -> Destination:
+        return self._destination
+
+    @property
     def wait(self) -> float:
         """Seconds, see Destination."""
         return self._destination.wait
@@ -79,10 +86,13 @@ class PlatformClient:
         lease: float = 0.0,
         kept: RetentionOptions = NO_RETENTION,
     ) -> platform_pb2.RuntimeDescription:
-        """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name.
+        """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name. Its
+        environment is built first, and waited for.
 
         Raises NameExistsError for a name that is taken, unless `attach`.
         """
+        if isinstance(policy.environment, Environment):
+            policy = await asyncio.to_thread(with_built_environment, self._destination, policy)
         request = make(
             platform_pb2.CreateRuntimeRequest,
             name=name,
@@ -148,6 +158,33 @@ class PlatformClient:
         request = make(reference_pb2.ListReferencesRequest, page=after, limit=limit)
         stub = ReferenceServiceStub(self.channels.to(self._destination.address))
         return await self._ask(stub.ListReferences(request, **self._terms()))
+
+    async def build_environment(
+        self, request: platform_pb2.BuildEnvironmentRequest
+    ) -> platform_pb2.EnvironmentDescription:
+        return await self._ask(self._stub().BuildEnvironment(request, **self._terms()))
+
+    async def environment(self, name: str) -> platform_pb2.EnvironmentDescription:
+        """Raises UnknownEntryError."""
+        question = make(platform_pb2.EnvironmentName, name=name)
+        return await self._ask(self._stub().GetEnvironment(question, **self._terms()))
+
+    async def environments(self) -> Sequence[platform_pb2.EnvironmentDescription]:
+        """All of this client's tenant, after those of the operator."""
+        found: list[platform_pb2.EnvironmentDescription] = []
+        page = ""
+        while True:
+            request = make(platform_pb2.ListEnvironmentsRequest, page=page)
+            reply = await self._ask(self._stub().ListEnvironments(request, **self._terms()))
+            found.extend(reply.environments)
+            if not reply.next_page or reply.next_page == page:
+                return found
+            page = reply.next_page
+
+    async def remove_environment(self, name: str) -> None:
+        """Raises UnknownEntryError."""
+        question = make(platform_pb2.EnvironmentName, name=name)
+        await self._ask(self._stub().RemoveEnvironment(question, **self._terms()))
 
     async def list_audit(self, request: platform_pb2.ListAuditRequest) -> platform_pb2.ListAuditReply:
         return await self._ask(self._stub().ListAudit(request, **self._terms()))

@@ -22,6 +22,7 @@ from cenote.runtime.remote.address import LONGEST_WAIT
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.calls import FRAMES, Answer, Output, PendingCall, Request
 from cenote.runtime.remote.channels import new_key
+from cenote.runtime.remote.environments import with_built_environment
 from cenote.runtime.remote.history import HistoryCopy, RemoteHarness
 from cenote.runtime.remote.host_calls import RemoteCalls
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient
@@ -134,6 +135,8 @@ class RemoteRuntime:
     def start(self) -> None:
         self.check_open()
         if not self.running:
+            if self._session is None:
+                self.policy = with_built_environment(self._platform.destination, self.policy)
             background().wait(self._open(), START + self._platform.wait, "start the runtime")
 
     def check_open(self) -> None:

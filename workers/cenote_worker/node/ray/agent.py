@@ -21,6 +21,7 @@ from cenote_security.errors import CenoteError
 from cenote_worker.descriptor_store.client import RETURN_SECONDS, DescriptorStoreClient, ensure_store
 from cenote_worker.node.assignment import Assignment
 from cenote_worker.node.certificate import NodeCertificate
+from cenote_worker.node.environment_builds import BuildOrder, BuildReport, EnvironmentBuilds
 from cenote_worker.node.host import ServedRuntimeStatus
 from cenote_worker.node.machine import Carrier, awaited_end, clear, node_of, settle, vacate
 from cenote_worker.node.node import ClusterNode, HostGone, NodeStatus, NodeUse
@@ -30,13 +31,14 @@ from cenote_worker.node.ray.actor_calls import (
     LOOKS,
     THREADS,
     answer,
+    ask,
     here,
     is_look,
     looked_up,
     raylet,
 )
 from cenote_worker.node.ray.actor_watch import ActorWatch
-from cenote_worker.node.ray.host import DistantHost, NodeSettings, RuntimeActor, ensure_nursery
+from cenote_worker.node.ray.host import DistantHost, NodeSettings, RuntimeActor, ensure_nursery, nursery_name
 from cenote_worker.node.ray.sealed_bytes_unsafe import SealedBytes
 from cenote_worker.node.ray.value_copies import ValueCopies
 from cenote_worker.node.references import NodeReferences
@@ -70,6 +72,7 @@ class NodeAgent:
         self._references = NodeReferences(self._descriptor_store, settings.node, settings.room)
         self._certificate = NodeCertificate(self._descriptor_store) if settings.secured else None
         self._copies = ValueCopies(raylet(), self._references)
+        self._builds = EnvironmentBuilds()
         self._processes: dict[HostId, int] = {}
         """The processes of running hosts."""
         self._node = ClusterNode(
@@ -154,6 +157,15 @@ class NodeAgent:
 
     def limit(self, limits: Mapping[str, Limits]) -> None:
         self._node.limit(limits)
+
+    def build_environment(self, order: BuildOrder) -> BuildReport:
+        """See EnvironmentBuilds."""
+        return self._builds.look(order)
+
+    def remove_environment(self, digest: str) -> bool:
+        """See EnvironmentBuilds."""
+        ask(lambda: ray.get_actor(nursery_name()), "retire", digest)
+        return self._builds.remove(digest)
 
     def any_address(self) -> str:
         """The address of a host: each of them has all references of this node."""

@@ -75,6 +75,10 @@ class NurseryActor:
         """See put_spare."""
         return put_spare(self._descriptor_store, start_ends(policy, self._nursery))
 
+    def retire(self, environment: str) -> None:
+        """See JailStarter."""
+        self._nursery.retire(environment)
+
     def _warm(self) -> None:
         """The first jail of a process waits until numpy and pandas are imported; the next ones do not."""
         try:
