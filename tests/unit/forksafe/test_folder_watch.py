@@ -289,7 +289,7 @@ ACTIONS: dict[str, Callable[[Path], object]] = {
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # the fixture holds for all examples
 @given(st.lists(st.lists(st.sampled_from(sorted(ACTIONS)), max_size=3), min_size=1, max_size=6))
 @example([[each] for each in ACTIONS])
