@@ -288,6 +288,7 @@ class Objects:
         sample = layout.table(values[0])
         if type(sample) is not dict or not ATOMS.issuperset(map(type, sample.values())):
             return None  # most lists with other contents are found out by this one
+        del sample  # `alike` counts the references to it
         identities = identities_of(values)
         if len(set(identities)) != len(values):
             return None
