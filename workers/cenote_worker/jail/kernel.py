@@ -36,6 +36,7 @@ from cenote_worker.jail.process.process_context import ProcessState, ShownWarnin
 from cenote_worker.jail.rendering.bounded_text import bounded_repr, bounded_str
 from cenote_worker.jail.rendering.show import show
 from cenote_worker.jail.rendering.variables import describe_variable, describe_variables
+from cenote_worker.jail.tracking.files.workdir_files import FolderChanges
 from cenote_worker.jail.tracking.tracker import Tracker
 from cenote_worker.process.pristine import BUILTINS
 
@@ -69,12 +70,12 @@ class Kernel:
         watching: bool = False,
         guarded: bool = False,
         checking: bool = False,
-        moment: Callable[[int], int | None] | None = None,
+        changes: FolderChanges | None = None,
     ) -> None:
         """watching: cells are observed even without traces, which makes a copy of the state cost more.
         guarded: the process is the kernel's alone, see `BetweenCells.guard`.
         checking: cells that are certain to fail run nothing, see `CellCheck`.
-        moment: of the working directory, see `FolderWatch`."""
+        changes: in the working directory, see `FolderWatch`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         self.namespace["__builtins__"] = builtins  # else the first cell would bind it
@@ -96,7 +97,7 @@ class Kernel:
         self._magics = Magics(self.namespace, self._displays)
         self.between_cells = BetweenCells()
         self._tracking = (
-            CellTracking(self.namespace, lambda: self.between_cells.is_collecting, moment)
+            CellTracking(self.namespace, lambda: self.between_cells.is_collecting, changes)
             if tracking or watching
             else None
         )

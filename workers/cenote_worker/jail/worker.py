@@ -129,7 +129,7 @@ class Worker:
             watching=settings.warden >= 0,
             guarded=True,
             checking=settings.policy.check_first,
-            moment=kept_files.moment,
+            changes=kept_files,
         )
         self._namespace = self._kernel.namespace  # the common one, while no author has the turn
         self._files = Workdir(settings.workdir)

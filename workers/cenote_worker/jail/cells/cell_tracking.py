@@ -19,6 +19,7 @@ from cenote_worker.execution.trace import ANYTHING, StepTrace, key_of, kind_of
 from cenote_worker.jail.cells.source import Cell
 from cenote_worker.jail.forking import python_threads
 from cenote_worker.jail.rendering.variables import kind_of_value
+from cenote_worker.jail.tracking.files.workdir_files import FolderChanges
 from cenote_worker.jail.tracking.fingerprint import fresh
 from cenote_worker.jail.tracking.step_tracer import StepTracer
 from cenote_worker.jail.tracking.tracker import Tracker
@@ -92,11 +93,11 @@ class CellTracking:
         self,
         namespace: dict[str, object],
         is_collecting: Callable[[], bool],
-        moment: Callable[[int], int | None] | None,
+        changes: FolderChanges | None,
     ) -> None:
-        """is_collecting: whether the cells have the garbage collector on. moment: see `WorkdirFiles`."""
+        """is_collecting: whether the cells have the garbage collector on. changes: see `WorkdirFiles`."""
         self._namespace = namespace
-        self.tracker = Tracker(namespace, str(Path.cwd()), is_collecting=is_collecting, moment=moment)
+        self.tracker = Tracker(namespace, str(Path.cwd()), is_collecting=is_collecting, changes=changes)
         self._watch: StepTracer | None = None
         self._begun = self._awaits = False
         self.bound_only: frozenset[str] | None = None

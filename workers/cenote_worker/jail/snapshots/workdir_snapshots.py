@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from cenote_worker.jail.process import proc_info
 from cenote_worker.jail.process.proc_info import MemoryMap
-from cenote_worker.jail.tracking.files.workdir_files import KEPT_FILES
+from cenote_worker.jail.tracking.files.workdir_files import KEPT_FILES, FolderChanges
 from cenote_worker.jail.workdir.folder_watch import FolderWatch
 from cenote_worker.jail.workdir.version_store import VersionLost
 from cenote_worker.jail.workdir.versions import InUse, NotBrought, RestoreResult, WorkdirVersions
@@ -36,18 +36,22 @@ class WorkdirSnapshots:
         """is_mount: whether the directory is a mount of its own, and can be watched; see `FolderWatch`."""
         self._settings = settings
         self._watch = FolderWatch(settings.workdir) if is_mount else None
-        self._versions = _versions(settings, self.moment)
+        self._versions = _versions(settings, self)
         self.unkept = ""
         """Why the directory was not kept the last time; empty when it was."""
 
     def begin_anew(self) -> None:
         """Called in another jail, which has none of the kept versions."""
         self.end_watch()
-        self._versions, self.unkept = _versions(self._settings, self.moment), ""
+        self._versions, self.unkept = _versions(self._settings, self), ""
 
     def moment(self, entries: int) -> int | None:
         """Of the directory: see `FolderWatch`."""
         return None if self._watch is None else self._watch.moment(entries)
+
+    def changed_since(self, moment: int) -> Collection[str] | None:
+        """Likewise."""
+        return None if self._watch is None else self._watch.changed_since(moment)
 
     def end_watch(self) -> None:
         """Called before this process is stored, and first in a copy of it."""
@@ -106,11 +110,11 @@ class WorkdirSnapshots:
             return (f"the working directory may be as it was left last: {type(error).__name__}",)
 
 
-def _versions(settings: WorkerSettings, moment: Callable[[int], int | None]) -> WorkdirVersions:
+def _versions(settings: WorkerSettings, changes: FolderChanges) -> WorkdirVersions:
     most = settings.policy.disk_bytes // _SHARE
     store = str(Path(settings.temporary, KEPT_FILES))
     largest = min(most, _MAX_FILE)
-    return WorkdirVersions(settings.workdir, store, max_bytes=most, max_file=largest, moment=moment)
+    return WorkdirVersions(settings.workdir, store, max_bytes=most, max_file=largest, changes=changes)
 
 
 def _told(restored: RestoreResult) -> tuple[str, ...]:

@@ -85,7 +85,8 @@ class StepTracer:
             album.forget()
             album.untouched.forget()
         budget = InspectionBudget(MIN_SECONDS)
-        self._bindings = album.look_at_all(budget)
+        self._bindings = self._after = album.look_at_all(budget)
+        """Which object each name has, before the step and after it."""
         self._lent = album.lent_ones()
         self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
         self._roots |= album.patches.roots(facts.imports)
@@ -269,7 +270,8 @@ class StepTracer:
 
     def _bound(self) -> set[Location]:
         """Names that are bound to another object than before, or no longer bound."""
-        return self._album.changed(self._album.bindings(), self._bindings)
+        self._after = self._album.bindings()
+        return self._album.changed(self._after, self._bindings)
 
     def _look_again(self, bound: set[Location], budget: InspectionBudget) -> None:
         """Takes new pictures of all that the step could reach, and of what shares with it, until nothing more is
@@ -316,7 +318,7 @@ class StepTracer:
         """Names in the order of the namespace: some programs use it, and a patch restores it."""
         if len(writes) < 2:
             return writes
-        names = self._album.bindings().names
+        names = self._after.names
         wanted = set(map(key_of, writes))
         place = {name(each): at for at, each in enumerate(names) if type(each) is str and each in wanted}
         return dict(sorted(writes.items(), key=lambda item: place.get(item[0], -1)))
@@ -324,7 +326,7 @@ class StepTracer:
     def _moved(self, facts: Facts) -> frozenset[Location]:
         """Names that were deleted and bound again. Other names now come before them, unless a patch runs the step
         without the others: so a name that the code deletes counts as well if it was the last before."""
-        deleted, table = set(map(name, facts.deletes)), self._album.bindings()
+        deleted, table = set(map(name, facts.deletes)), self._after
         if table.begins_with(self._bindings) and not deleted:
             return frozenset()
         before, after = (self._album.in_order(each) for each in (self._bindings, table))

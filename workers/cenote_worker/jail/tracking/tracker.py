@@ -11,7 +11,7 @@ from typing import Final
 from cenote_worker.execution.state_index import Indexed
 from cenote_worker.execution.trace import ABSENT, LIBRARIES, Location, Version, file, key_of, kind_of, name
 from cenote_worker.jail.tracking.budget import InspectionBudget
-from cenote_worker.jail.tracking.files.workdir_files import WorkdirFiles
+from cenote_worker.jail.tracking.files.workdir_files import FolderChanges, WorkdirFiles
 from cenote_worker.jail.tracking.fingerprint import Fingerprint, fresh
 from cenote_worker.jail.tracking.object_index import ObjectIndex
 from cenote_worker.jail.tracking.process_state import ambient_state, modules
@@ -37,14 +37,14 @@ class Tracker:
         *,
         joining: bool = False,
         is_collecting: Callable[[], bool] = gc.isenabled,
-        moment: Callable[[int], int | None] | None = None,
+        changes: FolderChanges | None = None,
     ) -> None:
         """joining: steps have run already, so that existing modules may be the user's own. is_collecting: see
-        `LibraryState`. moment: see `WorkdirFiles`."""
+        `LibraryState`. changes: see `WorkdirFiles`."""
         self._namespace = namespace
         self._own_modules = OwnModules(joining=joining)
         self._album = ObjectIndex(namespace, self._own_modules, is_collecting=is_collecting)
-        self._files = WorkdirFiles(workdir, moment)
+        self._files = WorkdirFiles(workdir, changes)
 
     def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
         """Restored memory, part by part, with its XXH3-128 digest when restored. Never raises."""

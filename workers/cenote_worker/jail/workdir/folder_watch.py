@@ -1,10 +1,14 @@
-"""Whether anything below a folder may have changed, at a cost that does not depend on the number of files there.
+"""What may have changed below a folder, at a cost that does not depend on the number of files there.
 
 The kernel's own notices (inotify) report each write, and each file that is opened. They do not report writes to
 memory that is mapped from a file, nor asynchronous ones; both need a file that is open. So the metadata of files that
 may be open are compared at each look, as those of all files would be without a watch. A file that was opened counts
 as open until no process can have it: this one has no descriptor of it, and no other process runs. Frozen copies of
 this process do not count: they run nothing.
+
+A notice names the path by which a file was changed, and a file with several names changes by all of them. So which
+paths have changed is known only while no file has two names, and nothing was moved or removed: a name that is gone
+may have been the second one.
 
 For jails whose folder is a mount of its own, so that no file in it has a further name elsewhere.
 """
@@ -15,8 +19,9 @@ import fcntl
 import os
 import select
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final
 
 from cenote_security.walls.kernel import libc_unsafe as libc
@@ -68,6 +73,14 @@ class FolderWatch:
         self._folders: dict[int, str] = {}
         self._open: dict[str, Mark | None] = {}
         """Files that a process may have open, by path below the top, with their metadata at the last look."""
+        self._changed: dict[str, int] = {}
+        """Paths that have changed since the first known moment, with the moment of the last change, in that order."""
+        self._known_from = 0
+        """The first moment since which it is known which paths have changed."""
+        self._created: set[str] = set()
+        """Files made since the last look."""
+        self._has_links = False
+        """Whether a file may have several names."""
         self._is_complete = False
         self._is_impossible = False
 
@@ -84,6 +97,7 @@ class FolderWatch:
                 return None
             self._drain()
             self._look_at_open_ones()
+            self._look_at_new_ones()
             if not self._is_complete and not self._begin():
                 return None
             return None if shared_files() else self._number
@@ -94,6 +108,13 @@ class FolderWatch:
             self._is_impossible = True
             self.end()
             return None
+
+    def changed_since(self, moment: int) -> Collection[str] | None:
+        """The paths below the top that may have changed between an answer of `moment` and its latest one: no other
+        ones have. The folders of these may have new times. None if that is unknown."""
+        if moment < self._known_from or self._has_links:
+            return None
+        return list(takewhile(lambda path: self._changed[path] > moment, reversed(self._changed)))
 
     def end(self) -> None:
         """Called in a copy of the process, too: the notices in its queue are for the original."""
@@ -112,7 +133,7 @@ class FolderWatch:
     def _begin(self) -> bool:
         """Whether all changes from now on are noticed."""
         self.end()
-        self._number += 1
+        self._lose_track()
         if is_another_process_running():  # it may have files open already
             return False
         first = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -121,7 +142,7 @@ class FolderWatch:
         finally:
             _close(first)
         self._news.register(self._descriptor, select.POLLIN)
-        self._folders = {}
+        self._folders, self._has_links = {}, False
         try:
             files = list(self._walk(""))
         finally:
@@ -147,6 +168,7 @@ class FolderWatch:
                 if entry.is_dir(follow_symlinks=False):
                     inner.append(f"{prefix}{entry.name}/")
                 else:
+                    self._has_links = self._has_links or entry.stat(follow_symlinks=False).st_nlink > 1
                     yield f"{prefix}{entry.name}", entry.inode()
         for each in inner:
             if len(self._folders) > _MOST_FOLDERS:
@@ -182,12 +204,39 @@ class FolderWatch:
         if mask & (_CREATE | _DELETE | _MOVED):
             self._is_complete = False  # what is in it is not watched, or was known by another path
         elif mask & ~(_OPEN | _IS_FOLDER):
-            self._number += 1
+            self._lose_track()  # what is in it may be out of reach now
 
     def _note(self, mask: int, path: str) -> None:
+        if mask & (_MOVED | _DELETE):
+            self._lose_track()
+            if path in self._open:
+                self._is_complete = False  # it may be open by a name that is unknown here
+            return
+        self._note_change(path)
+        if mask & _CREATE:
+            self._created.add(path)
+
+    def _note_change(self, path: str) -> None:
         self._number += 1
-        if mask & (_MOVED | _DELETE) and path in self._open:
-            self._is_complete = False  # it may be open by a name that is unknown here
+        self._changed.pop(path, None)
+        self._changed[path] = self._number
+
+    def _lose_track(self) -> None:
+        """Something has changed, and it is unknown which paths have."""
+        self._number += 1
+        self._known_from = self._number
+        self._changed.clear()
+        self._created.clear()
+
+    def _look_at_new_ones(self) -> None:
+        for path in self._created:
+            status = _status_of(f"{self._top}/{path}")
+            # What is gone again may have been a second name, by which another file was changed.
+            if status is None or status.st_nlink > 1:
+                self._has_links = self._has_links or status is not None
+                self._lose_track()
+                return
+        self._created.clear()
 
     def _look_at_open_ones(self) -> None:
         if not self._open:
@@ -204,7 +253,7 @@ class FolderWatch:
             mark = _mark(_status_of(f"{self._top}/{path}"))
             if mark != before:
                 self._open[path] = mark
-                self._number += 1
+                self._note_change(path)
 
 
 def _status_of(path: str) -> os.stat_result | None:

@@ -120,6 +120,7 @@ MAX_DEPTH = 64
 """Each level needs a descriptor."""
 
 _open_at, _close_scanned, _scandir, _fstat, _readlink = os.open, os.close, os.scandir, os.fstat, os.readlink
+_stat = os.stat
 
 
 class TooManyEntries(Exception):
@@ -139,6 +140,19 @@ def scan(top: str) -> Tree:
         return tree
     finally:
         _close_scanned(folder)
+
+
+def entry_at(top: str, path: str) -> PathEntry:
+    """The entry of one path. Raises OSError when there is none, or a part of the path is a link."""
+    if path == TOP:
+        with opened(top, TOP) as folder:
+            return PathEntry(Signature.of(_fstat(folder)))
+    folder_path, name = parent_of(path)
+    with opened(top, folder_path) as folder:
+        signature = Signature.of(_stat(name, dir_fd=folder, follow_symlinks=False))
+        return (
+            PathEntry(signature) if signature.kind in ("file", "folder") else _leaf(name, signature, folder)
+        )
 
 
 def _below(folder: int, prefix: str, device: int, depth: int) -> Iterator[tuple[str, PathEntry]]:

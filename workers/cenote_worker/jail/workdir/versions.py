@@ -10,19 +10,22 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from cenote_worker.jail.process.proc_info import shared_files
 from cenote_worker.jail.tracking.files.file_locks import FileReader, reading
+from cenote_worker.jail.tracking.files.workdir_files import FolderChanges
 from cenote_worker.jail.workdir import restoring as bringing
 from cenote_worker.jail.workdir.restoring import InUse, NotBrought, TreeRestore
 from cenote_worker.jail.workdir.tree import (
+    MAX_ENTRIES,
     PathEntry,
     Signature,
     TooManyEntries,
     Tree,
+    entry_at,
     opened,
     parent_of,
     scan,
@@ -139,11 +142,11 @@ class WorkdirVersions:
         *,
         max_bytes: int,
         max_file: int,
-        moment: Callable[[int], int | None] | None = None,
+        changes: FolderChanges | None = None,
     ) -> None:
-        """moment: see `FolderWatch`; None if nothing watches the folder."""
+        """changes: see `FolderWatch`; None if nothing watches the folder."""
         self._top = top
-        self._ask_moment = moment
+        self._changes = changes
         self._recorded_at: int | None = None
         """A moment at which the directory was equal to the last version; None if that is unknown."""
         self._store = VersionStore(store, max_bytes=max_bytes, max_file=max_file)
@@ -223,14 +226,14 @@ class WorkdirVersions:
     # -- recording --
 
     def _record(self, version: int, or_last: bool) -> RecordResult:
-        moment = None if self._ask_moment is None else self._ask_moment(len(self._last))
-        last = self._last_version
-        is_same = last is not None and moment is not None and moment == self._recorded_at
-        if or_last and last is not None and is_same and self._store.has(last):
+        moment = None if self._changes is None else self._changes.moment(len(self._last))
+        last, since = self._last_version, self._recorded_at
+        is_known = last is not None and moment is not None and since is not None and self._store.has(last)
+        if or_last and last is not None and is_known and moment == since:
             return RecordResult(kept=True, version=last)
         self._recorded_at = None
-        tree = self._look()
-        changed = self._take_over(tree)
+        found = self._look_since(since) if is_known and since is not None else None
+        tree, changed = found or self._look_at_all()
         copies = _Copies(self._top, self._store)
         if or_last and last is not None and tree == self._last and not changed and self._store.has(last):
             version = last
@@ -251,6 +254,28 @@ class WorkdirVersions:
             skipped=tuple(skipped[:MAX_SKIPPED]),
             not_named=max(0, len(skipped) - MAX_SKIPPED),
         )
+
+    def _look_at_all(self) -> tuple[Tree, list[str]]:
+        tree = self._look()
+        return tree, self._take_over(tree)
+
+    def _look_since(self, moment: int) -> tuple[Tree, list[str]] | None:
+        """The same from what has changed since the last version was recorded, which the store has; None if that is
+        unknown, or a path is gone."""
+        assert self._changes is not None
+        paths = self._changes.changed_since(moment)
+        if paths is None:
+            return None
+        try:
+            there = {path: entry_at(self._top, path) for path in paths}
+            folders = {each: entry_at(self._top, each) for each in {parent_of(path)[0] for path in paths}}
+        except OSError:
+            return None
+        changed = self._take_over(there)
+        tree = self._last | there | folders
+        if len(tree) > MAX_ENTRIES:
+            raise TooManyEntries
+        return tree, changed
 
     def _look(self) -> Tree:
         tree = scan(self._top)

@@ -290,7 +290,7 @@ def _file(value: object) -> plain_objects.FileDescription | None:
 def _is_inert(value: object, namespace: Mapping[str, object]) -> bool:
     """Whether it runs no code when it is released, if it is no container."""
     if type(value) is FunctionType:
-        return plain_objects.describe_function(value, namespace) is not None
+        return plain_objects.is_inert_function(value, namespace)
     return (
         numpy_arrays.is_inert(value)
         or pandas_frames.is_inert(value)

@@ -164,19 +164,30 @@ FunctionDescription = tuple[CodeType, Defaults, dict[str, object] | None, Annota
 
 def describe_function(value: object, namespace: Mapping[str, object]) -> FunctionDescription | None:
     """namespace: of the function's globals. None for anything else. References to the function are not checked."""
-    if type(value) is not FunctionType or value.__globals__ is not namespace:
+    if not is_inert_function(value, namespace):
         return None
-    if value.__closure__ is not None or not _is_bare(value) or getweakrefcount(value):
-        return None
-    if not _is_compiled(value.__code__) or getattr(value, "__type_params__", None):
-        return None
-    if getattr(value, "__annotate__", None) is not None:  # code of its own, from Python 3.14 on
-        return None
+    assert type(value) is FunctionType
     annotations = _annotations(value)
-    if annotations is None or not (_are_plain(value.__defaults__ or ()) and _are_keywords(value)):
+    if annotations is None:
         return None
     told = value.__code__, value.__defaults__, value.__kwdefaults__, annotations
     return told if _is_alike(rebuild_function(told, value.__globals__), value) else None
+
+
+def is_inert_function(value: object, namespace: Mapping[str, object]) -> bool:
+    """Whether it is a function that runs no code when it is released. namespace: see `describe_function`.
+
+    Asked of each function when the process is copied, so nothing is built to find out.
+    """
+    if type(value) is not FunctionType or value.__globals__ is not namespace:
+        return False
+    if value.__closure__ is not None or not _is_bare(value) or getweakrefcount(value):
+        return False
+    if not _is_compiled(value.__code__) or getattr(value, "__type_params__", None):
+        return False
+    if getattr(value, "__annotate__", None) is not None:  # code of its own, from Python 3.14 on
+        return False
+    return _annotations(value) is not None and _are_plain(value.__defaults__ or ()) and _are_keywords(value)
 
 
 def rebuild_function(told: FunctionDescription, namespace: dict[str, object]) -> FunctionType:

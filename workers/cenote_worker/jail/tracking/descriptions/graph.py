@@ -10,6 +10,7 @@ references of its own and never runs user code.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from itertools import chain, count
 from operator import ne
@@ -58,6 +59,20 @@ _ROOM: Final = 1_000
 """Items of a list: none is preallocated with more."""
 
 _FLAT: Final = frozenset((tuple, list, dict))
+
+_references_to = sys.getrefcount
+
+
+class _Plain:
+    """An instance whose dictionary nothing else refers to."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+_PLAIN: Final = _Plain()
+_OF_ITS_INSTANCE: Final = max(map(_references_to, list(map(vars, (_PLAIN,)))))
+"""References to such a dictionary in a list, as `map` counts them."""
 
 Stretch = tuple[int, int]
 """A range of memory: its first address, and the one after its last."""
@@ -131,6 +146,8 @@ class ObjectGraph:
         """By id, of classes that were met: no code of the user's runs meanwhile, so they stay as they are."""
         self._describe_many: ManyHandler = _one_by_one
         self._numbers: dict[int, int] = {}
+        self._left_out = 0
+        """Numbers of objects that only one described object refers to, and that are found by that one."""
         self._places: dict[int, int] = {}
         self._queue: list[tuple[object, int]] = []
         self._present: tuple[object, int] = (None, id(None))
@@ -187,7 +204,7 @@ class ObjectGraph:
         identity = id(value)
         number = self._numbers.get(identity)
         if number is None:
-            number = self._numbers[identity] = len(self._numbers)
+            number = self._numbers[identity] = len(self._numbers) + self._left_out
             self._queue.append((value, identity))
         return (number,)
 
@@ -226,7 +243,7 @@ class ObjectGraph:
         identity = id(part)
         if identity in self._numbers:
             return self.token(part)
-        self._numbers[identity] = self.holds[identity] = len(self._numbers)
+        self._numbers[identity] = self.holds[identity] = len(self._numbers) + self._left_out
         return self.mapping(part)
 
     def sequence(self, values: Any, *, plain: bool = False) -> object:
@@ -349,16 +366,20 @@ class ObjectGraph:
         self.budget.spend(count // _OF_INSTANCES)
         self.budget.check()
 
-    def alike(self, cls: type, values: list[object], tables: list[dict[str, object]]) -> object:
+    def alike(self, cls: type, identities: list[int], tables: list[dict[str, object]]) -> object:
         """Describes many instances of one class that have nothing but these attributes; None unless all attributes
-        are atoms, and none of the objects has another holder that was met before."""
+        are atoms, and none of the objects has another holder that was met before. tables: in a list that is their
+        only owner beside the instances."""
         if not set(map(type, chain.from_iterable(tables))) <= {str}:
             return None
         kinds = set(map(type, _values_in(tables)))
         if not kinds <= ATOMS or (_INEXACT & kinds and _has_nan(list(_values_in(tables)), kinds)):
             return None
-        if not self._number_all(identities_of(values) + identities_of(tables)):
+        is_only_theirs = max(map(_references_to, tables)) == _OF_ITS_INSTANCE
+        if not self._number_all(identities if is_only_theirs else identities + identities_of(tables)):
             return None
+        if is_only_theirs:  # nothing else can share them; others have the same numbers as if something did
+            self._left_out += len(tables)
         return ("instances", self.token(cls), tables)
 
     def _foresee(self, first: object, last: object, count: int) -> None:
@@ -387,7 +408,7 @@ class ObjectGraph:
         return kind is tuple or self._number_all(identities_of(list(values)))
 
     def _number_all(self, identities: list[int]) -> bool:
-        numbered = dict(zip(identities, count(len(self._numbers)), strict=False))
+        numbered = dict(zip(identities, count(len(self._numbers) + self._left_out), strict=False))
         if len(numbered) != len(identities) or not self._numbers.keys().isdisjoint(numbered.keys()):
             return False
         self._numbers = _joined(self._numbers, numbered)

@@ -288,13 +288,15 @@ class Objects:
         sample = layout.table(values[0])
         if type(sample) is not dict or not ATOMS.issuperset(map(type, sample.values())):
             return None  # most lists with other contents are found out by this one
-        if len(set(identities_of(values))) != len(values):
+        del sample  # `alike` counts the references to it
+        identities = identities_of(values)
+        if len(set(identities)) != len(values):
             return None
         graph.foresee_instances(len(values))
         tables = list(map(layout.table, values))
         if set(map(type, tables)) != {dict} or _is_any_mourned(values):
             return None
-        told = graph.alike(cls, values, tables)
+        told = graph.alike(cls, identities, tables)
         if told is not None:
             graph.packages.add("__main__")
         return told

@@ -8,10 +8,10 @@ import resource
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import xxhash
 
@@ -64,18 +64,28 @@ Mark = tuple[int, int, int, int, int]
 """Device and inode, size, and both times of change: a file with the same mark has the same content."""
 
 
+class FolderChanges(Protocol):
+    """What is known of the changes below a folder that is watched; see `FolderWatch`."""
+
+    def moment(self, entries: int) -> int | None: ...
+
+    def changed_since(self, moment: int) -> Collection[str] | None: ...
+
+
 class WorkdirFiles:
     """The files below one folder."""
 
-    def __init__(self, top: str, moment: Callable[[int], int | None] | None = None) -> None:
-        """moment: see `FolderWatch`; None if nothing watches the folder."""
+    def __init__(self, top: str, changes: FolderChanges | None = None) -> None:
+        """changes: None if nothing watches the folder."""
         self._top = os.path.realpath(top)
-        self._ask_moment = moment
+        self._changes = changes
         self._moment: int | None = None
         self._marks: dict[str, Mark] | None = {}
         """Those of the last look, at that moment."""
         self._versions_of: tuple[object, dict[str, Version]] | None = None
         """Marks, and the versions of all files with these, if no content could change without its mark."""
+        self._step: tuple[object, Collection[str]] = None, ()
+        """The marks of the look before, and the paths that have changed between the two, if these are known."""
         self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
         self.left = set[str]()
         """Temporary files that steps have written: they exist only here, and no kept state restores them."""
@@ -125,11 +135,35 @@ class WorkdirFiles:
         """The marks of all files by relative path; None when there are too many. The same object as before if nothing
         has changed in a folder that is watched."""
         known = MOST if self._marks is None else len(self._marks)
-        moment = None if self._ask_moment is None else self._ask_moment(known)
+        moment = None if self._changes is None else self._changes.moment(known)
         if moment is None or moment != self._moment:
-            self._marks = _marks(self._top, [""])
+            self._marks = self._next_marks(moment)
         self._moment = moment
         return self._marks
+
+    def _next_marks(self, moment: int | None) -> dict[str, Mark] | None:
+        """Looks at what has changed since the last look, or at all files."""
+        before, self._step = self._marks, (None, ())
+        if moment is not None and self._moment is not None and before is not None:
+            assert self._changes is not None
+            paths = self._changes.changed_since(self._moment)
+            after = None if paths is None else self._changed_marks(before, paths)
+            if after is not None and paths is not None and len(after) <= MOST:
+                self._step = before, paths
+                return after
+        return _marks(self._top, [""])
+
+    def _changed_marks(self, marks: dict[str, Mark], paths: Collection[str]) -> dict[str, Mark] | None:
+        """The marks with those of these paths, and of the folders that they are in, as they are now. None if one is
+        gone."""
+        found = dict(marks)
+        wanted = [path for path in paths if _SKIPPED.isdisjoint(path.split("/")[:-1])]
+        for path in {*wanted, *(path.rpartition("/")[0] for path in wanted)} - {""}:
+            try:
+                found[path] = _mark(_lstat(_join(self._top, path)))
+            except OSError:
+                return None
+        return found
 
     def look_at_temporary(self) -> dict[str, Mark] | None:
         """All temporary files by whole path, other than those of the folder; None when there are too many.
@@ -200,10 +234,13 @@ class WorkdirFiles:
 
     def versions(self, marks: Mapping[str, Mark], budget: InspectionBudget) -> dict[str, Version]:
         """The versions of all files with these marks; only new ones are read."""
-        if self._versions_of is not None and self._versions_of[0] is marks and not self.doubted:
-            return self._versions_of[1]
-        found = dict[str, Version]()
-        for path, mark in marks.items():
+        former = None if self.doubted else self._versions_of
+        if former is not None and former[0] is marks:
+            return former[1]
+        found, wanted = dict[str, Version](), marks
+        if former is not None and former[0] is self._step[0] and marks is self._marks:
+            found, wanted = dict(former[1]), {path: marks[path] for path in self._step[1] if path in marks}
+        for path, mark in wanted.items():
             known = self._versions.get(path)
             if known is not None and known[0] == mark and path not in self.doubted:
                 found[path] = known[1]

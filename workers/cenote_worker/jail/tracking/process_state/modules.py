@@ -67,11 +67,11 @@ class OwnModules:
         """All dotted names that the latest look found newly imported."""
         ours = (each for each in _modules if each.partition(".")[0] in _OURS)
         self._seen = KnownModules(ours) if joining else KnownModules.imported()
-        self._end = (0, None) if joining else _end()
+        self._end = (0, None) if joining else end_of_imports()
 
     def refresh(self) -> None:
         """Looks for modules imported since."""
-        if (end := _end()) == self._end:
+        if (end := end_of_imports()) == self._end:
             self.new = frozenset()
             return
         self._end = end
@@ -112,7 +112,7 @@ def imported_of(facts: Facts, own_modules: Collection[str]) -> set[str]:
     return {each for each in named if each in own_modules or (each in facts.imports and each not in _modules)}
 
 
-def _end() -> tuple[int, str | None]:
+def end_of_imports() -> tuple[int, str | None]:
     """New names come last, so a look there shows whether there are any without writing to other objects. See
     KnownModules."""
     return len(_modules), next(reversed(_modules), None)

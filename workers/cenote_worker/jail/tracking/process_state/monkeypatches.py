@@ -41,7 +41,7 @@ from cenote_worker.jail.tracking.process_state.library_state import (
     items_of,
     parts_of,
 )
-from cenote_worker.jail.tracking.process_state.modules import is_of_library
+from cenote_worker.jail.tracking.process_state.modules import end_of_imports, is_of_library
 from cenote_worker.process.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -153,6 +153,8 @@ class Monkeypatches:
         """Attributes of such objects that were set: the module, the object's name there, and the attribute's."""
         self.met: dict[int, LibraryPart] = {}
         """By id: objects of libraries that code has named, and that a user's name may lead to."""
+        self._imported = end_of_imports(), frozenset(_modules)
+        """The modules that were imported when the end of the list was this."""
 
     @property
     def version(self) -> Version:
@@ -196,7 +198,9 @@ class Monkeypatches:
             dotted = self._library_name(target, own_modules)
             if dotted:
                 tables[dotted] = target, dict(_table(target))
-        imported = frozenset(_modules)
+        if (end := end_of_imports()) != self._imported[0]:
+            self._imported = end, frozenset(_modules)
+        imported = self._imported[1]
         return Before(tables=tables, containers=containers, modules=modules, parts=parts, imported=imported)
 
     def _called_by(self, facts: Facts) -> Iterator[object]:
