@@ -66,8 +66,8 @@ def texts(messages: Sequence[Message]) -> list[str]:
 def test_old_outputs_are_taken_out_above_the_threshold_only() -> None:
     """The last six stay, and the name of a variable that has an old one. Below it, the list itself comes back."""
     long = "[... 9000 characters left out; _output_1[10:20] reads them]"
-    messages = [SystemMessage("s"), *exchanges(1, long), *exchanges(8, "word " * 2000)]
-    compactor = Compactor(Summariser(), context_window=28_000, output_reserve=0)
+    messages = [SystemMessage("s"), *exchanges(1, long), *exchanges(8, "four " * 2000)]
+    compactor = Compactor(Summariser(), context_window=30_000, output_reserve=0)
     shorter, still = compactor.microcompact(messages)
     assert (len(messages), False) == (len(shorter), still)
     assert f"{compaction.MICROCOMPACT_PLACEHOLDER} _output_1 has it." == shorter[2].content

@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,14 @@ from cenote.agent.act.namespace_functions import (
     SkillActivation,
     StateLabels,
     highest_number,
+    is_agents_own,
 )
 from cenote.agent.decide.compaction import CompactionPolicy
 from cenote.agent.decide.core import DEFAULT_WINDOW, MIN_WINDOW, AgentCore, CoreSettings
 from cenote.agent.decide.limits import MAX_ANSWER_LENGTH, MAX_ANSWER_TIME, Bounds
 from cenote.agent.prompt import prompts
 from cenote.agent.prompt.system_prompt import PromptParts, PromptStyle
+from cenote.agent.vocabulary.commands import RuntimeDescription
 from cenote.agent.vocabulary.events import Event, EventType, StoppedEvent
 from cenote.agent.vocabulary.response import AgentBusyError, AgentResponse, StopReason
 from cenote.agent.vocabulary.runtime_port import HasPort, PatchableRuntime, SubAgent
@@ -38,10 +41,12 @@ from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote.runtime.faces.final_state import Score, check_score
 from cenote.runtime.faces.sync import PythonRuntime
 from cenote.runtime.inject.host_function_server import Target
+from cenote.runtime.inject.injectables import Function
 from cenote.skills import Skill, SkillDiscovery, SkillWarning
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
 from cenote_security.printable import printable
+from cenote_worker.execution.results import VariableInfo
 
 _logger = logging.getLogger("cenote.agent")
 _logger.addHandler(logging.NullHandler())
@@ -244,6 +249,25 @@ class CaveAgent(SubAgent):
 
             self._runtime = PythonRuntime()
         return self._runtime
+
+    @property
+    def skill_functions(self) -> list[Function]:
+        """The host functions by which code reads skills. A task brings them into the runtime, unless they are there."""
+        return self._skills.functions
+
+    def system_prompt(self) -> str:
+        """What a task would begin with now, without variables that code has made: no jail is asked."""
+        port = self.runtime.port
+        scene = RuntimeDescription(
+            functions=tuple(function for function in port.functions if not is_agents_own(function)),
+            variables=tuple(port.variables),
+            types=tuple(port.types),
+            described=tuple(
+                VariableInfo(name=one.name, type=type(one.value).__name__) for one in port.variables
+            ),
+            skills=self._skills.hints(),
+        )
+        return self._core.system_prompt(scene, datetime.now())
 
     @property
     def messages(self) -> list[Message]:

@@ -114,6 +114,10 @@ class AgentCore:
         """The conversation in its parts, each a message of its own, with its kind."""
         return self._conversation.transcript()
 
+    def system_prompt(self, scene: RuntimeDescription, now: datetime) -> str:
+        """What a first task would begin with in this runtime."""
+        return system_prompt(self._settings.prompt, scene, now)
+
     def resume(self, messages: Sequence[Message]) -> None:
         """Goes on with another conversation, whose blocks have numbers after those of this one."""
         self._conversation.system, self._conversation.entries = "", ()
