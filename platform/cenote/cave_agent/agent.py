@@ -30,6 +30,9 @@ from cenote_worker.execution.results import ExecutionResult
 
 _logger = logging.getLogger("cenote.agent")
 
+_NO_TIME = 1e-6
+"""Seconds of a run that is given none: it ends before the model is asked."""
+
 _REASONS = {
     cenote_agent.StopReason.COMPLETED: StopReason.COMPLETED,
     cenote_agent.StopReason.REFUSAL: StopReason.COMPLETED,  # what it said in declining is the answer
@@ -156,7 +159,7 @@ class CaveAgent:
             system_prompt_template=system_prompt_template or prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE,
             python_block_identifier=python_block_identifier,
             messages=given,
-            max_run_time=max_run_time,
+            max_run_time=None if max_run_time is None else max(max_run_time, _NO_TIME),
             max_total_tokens=max_total_tokens,
             max_input_tokens=max_input_tokens,
             max_output_tokens=max_output_tokens,

@@ -43,7 +43,7 @@ COOLDOWN_ATTEMPTS = 10
 
 COMPACTION_SUMMARY_MARKER = "[Previous conversation summary]"
 _ACKNOWLEDGED = "Understood. I have the context from our previous conversation and I'm ready to continue."
-"""What that library has put into conversations: a summary's first line before 0.8.0, and the model's answer to one."""
+"""What that library wrote into conversations before 0.8.0: the first line of a summary, and the answer to one."""
 
 MICROCOMPACT_PLACEHOLDER = "[An old output, taken out to save room.]"
 COMPACTION_SUMMARY_USER_TEMPLATE = "<conversation-summary>\n{summary}\n</conversation-summary>"
@@ -100,8 +100,10 @@ _LATIN = re.compile("[\x00-\u036f]")
 
 
 def default_token_estimate(text: str) -> int:
-    """Tokens of a text, by rates for characters: rather too many, but for dense code. An agent's own compaction counts
-    with a tokenizer, unless its Compactor has an estimator."""
+    """Tokens of a text, by rates for characters: rather too many, but for dense code.
+
+    An agent's own compaction counts with a tokenizer, unless its Compactor has an estimator.
+    """
     rates = [(_LATIN, DEFAULT_TOKENS_PER_CHAR), *_RATES]
     counts = [len(letters.findall(text)) for letters, _ in rates]
     rated = sum(number * rate for number, (_, rate) in zip(counts, rates, strict=True))

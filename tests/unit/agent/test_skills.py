@@ -109,7 +109,7 @@ def test_files_of_all_systems_are_read(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        ("line 1: No YAML frontmatter found: the file must begin with it, between two lines of '---'", "# no front matter"),
+        ("line 1: No YAML frontmatter found: the file must begin with it, between two lines of '---'", "# none"),
         ("line 1: No YAML frontmatter found: the file must begin with it, between two lines of '---'", ""),
         ("line 1: the front matter has no closing line of '---'", "---\nname: a\n"),
         ("line 3: Invalid YAML: mapping values are not allowed here; put the text in quotes: "
@@ -291,7 +291,9 @@ def test_what_is_wrong_with_an_injection_is_said(tmp_path: Path, expected: str, 
 def test_a_syntax_error_in_an_injection_names_its_line(tmp_path: Path) -> None:
     """As the interpreter reports it."""
     path = write(tmp_path / "s", SKILL, "x = 1\ndef (:")
-    with pytest.raises(SkillError, match=r"injection\.py: Error loading injection module: line 2: SyntaxError"):
+    with pytest.raises(
+        SkillError, match=r"injection\.py: Error loading injection module: line 2: SyntaxError"
+    ):
         SkillDiscovery.from_file(path)
 
 

@@ -116,8 +116,9 @@ class CaveAgent(SubAgent):
     checkpoints: whether the model's code has functions `checkpoint(label)` and `rollback(label)`.
     log_level: how much goes to the log `cenote.agent`.
     namespace_delta: whether the model is told after each block which variables it added, rebound and removed.
-    patches: whether the model may change steps that have run, with a block in the language `patch`; it is told then
-        where the values of a failing step came from. What depends on a change is run again, all else is kept.
+    patches: whether the model may change steps that have run, with a block in the language `patch`. It is told how
+        when a step fails, when there are some steps, and before a further task; of a failing step it is told where
+        its values came from. What depends on a change is run again, all else is kept.
     prompt: `lean` says what a model needs to call what there is: signatures, a sentence of each docstring, fields of
         results by name; `show(T)` has the rest. `full` has whole docstrings, types and defaults of all fields, and
         longer instructions.
@@ -214,7 +215,6 @@ class CaveAgent(SubAgent):
             system_instructions=system_instructions,
             template=system_prompt_template,
             python_block_identifier=python_block_identifier,
-            patches=patches,
             prompt=prompt,
         )
         settings = CoreSettings(
@@ -252,7 +252,7 @@ class CaveAgent(SubAgent):
 
     @property
     def skill_functions(self) -> list[Function]:
-        """The host functions by which code reads skills. A task brings them into the runtime, unless they are there."""
+        """The host functions by which code reads skills. A task brings them into the runtime."""
         return self._skills.functions
 
     def system_prompt(self) -> str:

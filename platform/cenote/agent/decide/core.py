@@ -88,7 +88,7 @@ class AgentCore:
             has_skills=settings.has_skills,
             has_labels=settings.has_labels,
             max_rollbacks=settings.max_rollbacks,
-            patches=settings.patches,
+            patch_hint=settings.prompt.patch_hint if settings.patches else "",
         )
         self._exchange = BlockExchange(
             self._conversation, settings.max_exec_output, settings.exec_output_preview
@@ -209,7 +209,8 @@ class AgentCore:
         changes = changes_since(self._known, prompt) if is_longer else None
         if changes is None:
             self._conversation.system = prompt
-        notes = [ConversationEntry(kind=Kind.NOTE, text=changes)] if changes else []
+        hint = self._cells.patch_hint() if self._exchange.blocks else ""
+        notes = [ConversationEntry(kind=Kind.NOTE, text=text) for text in (changes, hint) if text]
         self._conversation.add(*notes, task)
         self._known, self._first = prompt, self._conversation.entries[0]
 
