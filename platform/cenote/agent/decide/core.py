@@ -154,16 +154,10 @@ class AgentCore:
 
         name: of this run, for the history of the runtime.
         """
-        scene = yield from ask(DescribeRuntime(), RuntimeDescription)
-        if self._found is None:
-            self._found = frozenset(info.name for info in scene.described)
-        self._set(
-            ConversationEntry(kind=Kind.TASK, text=task),
-            system_prompt(self._settings.prompt, scene, now, self._found),
-        )
-        self._cells.begin(scene)
         ledger = RunLedger(name)
+        self._said = ""
         try:
+            yield from self._begin(task, now)
             return (yield from self._work(ledger))
         except GeneratorExit:
             self._close_task(prompts.CANCELLED)
@@ -177,8 +171,17 @@ class AgentCore:
             failure = f"{type(error).__name__}: {error}"
             return (yield from self._stop(self._said, StopReason.MODEL_ERROR, ledger, failure))
 
+    def _begin(self, task: str, now: datetime) -> Flow[None]:
+        scene = yield from ask(DescribeRuntime(), RuntimeDescription)
+        if self._found is None:
+            self._found = frozenset(info.name for info in scene.described)
+        self._set(
+            ConversationEntry(kind=Kind.TASK, text=task),
+            system_prompt(self._settings.prompt, scene, now, self._found),
+        )
+        self._cells.begin(scene)
+
     def _work(self, ledger: RunLedger) -> Flow[AgentResponse]:
-        self._said = ""
         repeats: list[tuple[str, ...]] = []
         for left in reversed(range(self._settings.max_steps)):
             ledger.open_step()
