@@ -72,9 +72,9 @@ class StreamingTextParser:
         return self.first_code_block_completed
 
     def _begin(self) -> None:
-        self.first_code_block_completed = False
+        self.first_code_block_completed: bool = False
         self.remainder = ""
-        self._parser = BlockParser(self.language_identifier)
+        self._parser: BlockParser = BlockParser(self.language_identifier)
 
     def _is_closed(self) -> bool:
         """Whether the block is closed now, if nothing else comes on this line."""
