@@ -40,6 +40,8 @@ class StreamingTextParser:
         if not isinstance(language_identifier, str) or not language_identifier.strip():
             raise UsageError(f"language_identifier is the word after ```, not {language_identifier!r:.100}")
         self.language_identifier = language_identifier
+        self.first_code_block_completed = False
+        self._parser = BlockParser(language_identifier)
         self._begin()
 
     def process_chunk(self, chunk: str) -> list[Segment]:
@@ -72,9 +74,10 @@ class StreamingTextParser:
         return self.first_code_block_completed
 
     def _begin(self) -> None:
-        self.first_code_block_completed: bool = False
+        self.first_code_block_completed = False
         self.remainder = ""
-        self._parser: BlockParser = BlockParser(self.language_identifier)
+        self._parser = BlockParser(self.language_identifier)
+        self._given = 0  # characters of the answer that segments of text have
 
     def _is_closed(self) -> bool:
         """Whether the block is closed now, if nothing else comes on this line."""
@@ -85,8 +88,10 @@ class StreamingTextParser:
         return self._parser.closed
 
     def _block(self) -> list[Segment]:
+        """The block that was read. One without code is text."""
         code = textwrap.dedent(self._parser.code or "").strip()
-        return [Segment(SegmentType.CODE, code)] if code else []
+        return [Segment(SegmentType.CODE, code)] if code else self._text(self._parser.answer[self._given :])
 
     def _text(self, text: str) -> list[Segment]:
+        self._given += len(text)
         return [Segment(SegmentType.TEXT, text)] if text else []
