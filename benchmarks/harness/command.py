@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.soundness.notebooks.notebook import NAMES
 from tests.support.soundness.trap import TRAPS, Trap
 
 from benchmarks.harness import mending, notebooks, programs, traps
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", action="append", choices=SYSTEMS, help="traps on this only; repeatable")
     parser.add_argument("--trap", default="", help="part of a trap's name")
     parser.add_argument("--cases", type=int, default=1000, help="random histories, each with one patch")
+    parser.add_argument("--notebook", action="append", choices=NAMES, help="mend only this one; repeatable")
     parser.add_argument("--edits", type=int, default=5, help="patches of each notebook, 5 at most")
     parser.add_argument(
         "--json", type=Path, default=Path("benchmarks/results/harness.json"), help="where data goes"
@@ -61,7 +63,7 @@ def _measure(part: str, arguments: argparse.Namespace) -> tuple[str, Figures, li
     if part == "notebooks":
         patched = notebooks.measure(arguments.edits, _show)
         return notebooks_text(patched), of_notebooks(patched), [asdict(one) for one in patched]
-    mended = mending.measure(arguments.edits, _show)
+    mended = mending.measure(arguments.notebook or NAMES, arguments.edits, _show)
     return mending_text(mended), of_mending(mended), [asdict(one) for one in mended]
 
 

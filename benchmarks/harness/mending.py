@@ -8,20 +8,21 @@ Each of the first two is played twice: the answer comes in a turn of its own, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
 from typing import Literal
 
-from tests.soundness.notebooks.notebook import NAMES, Edit, Notebook, load
+from tests.soundness.notebooks.notebook import Edit, Notebook, load
 
 from benchmarks.harness.notebooks import DATA, differ, run_cells
 from benchmarks.state.cpu import timed
-from benchmarks.tokens.account import Cost, ModelCall, add_up
+from benchmarks.tokens.account import PER_PART, Cost, Count, ModelCall, add_up
 from cenote.agent import CaveAgent
+from cenote.agent.prompt.prompts import PATCHES
 from cenote.demo.agents import read_csv_bytes
-from cenote.models import ScriptedModel
+from cenote.models import Message, ScriptedModel
 from cenote.runtime import PythonRuntime
 from cenote.tokens import count_tokens
 
@@ -38,6 +39,7 @@ class Mended:
     """One change made in one way.
 
     cost: of the model calls from the request on; earlier prompts are cached. cpu, wall: seconds of the same calls.
+    whole: of all calls, those that ran the notebook included. where: what the tokens of the last prompt are.
     outcome: `success`, how the agent's run ended, or that the step does not have the expected code.
     """
 
@@ -45,15 +47,17 @@ class Mended:
     reason: str
     way: Way
     cost: Cost
+    whole: Cost
+    where: Mapping[str, int]
     cpu: float
     wall: float
     outcome: str
 
 
-def measure(edits: int, progress: Callable[[Mended], None]) -> list[Mended]:
-    """Number of changes made to each notebook, in each way."""
+def measure(names: Sequence[str], edits: int, progress: Callable[[Mended], None]) -> list[Mended]:
+    """Number of changes made to each of these notebooks, in each way."""
     found = []
-    for name in NAMES:
+    for name in names:
         notebook = load(name)
         for edit in notebook.edits[:edits]:
             affected = _affected(notebook, edit)
@@ -129,7 +133,21 @@ def _play(notebook: Notebook, edit: Edit, way: Way, answer: str) -> Mended:
         reason=edit.reason,
         way=way,
         cost=cost,
+        whole=add_up(calls, count),
+        where=_where(model.prompts[-1], 2 + 2 * len(notebook.cells), count),
         cpu=cpu,
         wall=wall,
         outcome=response.status.value if changed or not _is_patch(way) else "the patch was not applied",
     )
+
+
+def _where(prompt: Sequence[Message], before: int, count: Count) -> dict[str, int]:
+    """Tokens of a prompt by what they are for. before: how many messages stood in it when the notebook had run."""
+    how = sum(count(PATCHES) for message in prompt if PATCHES in message.content)
+    parts = dict.fromkeys(("instructions", "code", "outputs", "repair"), 0)
+    for place, message in enumerate(prompt):
+        part = {"system": "instructions", "assistant": "code"}.get(message.role, "outputs")
+        parts[part if place < before else "repair"] += PER_PART + count(f"{message.role}\n{message.content}")
+    holder = next((place for place, message in enumerate(prompt) if PATCHES in message.content), 0)
+    parts["outputs" if holder < before else "repair"] -= how
+    return {**parts, "how to patch": how}

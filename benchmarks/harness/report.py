@@ -91,6 +91,11 @@ def mending_text(mended: Sequence[Mended]) -> str:
         cells = [*(f"{value:,.0f}" for value in values[:-1]), f"{values[-1]:.2f}"]
         ratios = [format_ratio(value / one) if one else "" for value, one in zip(values, base, strict=True)]
         lines.append(row(way, [f"{cell} {ratio:>6}" for cell, ratio in zip(cells, ratios, strict=True)]))
+    lines.append("tokens of all calls, the notebook's included; of the last prompt:")
+    for way in WAYS:
+        mine = [one for one in mended if one.way == way]
+        where = ", ".join(f"{part} {sum(one.where[part] for one in mine):,}" for part in mine[0].where)
+        lines.append(f"  {way}: {sum(one.whole.total for one in mine):,}; {where}")
     failed = [one for one in mended if one.outcome != "success"]
     return "\n".join(
         [*lines, *(f"  {one.notebook}, {one.reason}, {one.way}: {one.outcome}" for one in failed)]

@@ -34,6 +34,7 @@ FLAT = {
     "skills.discovery": "skills",
     "skills.registry": "skills",
     "skills.skill": "skills",
+    "utils": "messages",
 }
 """Modules of the library that are parts of a single module here."""
 

@@ -22,13 +22,16 @@ from cenote.cave_agent.models import TokenUsage
 from cenote.cave_agent.models import in_cave_agent as usage_in_cave_agent
 from cenote.cave_agent.models import in_cenote as model_in_cenote
 from cenote.cave_agent.runtime import IPythonRuntime, PreemptibleRuntime
-from cenote.cave_agent.skills import Skill
+from cenote.cave_agent.skills import Skill, register_skills, skills_in
 from cenote.runtime import Injectable, Variable
 from cenote.runtime.faces.ipython import notebook_text
 from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.execution.results import ExecutionResult
 
 _logger = logging.getLogger("cenote.agent")
+
+_NO_TIME = 1e-6
+"""Seconds of a run that is given none: it ends before the model is asked."""
 
 _REASONS = {
     cenote_agent.StopReason.COMPLETED: StopReason.COMPLETED,
@@ -126,6 +129,7 @@ class CaveAgent:
         self._model = model
         self._idle_timeout = stream_idle_timeout
         self._watched = _Watched(IPythonRuntime() if runtime is None else runtime, persisted_output_prefix)
+        self._skills = [skill for skill in skills or () if skill is not None]
         if max_exec_timeout is not None and not isinstance(self.runtime, PreemptibleRuntime):
             raise UsageError(f"the cells of a {type(self.runtime).__name__} cannot be ended")
         self.instructions = instructions
@@ -149,13 +153,13 @@ class CaveAgent:
             max_exec_output=max_exec_output,
             max_exec_timeout=max_exec_timeout,
             context_window=self.compactor.context_window,
-            skills=[skill for skill in skills or () if skill is not None],
+            skills=skills_in(self._skills, self.runtime),
             instructions=instructions,
             system_instructions=system_instructions,
             system_prompt_template=system_prompt_template or prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE,
             python_block_identifier=python_block_identifier,
             messages=given,
-            max_run_time=max_run_time,
+            max_run_time=None if max_run_time is None else max(max_run_time, _NO_TIME),
             max_total_tokens=max_total_tokens,
             max_input_tokens=max_input_tokens,
             max_output_tokens=max_output_tokens,
@@ -164,6 +168,7 @@ class CaveAgent:
             output_variables=persisted_output_prefix,
             exec_output_preview=max(exec_output_preview_chars, 100),
         )
+        register_skills(self._skills, self._agent.skill_functions, self.runtime)
 
     @property
     def model(self) -> Any:
@@ -181,6 +186,11 @@ class CaveAgent:
     @runtime.setter
     def runtime(self, runtime: Any) -> None:
         self._watched.runtime = _jailed(runtime)
+        register_skills(self._skills, self._agent.skill_functions, runtime)
+
+    def build_system_prompt(self) -> str:
+        """The system prompt of a task that would begin now, without variables that code has made."""
+        return self._agent.system_prompt()
 
     @property
     def messages(self) -> list[Message]:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from cenote.agent import CompactionPolicy
@@ -18,7 +19,6 @@ from cenote.cave_agent.messages import (
 )
 from cenote.cave_agent.models import ModelResponse, PromptTooLongError, in_cenote, with_call
 from cenote.models import ModelError
-from cenote.tokens import approximate_tokens
 from cenote_security.errors import UsageError
 
 DEFAULT_CONTEXT_WINDOW = 128_000
@@ -40,6 +40,10 @@ MAX_CONSECUTIVE_FAILURES = 3
 """Summaries that may fail before some are skipped."""
 COOLDOWN_ATTEMPTS = 10
 """Summaries that are skipped then."""
+
+COMPACTION_SUMMARY_MARKER = "[Previous conversation summary]"
+_ACKNOWLEDGED = "Understood. I have the context from our previous conversation and I'm ready to continue."
+"""What that library wrote into conversations before 0.8.0: the first line of a summary, and the answer to one."""
 
 MICROCOMPACT_PLACEHOLDER = "[An old output, taken out to save room.]"
 COMPACTION_SUMMARY_USER_TEMPLATE = "<conversation-summary>\n{summary}\n</conversation-summary>"
@@ -75,9 +79,35 @@ def compact_threshold(context_window: int, output_reserve: int) -> int:
     return threshold if threshold > 0 else context_window // 2
 
 
+DEFAULT_TOKENS_PER_CHAR = 0.25
+"""Of letters, digits and signs that ASCII and the Latin alphabets have."""
+CJK_TOKENS_PER_CHAR = 1.25
+_RATES = (
+    (re.compile("[\u0370-\u03ff]"), 1.2),  # Greek
+    (re.compile("[\u0400-\u052f]"), 0.75),  # Cyrillic
+    (re.compile("[\u0590-\u06ff]"), 1.2),  # Hebrew, Arabic
+    (re.compile("[\u0900-\u0e7f]"), 2.0),  # of India, Thai
+    (
+        re.compile("[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef]"),
+        CJK_TOKENS_PER_CHAR,
+    ),
+    (re.compile("[\U0001f000-\U0001ffff]"), 3.0),  # emoji
+    (re.compile("[\U00020000-\U0003ffff]"), 4.0),  # rare ideographs
+)
+_OTHER_RATE = 3.4
+"""Tokens for each character of scripts that vocabularies have no room for: a byte each."""
+_LATIN = re.compile("[\x00-\u036f]")
+
+
 def default_token_estimate(text: str) -> int:
-    """Tokens of a text, by Cenote's tokenizer."""
-    return approximate_tokens(text)
+    """Tokens of a text, by rates for characters: rather too many, but for dense code.
+
+    An agent's own compaction counts with a tokenizer, unless its Compactor has an estimator.
+    """
+    rates = [(_LATIN, DEFAULT_TOKENS_PER_CHAR), *_RATES]
+    counts = [len(letters.findall(text)) for letters, _ in rates]
+    rated = sum(number * rate for number, (_, rate) in zip(counts, rates, strict=True))
+    return int(rated + (len(text) - sum(counts)) * _OTHER_RATE)
 
 
 def tiktoken_estimator(encoding: str = "o200k_base") -> Callable[[str], int]:
@@ -257,6 +287,29 @@ class Compactor:
 
     def _count(self, text: str) -> int:
         return (self.token_estimator or default_token_estimate)(text)
+
+
+def parse_legacy_summary(text: str) -> str | None:
+    """The summary in a message that a version before 0.8.0 of that library has written; None for any other text."""
+    first, _, body = text.partition("\n")
+    return body if first == COMPACTION_SUMMARY_MARKER and body else None
+
+
+def migrate_legacy_summaries(messages: Iterable[Message]) -> list[Message]:
+    """A history that a version before 0.8.0 has stored, with its summaries as such.
+
+    Only for a history that is known to be one: users can write the same words. So each needs the answer to it, too.
+    """
+    given = list(messages)
+    migrated = list(given)
+    for index, (one, other) in enumerate(pairwise(given)):
+        body = parse_legacy_summary(one.content) if one.role == MessageRole.USER else None
+        if body is None or other.role != MessageRole.ASSISTANT:
+            continue
+        if other.content in (_ACKNOWLEDGED, COMPACTION_SUMMARY_ASSISTANT_PLACEHOLDER):
+            migrated[index] = SummaryMessage(one.content, body)
+            migrated[index + 1] = SummaryAcknowledgementMessage(other.content)
+    return migrated
 
 
 def format_transcript(messages: Iterable[Message], max_chars_per_msg: int | None = 2000) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 
@@ -96,6 +97,14 @@ class ExecutionResultMessage(Message):
 
     def __init__(self, content: str) -> None:
         super().__init__(content, MessageRole.EXECUTION_RESULT)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def sanitize_surrogates(text: str) -> str:
+    """A text that each encoding and JSON can carry: surrogates without their other half become U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def to_wire(messages: Iterable[Message]) -> list[dict[str, str]]:

@@ -40,6 +40,8 @@ class StreamingTextParser:
         if not isinstance(language_identifier, str) or not language_identifier.strip():
             raise UsageError(f"language_identifier is the word after ```, not {language_identifier!r:.100}")
         self.language_identifier = language_identifier
+        self.first_code_block_completed = False
+        self._parser = BlockParser(language_identifier)
         self._begin()
 
     def process_chunk(self, chunk: str) -> list[Segment]:
@@ -52,10 +54,10 @@ class StreamingTextParser:
         for index, character in enumerate(chunk, 1):
             segments += self._text(self._parser.feed(character))
             if self._is_closed():
-                segments += self._end_block()
-                if self.first_code_block_completed:
-                    self.remainder = chunk[index:]
-                    break
+                segments += self._block()
+                self.first_code_block_completed = True
+                self.remainder = chunk[index:]
+                break
         return segments
 
     def flush(self) -> list[Segment]:
@@ -74,9 +76,6 @@ class StreamingTextParser:
     def _begin(self) -> None:
         self.first_code_block_completed = False
         self.remainder = ""
-        self._renew()
-
-    def _renew(self) -> None:
         self._parser = BlockParser(self.language_identifier)
         self._given = 0  # characters of the answer that segments of text have
 
@@ -84,19 +83,12 @@ class StreamingTextParser:
         """Whether the block is closed now, if nothing else comes on this line."""
         if self._parser.closed:
             return True
-        if self._parser.ends_here:
+        if self._parser.ends_here and (self._parser.code or "").strip():
             self._parser.feed("\n")
         return self._parser.closed
 
-    def _end_block(self) -> list[Segment]:
-        segments = self._block()
-        self.first_code_block_completed = segments[0].type is SegmentType.CODE
-        if not self.first_code_block_completed:
-            self._renew()
-        return segments
-
     def _block(self) -> list[Segment]:
-        """The block that was read. One without code is text, and the next one counts."""
+        """The block that was read. One without code is text."""
         code = textwrap.dedent(self._parser.code or "").strip()
         return [Segment(SegmentType.CODE, code)] if code else self._text(self._parser.answer[self._given :])
 

@@ -44,7 +44,9 @@ def parse(text: str) -> SkillText:
     """Take a file apart. Raises SkillError with the line, without the path."""
     lines = text.split("\n")
     if lines[0].rstrip() != _MARK:
-        raise SkillError("line 1: the file must begin with front matter between two lines of '---'")
+        raise SkillError(
+            "line 1: No YAML frontmatter found: the file must begin with it, between two lines of '---'"
+        )
     end = next((i for i, line in enumerate(lines[1:], start=1) if line.rstrip() == _MARK), None)
     if end is None:
         raise SkillError("line 1: the front matter has no closing line of '---'")
@@ -59,9 +61,9 @@ def _load(source: str) -> Mapping[str, object]:
         fields = yaml.safe_load(source)
     except yaml.MarkedYAMLError as error:
         line = _line_of(error)
-        raise SkillError(f"line {line + 2}: not valid YAML: {error.problem}{_fix(source, line)}") from None
+        raise SkillError(f"line {line + 2}: Invalid YAML: {error.problem}{_fix(source, line)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SkillError(f"line 2: not valid YAML: {' '.join(str(error).split())}") from None
+        raise SkillError(f"line 2: Invalid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(fields, dict):
         raise SkillError("line 2: the front matter must be fields such as `name: my-skill`")
     return {str(name): value for name, value in fields.items()}
@@ -122,7 +124,7 @@ class SkillDiscovery:
         """
         directory = Path(directory)
         if not directory.is_dir():
-            raise SkillError(f"{directory}: no such folder of skills")
+            raise SkillError(f"Skills directory not found: {directory}")
         skills: dict[str, Skill] = {}
         problems: list[str] = []
         notes: list[str] = []
@@ -148,6 +150,8 @@ def _warn(notes: Sequence[str]) -> None:
 
 def _read(path: Path) -> tuple[Skill, list[str]]:
     """A skill, and what was amended. Raises SkillError."""
+    if not path.exists():
+        raise SkillError(f"Skill file not found: {path}")
     text = _located(path, lambda: parse(read_text(path)))
     fields, amended = _amended(text.fields)
     problems = _problems(fields)
@@ -207,7 +211,7 @@ def _tools(value: object) -> tuple[str, ...]:
 def _problems(fields: Mapping[str, object]) -> list[str]:
     missing = [name for name in ("name", "description") if fields.get(name) is None]
     found = field_problems(fields.get("name"), fields.get("description"), None)
-    return [f"{name}: missing" for name in missing] + [
+    return [f"Missing required field {name!r}" for name in missing] + [
         problem for problem in found if problem.partition(":")[0] not in missing
     ]
 

@@ -16,6 +16,8 @@ def load_exports(path: Path, name: str) -> tuple[Injectable, ...]:
     """What `__exports__` of a file lists. Raises SkillError, without the path."""
     module = _run(path, name)
     exports = getattr(module, "__exports__", None)
+    if exports is None:
+        raise SkillError("Missing __exports__, a list of Function, Variable and Type objects")
     if not isinstance(exports, list | tuple):
         raise SkillError("__exports__ must be a list of Function, Variable and Type objects")
     for index, item in enumerate(exports):
@@ -44,9 +46,12 @@ def _run(path: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[module_name]
-        raise SkillError(f"{_line_of(error, path)}{type(error).__name__}: {error}") from error
-    # No jail can import this module: what it defines travels by value.
+        sys.modules.pop(module_name, None)
+        raise SkillError(
+            f"Error loading injection module: {_line_of(error, path)}{type(error).__name__}: {error}"
+        ) from error
+    # No jail can import this module: what it defines travels by value. Some modules remove themselves.
+    sys.modules.setdefault(module_name, module)
     cloudpickle.register_pickle_by_value(module)
     return module
 

@@ -169,9 +169,9 @@ class Skill:
     name: str
     description: str
     body_content: str = ""
-    functions: Sequence[Function] = ()
-    variables: Sequence[Variable] = ()
-    types: Sequence[Type] = ()
+    functions: Sequence[Function] = field(default_factory=list)
+    variables: Sequence[Variable] = field(default_factory=list)
+    types: Sequence[Type] = field(default_factory=list)
     license: str | None = None
     compatibility: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class Skill:
         if problems:
             raise SkillError(*problems)
         for name in ("functions", "variables", "types"):
-            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
+            object.__setattr__(self, name, list(getattr(self, name) or ()))
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
 
     @property
@@ -221,6 +221,8 @@ def field_problems(name: object, description: object, compatibility: object) -> 
     problems = []
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         wanted = f"must be 1 to {MAX_NAME} lowercase letters, digits and single hyphens, not {name!r:.100}"
+        if isinstance(name, str) and len(name) > MAX_NAME:
+            wanted = f"{len(name)} characters, which exceeds {MAX_NAME} characters"
         problems.append(f"name: {wanted}{_name_instead(name)}")
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         found = f"{len(description)} characters" if isinstance(description, str) else repr(description)

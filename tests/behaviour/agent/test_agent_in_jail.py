@@ -273,10 +273,10 @@ async def test_a_patch_changes_the_history_of_a_jail() -> None:
         response = await agent.run("the task")
         shown = outputs(agent)
         assert "rows: step 1, rows = [{'mass': 3}, {'mass': 5}]" in shown[2]
-        assert ["Step 1: ok", "Step 2:\ncounted 0"] == shown[:2]
-        assert shown[2].startswith("Step 3:\nError: KeyError")
+        assert ["#1 ok", "#2:\ncounted 0"] == shown[:2]
+        assert shown[2].startswith("#3:\nError: KeyError")
         assert shown[3].endswith(":\ntotal 8")
-        assert "Patched; ran again: 1, 3.\nChanged: rows, total.\nStep 3:\ntotal 15" == shown[4]
+        assert "Patched; ran again: 1, 3.\nChanged: rows, total.\n#3:\ntotal 15" == shown[4]
         assert "counted" not in shown[4]
         causes = [step.cause for step in response.steps]
         state = runtime.state

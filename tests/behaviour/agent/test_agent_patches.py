@@ -27,6 +27,8 @@ from cenote_security.errors import UsageError
 from cenote_worker.execution.results import ExecutionResult
 from cenote_worker.history.events import RanTest
 
+HOW_TO_PATCH = "To correct step 3 (#3):"
+
 
 class PatchableRuntime(InProcessRuntime):
     """The laboratory of the harness, with the interface of a runtime for agents."""
@@ -98,7 +100,7 @@ async def test_a_patch_runs_again_what_depends_on_it() -> None:
     assert ["rows = [3, 1, 2]", "def total(xs):\n    return xs[1]"] == [
         record.code for record in runtime.laboratory.line()[:2]
     ]
-    assert "Patched; ran again: 2, 4.\nChanged: result, total.\nStep 4:\nstr:'' int:1" == shown[-1]
+    assert "Patched; ran again: 2, 4.\nChanged: result, total.\n#4:\nstr:'' int:1" == shown[-1]
     assert 1 == [event.type.value for event in events].count("patch")
 
 
@@ -108,9 +110,10 @@ async def test_a_failing_step_is_patched_where_the_fault_is() -> None:
     _, _, shown = await play(
         runtime, block("rows = [3]"), block("show(rows[1])"), patch("step 1: too short\nrows = [3, 4]")
     )
-    assert shown[1].startswith("Step 2:\nError: IndexError")
-    assert "What step 2 is made from:\nrows: step 1, rows = [3]" == shown[1].partition("range\n")[2]
-    assert shown[2].endswith("Step 2:\nstr:'' int:4")
+    assert shown[1].startswith("#2:\nError: IndexError")
+    made = f"What step 2 is made from:\nrows: step 1, rows = [3]\n{HOW_TO_PATCH}"
+    assert shown[1].partition("range\n")[2].startswith(made)
+    assert shown[2].endswith("#2:\nstr:'' int:4")
     assert ("too short", "ana") == (runtime.patches[0].reason, runtime.patches[0].author)
 
 
@@ -120,7 +123,7 @@ async def test_code_after_a_patch_runs_when_it_is_applied() -> None:
     mended = replaced("function total", "return len(xs)", "return xs[1]").removesuffix("\n```")
     agent, events, shown = await play(runtime, *STEPS, f"{mended}\nshow(result + other)\n```")
     assert "Patched; ran again: 2, 4." == shown[-1].split("\n")[0]
-    assert shown[-1].endswith("str:'' int:1\n\nStep 8:\nstr:'' int:4"), shown[-1]
+    assert shown[-1].endswith("str:'' int:1\n\n#8:\nstr:'' int:4"), shown[-1]
     assert ["patch", "execution_output", "code"] == [event.type.value for event in events][-7:-4]
     assert [Kind.CODE.value, Kind.OUTPUT.value, Kind.OUTPUT.value] == [
         message.kind for message in agent.transcript[-4:-1]
@@ -199,7 +202,7 @@ async def test_what_an_artifact_concerns_is_brought_up_to_date(
     _, _, shown = await play(runtime, *STEPS, replaced("artifact total", "return len(xs)", "return xs[1]"))
     assert "def total(xs):\n    return xs[1]" == runtime.laboratory.line()[1].code
     assert "Patched; ran again: 2, 4." == shown[-1].splitlines()[0]
-    assert ["Step 4:", "str:'' int:1", *says] == shown[-1].splitlines()[-2 - len(says) :]
+    assert ["#4:", "str:'' int:1", *says] == shown[-1].splitlines()[-2 - len(says) :]
 
 
 async def test_a_patch_of_a_step_builds_nothing() -> None:
@@ -261,9 +264,9 @@ async def test_code_after_a_patch_shows_what_the_model_wants_to_see() -> None:
     events = [event async for event in agent.stream_events("the task")]
     report = "Patched; ran again: 1-2.\nChanged: n.\nOutput differs: 2; read_output(3) reads it."
     assert [report] == [event.content for event in events if event.type.value == "execution_output_exceeded"]
-    assert f"{report}\n\nStep 5:\nstr:'' int:500" == agent.messages[-2].content
+    assert f"{report}\n\n#5:\nstr:'' int:500" == agent.messages[-2].content
     (kept,) = [function for function in runtime.functions if function.name == "read_output"]
-    assert kept.func(3).endswith(f"Step 2:\nstr:'' str:{'x' * 500!r}")
+    assert kept.func(3).endswith(f"#2:\nstr:'' str:{'x' * 500!r}")
 
 
 async def test_a_report_is_short() -> None:
@@ -295,14 +298,24 @@ async def test_the_rules_hold_for_patched_code() -> None:
     assert ["rows = [3, 1, 2]"] == runtime.laboratory.executed
 
 
-async def test_the_prompt_tells_of_patches_only_where_they_are_on() -> None:
-    """Otherwise each prompt would cost more for an unused feature."""
-    agents = [
-        CaveAgent(ScriptedModel(["Done."]), PatchableRuntime(), patches=patches) for patches in (False, True)
-    ]
-    for agent in agents:
+async def told(*answers: str, patches: bool = True, tasks: int = 1) -> list[int]:
+    """In which messages a model is told how to patch."""
+    agent = CaveAgent(ScriptedModel([*answers, "Done."] * tasks), PatchableRuntime(), patches=patches)
+    for _ in range(tasks):
         await agent.run("the task")
-    assert [False, True] == ["```patch" in agent.messages[0].content for agent in agents]
+    return [number for number, message in enumerate(agent.messages) if HOW_TO_PATCH in message.content]
+
+
+async def test_a_model_is_told_of_patches_when_there_is_something_to_patch() -> None:
+    """Not in the system prompt, which each call pays for: once, where a step fails, after some steps, with a further
+    task. One that has written a patch knows how."""
+    assert [] == await told("Done.")
+    assert [] == await told(*[block("x = 1")] * 4)
+    assert [3] == await told(block("1 / 0"), block("1 / 0"))
+    assert [11] == await told(*[block(f"x = {n}") for n in range(6)])
+    assert [5] == await told(block("x = 1"), tasks=2)
+    assert [] == await told(block("1 / 0"), tasks=2, patches=False)
+    assert [] == await told(block("rows = [3]"), patch("step 1\nrows = [3, 4]"), block("rows[2]"))
 
 
 async def test_patches_need_a_runtime_with_a_history() -> None:

@@ -24,6 +24,7 @@ from cenote.models import Message, Model, ModelChunk, ModelTurn, ModelUnavailabl
 from cenote.models.base import ReasoningModel
 from cenote.models.messages import ReasonedChunk, ReasoningDelta, TokenUsage
 from cenote_security.errors import UsageError
+from cenote_worker.execution.results import VariableInfo
 
 
 class Endless(Model):
@@ -82,6 +83,22 @@ async def test_the_time_of_a_run_ends_a_silent_model() -> None:
     assert (StopReason.TIMEOUT, 1, "timeout") == (last.stop_reason, last.steps, last.content)
     assert last.elapsed >= 0.05
     assert "[This task ended without an answer: timeout.]" == agent.messages[-1].content
+
+
+async def test_the_time_of_a_run_may_be_over_before_the_runtime_is_there() -> None:
+    """A jail that takes long to start: the run ends in its order all the same, and a further one goes on."""
+
+    class Slow(InProcessRuntime):
+        async def describe(self) -> list[VariableInfo]:
+            if not self.started.is_set():
+                self.started.set()
+                await asyncio.Event().wait()
+            return await super().describe()
+
+    agent = CaveAgent(ScriptedModel(["Done."]), Slow(), max_run_time=0.05)
+    response = await agent.run("the task")
+    assert (StopReason.TIMEOUT, "", 0) == (response.stop_reason, response.content, response.steps_taken)
+    assert StopReason.COMPLETED is (await CaveAgent(agent.model, agent.runtime).run("the task")).stop_reason
 
 
 @pytest.mark.slow

@@ -109,18 +109,18 @@ def test_files_of_all_systems_are_read(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        ("line 1: the file must begin with front matter between two lines of '---'", "# no front matter"),
-        ("line 1: the file must begin with front matter between two lines of '---'", ""),
+        ("line 1: No YAML frontmatter found: the file must begin with it, between two lines of '---'", "# none"),
+        ("line 1: No YAML frontmatter found: the file must begin with it, between two lines of '---'", ""),
         ("line 1: the front matter has no closing line of '---'", "---\nname: a\n"),
-        ("line 3: not valid YAML: mapping values are not allowed here; put the text in quotes: "
+        ("line 3: Invalid YAML: mapping values are not allowed here; put the text in quotes: "
          "description: 'b: it''s c'", front("name: a\ndescription: b: it's c")),
-        ("line 3: not valid YAML: found character '@' that cannot start any token; put the text in quotes: "
+        ("line 3: Invalid YAML: found character '@' that cannot start any token; put the text in quotes: "
          "description: '@mentions'", front("name: a\ndescription: @mentions\nlicense: MIT")),
-        ("line 3: not valid YAML: found unexpected end of stream; put the text in quotes: description: 'b'",
+        ("line 3: Invalid YAML: found unexpected end of stream; put the text in quotes: description: 'b'",
          front("name: a\ndescription: \"b\nlicense: MIT")),
         ("line 2: the front matter must be fields such as `name: my-skill`", front("just text")),
-        ("name: missing\ndescription: missing", front("other: 1")),
-        ("description: missing", front("name: a")),
+        ("Missing required field 'name'\nMissing required field 'description'", front("other: 1")),
+        ("Missing required field 'description'", front("name: a")),
         ("description: must be a text of 1 to 1024 characters, not ['a']; put the text in quotes",
          front("name: a\ndescription: [a]")),
         ("name: must be 1 to 64 lowercase letters, digits and single hyphens, not 'My Skill'; write my-skill",
@@ -132,12 +132,15 @@ def test_malformed_files_are_refused(tmp_path: Path, expected: str, text: str) -
     assert expected == problem(write(tmp_path, text))
 
 
-@pytest.mark.parametrize("name", ["Upper", "a--b", "-a", "a-", "a_b", "ä", "a b", "x" * 65, "'5\n'"])
+@pytest.mark.parametrize("name", ["Upper", "a--b", "-a", "a-", "a_b", "ä", "a b", "'5\n'"])
 def test_names_are_those_of_the_standard(tmp_path: Path, name: str) -> None:
     """Lowercase letters, digits, single hyphens inside, 64 characters."""
     assert problem(write(tmp_path, front(f"name: {name}\ndescription: d"))).startswith(
         "name: must be 1 to 64"
     )
+    name = "x" * 65
+    found = problem(write(tmp_path, front(f"name: {name}\ndescription: d")))
+    assert f"name: 65 characters, which exceeds 64 characters; write {name[:64]}" == found
 
 
 @pytest.mark.parametrize("name", ["a", "a-b-c", "x" * 64, "pdf2text"])
@@ -159,15 +162,18 @@ def test_files_that_are_too_large_or_no_text_are_refused(tmp_path: Path) -> None
     assert "larger than 256 KiB" == problem(write(tmp_path, head + "x" * (MAX_BYTES - len(head) + 1)))
     SkillDiscovery.from_file(write(tmp_path, head + "x" * (MAX_BYTES - len(head))))
     assert "not a text in UTF-8: byte 4 is 0xff" == problem(write(tmp_path, b"---\n\xff"))
-    assert "No such file or directory" == problem(tmp_path / "nowhere" / "SKILL.md")
+    path = tmp_path / "nowhere" / "SKILL.md"
+    with pytest.raises(SkillError, match="Skill file not found") as caught:
+        SkillDiscovery.from_file(path)
+    assert str(caught.value).endswith(str(path))
 
 
 @pytest.mark.slow
 def test_hostile_yaml_builds_nothing(tmp_path: Path) -> None:
     """Tags that would make objects are refused; deep nesting does not crash."""
     tagged = front("name: !!python/object/apply:os.system ['true']\ndescription: d")
-    assert "not valid YAML" in problem(write(tmp_path, tagged))
-    assert "not valid YAML" in problem(write(tmp_path, front("a: " + "[" * 5000)))
+    assert "Invalid YAML" in problem(write(tmp_path, tagged))
+    assert "Invalid YAML" in problem(write(tmp_path, front("a: " + "[" * 5000)))
 
 
 @given(st.text(max_size=80))
@@ -240,7 +246,7 @@ def test_where_no_skill_is_left_all_problems_are_an_error(tmp_path: Path) -> Non
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """Not an empty list, since the path is probably mistyped."""
-    with pytest.raises(SkillDiscovery.Error, match="no such folder"):
+    with pytest.raises(SkillDiscovery.Error, match="Skills directory not found"):
         SkillDiscovery.from_directory(tmp_path / "skils")
 
 
@@ -263,14 +269,15 @@ def test_injection_brings_functions_variables_and_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expected", "source"),
     [
-        ("__exports__ must be a list of Function, Variable and Type objects", "x = 1"),
+        ("Missing __exports__, a list of Function, Variable and Type objects", "x = 1"),
         ("__exports__ must be a list of Function, Variable and Type objects", "__exports__ = 'x'"),
         ("__exports__[1] must be a Function, Variable or Type, not int",
          "from cenote.runtime import Variable\n__exports__ = [Variable('x'), 5]"),
         ("__exports__ has the name 'x' twice",
          "from cenote.runtime import Variable\n__exports__ = [Variable('x'), Variable('x')]"),
-        ("line 2: ZeroDivisionError: division by zero", "x = 1\nx / 0"),
-        ("line 1: ModuleNotFoundError: No module named 'cave_agent'", "from cave_agent.runtime import Function"),
+        ("Error loading injection module: line 2: ZeroDivisionError: division by zero", "x = 1\nx / 0"),
+        ("Error loading injection module: line 1: ModuleNotFoundError: No module named 'cave_agent'",
+         "from cave_agent.runtime import Function"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_an_injection_is_said(tmp_path: Path, expected: str, source: str) -> None:
@@ -284,7 +291,9 @@ def test_what_is_wrong_with_an_injection_is_said(tmp_path: Path, expected: str, 
 def test_a_syntax_error_in_an_injection_names_its_line(tmp_path: Path) -> None:
     """As the interpreter reports it."""
     path = write(tmp_path / "s", SKILL, "x = 1\ndef (:")
-    with pytest.raises(SkillError, match=r"injection\.py: line 2: SyntaxError"):
+    with pytest.raises(
+        SkillError, match=r"injection\.py: Error loading injection module: line 2: SyntaxError"
+    ):
         SkillDiscovery.from_file(path)
 
 

@@ -202,3 +202,60 @@ async def test_whole_answers_are_asked_for_as_there() -> None:
         await cave_agent.OpenAIModel("gpt-5").call([{"role": "user", "content": "hello"}])
     with pytest.raises(ValueError, match="only one of"):
         cave_agent.OpenAIModel("gpt-5", max_tokens=1, max_completion_tokens=1)
+
+
+def with_skill(runtime: IPythonRuntime | None = None) -> CaveAgent:
+    def half(x: int) -> int:
+        return x // 2
+
+    skill = cave_agent.Skill(
+        "halves", "Halves numbers.", "Call half.", [cave_agent.Function(half)], [Variable("unit", "m")]
+    )
+    return CaveAgent(ScriptedModel(["Done."]), runtime, skills=[skill])
+
+
+async def test_skills_are_in_the_runtime_from_the_beginning() -> None:
+    """What they export can be called, is not listed among the functions, and outlives a reset. Activating one says
+    what there is."""
+    agent = with_skill()
+    async with agent.runtime as runtime:
+        assert "activate_skill" in runtime.describe_functions()
+        assert "half" not in runtime.describe_functions()
+        assert "4 m\n" == (await runtime.execute("print(half(8), unit)")).stdout
+        shown = (await runtime.execute("print(activate_skill('halves'))")).stdout
+        assert shown.startswith("Call half.\n")
+        assert "half(x: int) -> int" in shown
+        await runtime.reset()
+        assert "2\n" == (await runtime.execute("print(half(4))")).stdout
+        with_skill(runtime=IPythonRuntime())
+
+
+def test_a_skill_takes_no_name_that_exists() -> None:
+    """Nothing of it is registered then. The same skill of a second agent is the same thing."""
+    runtime = IPythonRuntime(variables=[Variable("unit", "km")])
+    with pytest.raises(UsageError, match="'unit' already exists"):
+        with_skill(runtime)
+    assert "No functions available" == runtime.describe_functions()
+    skill = cave_agent.Skill("halves", "d", variables=[Variable("u", "m")])
+    shared = IPythonRuntime()
+    for _ in range(2):
+        CaveAgent(ScriptedModel([]), shared, skills=[skill])
+    assert "activate_skill" in shared.describe_functions()
+
+
+def test_the_system_prompt_can_be_read_before_a_task() -> None:
+    """With what is registered; no jail is started for it."""
+    agent = with_skill(IPythonRuntime(variables=[Variable("n", 3, "A number.")]))
+    prompt = agent.build_system_prompt()
+    assert "halves: Halves numbers." in prompt
+    assert "n: int  # A number." in prompt
+    assert "activate_skill(name)" in prompt
+    assert "half(" not in prompt
+    assert prompt == agent.build_system_prompt()
+
+
+async def test_a_run_without_time_ends_at_once() -> None:
+    """The model is not asked."""
+    model = ScriptedModel(["Done."])
+    response = await CaveAgent(model, max_run_time=0.0).run("Go.")
+    assert (StopReason.TIMEOUT, 0, 0) == (response.stop_reason, response.steps, len(model.prompts))

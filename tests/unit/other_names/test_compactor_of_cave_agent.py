@@ -17,6 +17,7 @@ from cenote.cave_agent.messages import (
     SummaryMessage,
     SystemMessage,
     UserMessage,
+    sanitize_surrogates,
 )
 from cenote.cave_agent.models import (
     LiteLLMModel,
@@ -66,8 +67,8 @@ def texts(messages: Sequence[Message]) -> list[str]:
 def test_old_outputs_are_taken_out_above_the_threshold_only() -> None:
     """The last six stay, and the name of a variable that has an old one. Below it, the list itself comes back."""
     long = "[... 9000 characters left out; _output_1[10:20] reads them]"
-    messages = [SystemMessage("s"), *exchanges(1, long), *exchanges(8, "word " * 2000)]
-    compactor = Compactor(Summariser(), context_window=28_000, output_reserve=0)
+    messages = [SystemMessage("s"), *exchanges(1, long), *exchanges(8, "four " * 2000)]
+    compactor = Compactor(Summariser(), context_window=30_000, output_reserve=0)
     shorter, still = compactor.microcompact(messages)
     assert (len(messages), False) == (len(shorter), still)
     assert f"{compaction.MICROCOMPACT_PLACEHOLDER} _output_1 has it." == shorter[2].content
@@ -218,3 +219,31 @@ def test_the_length_of_answers_is_sent_to_litellm() -> None:
     named = LiteLLMModel("openai/m", max_output_tokens=50, max_completion_tokens=50)
     assert {"max_completion_tokens": 50} == named.kwargs
     assert {} == LiteLLMModel("openai/m").kwargs
+
+
+def test_summaries_of_older_versions_become_summaries() -> None:
+    """Where the answer to one follows. The same words in any other place are a user's own."""
+    old = UserMessage("[Previous conversation summary]\nFacts.")
+    said = "Understood. I have the context from our previous conversation and I'm ready to continue."
+    summary, answer, task = compaction.migrate_legacy_summaries(
+        [old, AssistantMessage(said), UserMessage("t")]
+    )
+    assert isinstance(summary, SummaryMessage)
+    assert "Facts." == summary.body
+    assert isinstance(answer, SummaryAcknowledgementMessage)
+    assert "t" == task.content
+    others = [old, AssistantMessage("Sure."), UserMessage("x [Previous conversation summary]\ny")]
+    assert others == compaction.migrate_legacy_summaries(others)
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"), [(0, ""), (10, "x" * 40), (12, "你好世界" * 2 + "abcdefgh"), (3, "😀")]
+)
+def test_tokens_are_estimated_by_rates_for_scripts(expected: int, text: str) -> None:
+    """A quarter for a Latin letter, more for others, and never a tokenizer to load."""
+    assert expected == compaction.default_token_estimate(text)
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    """A text with one can be sent nowhere."""
+    assert "a\ufffdb😀" == sanitize_surrogates("a\ud800b😀")

@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,14 @@ from cenote.agent.act.namespace_functions import (
     SkillActivation,
     StateLabels,
     highest_number,
+    is_agents_own,
 )
 from cenote.agent.decide.compaction import CompactionPolicy
 from cenote.agent.decide.core import DEFAULT_WINDOW, MIN_WINDOW, AgentCore, CoreSettings
 from cenote.agent.decide.limits import MAX_ANSWER_LENGTH, MAX_ANSWER_TIME, Bounds
 from cenote.agent.prompt import prompts
 from cenote.agent.prompt.system_prompt import PromptParts, PromptStyle
+from cenote.agent.vocabulary.commands import RuntimeDescription
 from cenote.agent.vocabulary.events import Event, EventType, StoppedEvent
 from cenote.agent.vocabulary.response import AgentBusyError, AgentResponse, StopReason
 from cenote.agent.vocabulary.runtime_port import HasPort, PatchableRuntime, SubAgent
@@ -38,10 +41,12 @@ from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote.runtime.faces.final_state import Score, check_score
 from cenote.runtime.faces.sync import PythonRuntime
 from cenote.runtime.inject.host_function_server import Target
+from cenote.runtime.inject.injectables import Function
 from cenote.skills import Skill, SkillDiscovery, SkillWarning
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
 from cenote_security.printable import printable
+from cenote_worker.execution.results import VariableInfo
 
 _logger = logging.getLogger("cenote.agent")
 _logger.addHandler(logging.NullHandler())
@@ -111,8 +116,9 @@ class CaveAgent(SubAgent):
     checkpoints: whether the model's code has functions `checkpoint(label)` and `rollback(label)`.
     log_level: how much goes to the log `cenote.agent`.
     namespace_delta: whether the model is told after each block which variables it added, rebound and removed.
-    patches: whether the model may change steps that have run, with a block in the language `patch`; it is told then
-        where the values of a failing step came from. What depends on a change is run again, all else is kept.
+    patches: whether the model may change steps that have run, with a block in the language `patch`. It is told how
+        when a step fails, when there are some steps, and before a further task; of a failing step it is told where
+        its values came from. What depends on a change is run again, all else is kept.
     prompt: `lean` says what a model needs to call what there is: signatures, a sentence of each docstring, fields of
         results by name; `show(T)` has the rest. `full` has whole docstrings, types and defaults of all fields, and
         longer instructions.
@@ -209,7 +215,6 @@ class CaveAgent(SubAgent):
             system_instructions=system_instructions,
             template=system_prompt_template,
             python_block_identifier=python_block_identifier,
-            patches=patches,
             prompt=prompt,
         )
         settings = CoreSettings(
@@ -244,6 +249,25 @@ class CaveAgent(SubAgent):
 
             self._runtime = PythonRuntime()
         return self._runtime
+
+    @property
+    def skill_functions(self) -> list[Function]:
+        """The host functions by which code reads skills. A task brings them into the runtime."""
+        return self._skills.functions
+
+    def system_prompt(self) -> str:
+        """What a task would begin with now, without variables that code has made: no jail is asked."""
+        port = self.runtime.port
+        scene = RuntimeDescription(
+            functions=tuple(function for function in port.functions if not is_agents_own(function)),
+            variables=tuple(port.variables),
+            types=tuple(port.types),
+            described=tuple(
+                VariableInfo(name=one.name, type=type(one.value).__name__) for one in port.variables
+            ),
+            skills=self._skills.hints(),
+        )
+        return self._core.system_prompt(scene, datetime.now())
 
     @property
     def messages(self) -> list[Message]:

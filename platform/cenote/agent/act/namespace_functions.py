@@ -215,12 +215,26 @@ class SkillActivation(NamespaceFunctions):
         self._runtime = runtime
         if not self._skills:
             return ""
-        lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in self._skills.values()]
-        activate = await install(runtime, self.activate_skill, "idempotent")
-        hints = [prompts.SKILLS_HINT.format(activate=activate)]
+        return self.hints(*[await install(runtime, one.func, one.effect) for one in self.functions])
+
+    @property
+    def functions(self) -> list[Function]:
+        """What code reads skills by, where there are any: instructions, and files where a skill has some."""
+        if not self._skills:
+            return []
+        functions = [Function(self.activate_skill, host=True, effect="idempotent")]
         if any(skill.has_files for skill in self._skills.values()):
-            read = await install(runtime, self.read_skill_file, "pure")
-            hints.append(prompts.SKILL_FILES_HINT.format(read=read))
+            functions.append(Function(self.read_skill_file, host=True, effect="pure"))
+        return functions
+
+    def hints(self, *names: str) -> str:
+        """What the model is told of the skills. names: of the functions in the runtime, where they differ."""
+        if not self._skills:
+            return ""
+        lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in self._skills.values()]
+        activate, *read = names or [function.name for function in self.functions]
+        hints = [prompts.SKILLS_HINT.format(activate=activate)]
+        hints += [prompts.SKILL_FILES_HINT.format(read=name) for name in read]
         return "\n".join([*lines, " ".join(hints)])
 
     def activate_skill(self, name: str) -> str:

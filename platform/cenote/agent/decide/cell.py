@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cenote.agent.decide.limits import RunLedger, RunStoppedError
+from cenote.agent.parse.patch_block import LANGUAGE
 from cenote.agent.prompt import prompts
 from cenote.agent.prompt.cell_reports import BlockExchange, diagnosis_text, lines, namespace_delta
 from cenote.agent.prompt.observation import NOTHING, observe
@@ -28,16 +29,24 @@ from cenote.agent.vocabulary.commands import (
 from cenote.agent.vocabulary.events import EventType, news
 from cenote_worker.execution.results import ExecutionResult, VariableInfo
 
+_PATCH_BLOCK = f"```{LANGUAGE}\n"
+_WORTH_A_PATCH = 5
+"""Blocks from which on a model is told how to patch, though none has failed: it may see a mistake by itself. A few
+blocks are as soon written again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSettings:
-    """How cells are run and told of. See `CaveAgent`. max_rollbacks: 0 for cells that are never taken back."""
+    """How cells are run and told of. See `CaveAgent`. max_rollbacks: 0 for cells that are never taken back.
+
+    patch_hint: how steps are patched; empty where they cannot be.
+    """
 
     namespace_delta: bool = False
     has_skills: bool = False
     has_labels: bool = False
     max_rollbacks: int = 0
-    patches: bool = False
+    patch_hint: str = ""
 
 
 class CellFlow:
@@ -66,6 +75,10 @@ class CellFlow:
         except (GeneratorExit, RunStoppedError):
             self._exchange.broken_off(prompts.INTERRUPTED)
             raise
+
+    def patch_hint(self) -> str:
+        """How steps are patched, unless the conversation shows it already."""
+        return "" if self._exchange.mentions(_PATCH_BLOCK) else self._settings.patch_hint
 
     def go_on(self, code: str, ledger: RunLedger, note: str) -> Flow[str | None]:
         """As `run`, for code that the same answer has after something else."""
@@ -117,9 +130,11 @@ class CellFlow:
     def _aftermath(self, result: ExecutionResult) -> Flow[str]:
         """What else a model must know about the namespace."""
         parts = []
-        if self._settings.patches and result.step and not result.success:
+        if self._settings.patch_hint and result.step and not result.success:
             found = (yield from ask(Diagnose(result.step), Diagnosed)).diagnosis
             parts.append(diagnosis_text(self._numbers.of(found)) if found else "")
+        if self._number(result) and (not result.success or self._exchange.blocks >= _WORTH_A_PATCH):
+            parts.append(self.patch_hint())
         if result.state == "lost":
             scene = yield from ask(DescribeRuntime(), RuntimeDescription)
             parts.append(prompts.STATE_LOST.format(names=scene.names))
@@ -137,7 +152,7 @@ class CellFlow:
     def _number(self, result: ExecutionResult) -> int:
         """The number by which a patch can name the step; 0 where none can."""
         # A step that was undone is on no line that a patch could change.
-        return result.step if self._settings.patches and result.state == "kept" else 0
+        return result.step if self._settings.patch_hint and result.state == "kept" else 0
 
     def _delta(self) -> Flow[str]:
         scene = yield from ask(DescribeRuntime(), RuntimeDescription)

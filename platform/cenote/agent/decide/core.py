@@ -88,7 +88,7 @@ class AgentCore:
             has_skills=settings.has_skills,
             has_labels=settings.has_labels,
             max_rollbacks=settings.max_rollbacks,
-            patches=settings.patches,
+            patch_hint=settings.prompt.patch_hint if settings.patches else "",
         )
         self._exchange = BlockExchange(
             self._conversation, settings.max_exec_output, settings.exec_output_preview
@@ -113,6 +113,10 @@ class AgentCore:
     def transcript(self) -> tuple[Message, ...]:
         """The conversation in its parts, each a message of its own, with its kind."""
         return self._conversation.transcript()
+
+    def system_prompt(self, scene: RuntimeDescription, now: datetime) -> str:
+        """What a first task would begin with in this runtime."""
+        return system_prompt(self._settings.prompt, scene, now)
 
     def resume(self, messages: Sequence[Message]) -> None:
         """Goes on with another conversation, whose blocks have numbers after those of this one."""
@@ -150,16 +154,10 @@ class AgentCore:
 
         name: of this run, for the history of the runtime.
         """
-        scene = yield from ask(DescribeRuntime(), RuntimeDescription)
-        if self._found is None:
-            self._found = frozenset(info.name for info in scene.described)
-        self._set(
-            ConversationEntry(kind=Kind.TASK, text=task),
-            system_prompt(self._settings.prompt, scene, now, self._found),
-        )
-        self._cells.begin(scene)
         ledger = RunLedger(name)
+        self._said = ""
         try:
+            yield from self._begin(task, now)
             return (yield from self._work(ledger))
         except GeneratorExit:
             self._close_task(prompts.CANCELLED)
@@ -173,8 +171,17 @@ class AgentCore:
             failure = f"{type(error).__name__}: {error}"
             return (yield from self._stop(self._said, StopReason.MODEL_ERROR, ledger, failure))
 
+    def _begin(self, task: str, now: datetime) -> Flow[None]:
+        scene = yield from ask(DescribeRuntime(), RuntimeDescription)
+        if self._found is None:
+            self._found = frozenset(info.name for info in scene.described)
+        self._set(
+            ConversationEntry(kind=Kind.TASK, text=task),
+            system_prompt(self._settings.prompt, scene, now, self._found),
+        )
+        self._cells.begin(scene)
+
     def _work(self, ledger: RunLedger) -> Flow[AgentResponse]:
-        self._said = ""
         repeats: list[tuple[str, ...]] = []
         for left in reversed(range(self._settings.max_steps)):
             ledger.open_step()
@@ -205,7 +212,8 @@ class AgentCore:
         changes = changes_since(self._known, prompt) if is_longer else None
         if changes is None:
             self._conversation.system = prompt
-        notes = [ConversationEntry(kind=Kind.NOTE, text=changes)] if changes else []
+        hint = self._cells.patch_hint() if self._exchange.blocks else ""
+        notes = [ConversationEntry(kind=Kind.NOTE, text=text) for text in (changes, hint) if text]
         self._conversation.add(*notes, task)
         self._known, self._first = prompt, self._conversation.entries[0]
 

@@ -181,6 +181,8 @@ class TurnTaker:
         is_whole = ending is TurnEnd.WHOLE
         yield from _show(parser, parser.finish(cut_off=not is_whole))
         if ending is TurnEnd.REFUSED:
+            if refusal and not parser.answer:
+                yield Emit(news(EventType.TEXT, refusal))
             return _Answer(text=refusal or parser.answer, stop=StopReason.REFUSAL)
         if ending is TurnEnd.FILTERED:
             return _Answer(text=parser.answer, stop=StopReason.CONTENT_FILTER)

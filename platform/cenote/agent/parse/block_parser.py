@@ -73,8 +73,8 @@ class BlockParser:
     CommonMark: three or more backticks or tildes, with an info string, closed by a line that holds nothing but at
     least as many of the same. Code also ends with a fence that words follow, or that stands at the end of a line of
     it. A closing fence inside a string literal of the code does not count, unless
-    the answer ends before that literal does. Blocks in other languages, or in none, are text. Reasoning in
-    front of an answer is none of it.
+    the answer ends before that literal does. Blocks in other languages, or in none, and those without a line of code
+    are text. Reasoning in front of an answer is none of it.
 
     language: of code in Python. others: of blocks with another syntax, in which string literals mean nothing.
     """
@@ -98,6 +98,7 @@ class BlockParser:
         self._length = 0
         self._fresh = True  # nothing of the current line was given out yet
         self._read: list[str] = []
+        self._held = ""  # of the line that opened the block, what was not given out
         self._code: list[str] = []
         self._taken = 0  # lines of code that `take_code` has given
         self._literals = StringLiterals()
@@ -241,7 +242,7 @@ class BlockParser:
                 return self._end_text_line(line, raw, fresh)
             case _Inside.CODE:
                 self._end_code_line(line, raw)
-                return ""
+                return self._give_up_empty()
             case _Inside.OTHER:
                 self._read.append(raw)
                 if self._fence.is_closed_by(self._fence.dedent(line)):
@@ -259,9 +260,11 @@ class BlockParser:
         if opening and not (opening["fence"][0] == "`" and "`" in opening["info"]):
             self._fence = _Fence(opening["fence"][0], len(opening["fence"]), opening.start("fence"))
             self._inside = _Inside.CODE if self._opens(opening["info"]) else _Inside.OTHER
+            self._held = raw
             return "" if self._inside is _Inside.CODE else raw
         if late and self._opens(late["info"]):
             self._fence, self._inside = _Fence("`", len(late["fence"]), 0), _Inside.CODE
+            self._held = raw[late.start() :]
             return line[: late.start()]
         return raw
 
@@ -306,6 +309,14 @@ class BlockParser:
         self._code.append(code)
         self._close(raw)
         return True
+
+    def _give_up_empty(self) -> str:
+        """Goes on behind a block that was closed without code: there is nothing to run. Gives it as text."""
+        if not self.closed or self.other or any(line.strip() for line in self._code):
+            return ""
+        blank = "".join(f"{line}\n" for line in self._code)
+        self.closed, self._inside, self._code, self._taken = False, _Inside.TEXT, [], 0
+        return f"{self._held}{blank}{self._read[-1]}"
 
     def _close(self, raw: str) -> None:
         self.closed, self._inside = True, _Inside.REST

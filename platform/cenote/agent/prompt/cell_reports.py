@@ -37,6 +37,10 @@ class BlockExchange:
         """So many blocks of the conversation have numbers already."""
         self._blocks = blocks
 
+    def mentions(self, text: str) -> bool:
+        """Whether this stands in the conversation, and has not been folded away."""
+        return any(text in entry.text for entry in self._conversation.entries)
+
     def said(self, answer: str, headline: str) -> None:
         """The model answered with a block. headline: what says most about it."""
         self._blocks += 1

@@ -79,18 +79,19 @@ ERROR = "Error: {error}"
 BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
 PATCHES = """\
-- To correct a step, write a patch; what depends on it runs again, then the code below:
+To correct step 3 (#3):
 ```patch
 step 3
 -old lines
 +new lines
-show(x)
-```"""
+reply("...")
+```
+What depends on it runs again, then the code below."""
 FULL_PATCHES = f"""\
 {PATCHES}
 `function NAME` or `artifact FILE` may stand for `step N`, and the whole new code for the lines."""
-STEP = "Step {number}:"
-STEP_SILENT = "Step {number}: ok"
+STEP = "#{number}:"
+STEP_SILENT = "#{number} ok"
 DIAGNOSIS = "What {source} is made from:\n{origins}"
 NOT_PATCHED = "Nothing was patched: {reason}"
 PATCH_FAILED = "Nothing was patched, all is as before: with the patch, step {number} fails.\nError: {error}"

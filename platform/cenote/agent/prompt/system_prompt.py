@@ -47,7 +47,6 @@ class PromptParts:
     system_instructions: str | None = None
     template: str = prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE
     python_block_identifier: str = "python"
-    patches: bool = False
     prompt: PromptStyle = "lean"
 
     @property
@@ -59,6 +58,11 @@ class PromptParts:
         if self.system_instructions is not None:
             return self.system_instructions
         return prompts.FULL_SYSTEM_INSTRUCTIONS if self.full else prompts.DEFAULT_SYSTEM_INSTRUCTIONS
+
+    @property
+    def patch_hint(self) -> str:
+        """How a step is corrected. It is no part of the system prompt: most tasks need no patch."""
+        return prompts.FULL_PATCHES if self.full else prompts.PATCHES
 
     def __post_init__(self) -> None:
         if self.prompt not in get_args(PromptStyle):
@@ -88,8 +92,7 @@ def system_prompt(
     values["current_time"] = now.strftime("%Y-%m-%d %H:%M:%S")
     values["instructions"] = parts.instructions
     filled = _fill(parts.way_of_working, {"python_block_identifier": parts.python_block_identifier})
-    patches = prompts.FULL_PATCHES if parts.full else prompts.PATCHES
-    values["system_instructions"] = f"{filled}\n{patches}" if parts.patches else filled
+    values["system_instructions"] = filled
     return _fill(parts.template, values).strip()
 
 

@@ -115,6 +115,8 @@ class IPythonRuntime:
         self._running: set[asyncio.Future[None]] = set()
         self.inject_resources(functions=functions, variables=variables, types=types)
 
+    _nothing: str | None = ""  # of a cell that shows nothing
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {', '.join(self._registered) or 'nothing'} registered>"
 
@@ -191,7 +193,7 @@ class IPythonRuntime:
         return functions_text(self.registered(Function))
 
     def describe_variables(self) -> str:
-        return variables_text(self.registered(Variable))
+        return variables_text(self.registered(Variable), self._declared)
 
     def describe_types(self) -> str:
         return types_text(self.registered(Type))
@@ -203,6 +205,10 @@ class IPythonRuntime:
             for name, item in self._registered.items()
             if isinstance(item, kind) and name not in self._hidden
         ]
+
+    def has(self, item: Injectable) -> bool:
+        """Whether this very item is registered, described or not."""
+        return self._registered.get(item.name) is item
 
     # -- running --
 
@@ -227,7 +233,7 @@ class IPythonRuntime:
         """A result as this runtime tells of it."""
         return TextResult(
             error=None if result.error is None else _exception(result.error),
-            stdout=notebook_text(result, self._mode),
+            stdout=notebook_text(result, self._mode) or self._nothing,
             state_lost=result.state == "lost",
             result=result,
         )
@@ -376,6 +382,8 @@ class IPyKernelRuntime(IPythonRuntime):
         long as the sandbox's `cell_timeout` lets it.
     """
 
+    _nothing = None
+
     def __init__(
         self,
         functions: Iterable[Function] | None = None,
@@ -503,6 +511,8 @@ def _runtime_failures() -> Iterator[None]:
 def binding(name: str, value: Any) -> Injectable:
     """A value under a name, as the kind of thing that it is."""
     name = _spelled(name)
+    if isinstance(value, Function | Variable | Type) and value.name == name:
+        return value
     if callable(value) and getattr(value, "__name__", None) == name and not isinstance(value, type):
         return Function(value)
     return Type(value) if isinstance(value, type) and value.__name__ == name else Variable(name, value)
@@ -549,7 +559,7 @@ def _exception(error: ErrorInfo) -> BaseException:
     """An exception for what a cell reported. It is made here, of a class of Python's own: nothing of it is the jail's
     but the text."""
     if error.reason == "policy":
-        return SecurityError(error.message)
+        return SecurityError(f"violations of the rules: {error.message}")
     kind = getattr(builtins, error.type, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:

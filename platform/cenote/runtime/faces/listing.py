@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import UnionType
 from typing import Any, ForwardRef, Union, get_args, get_origin
@@ -16,8 +16,11 @@ def functions_text(functions: Iterable[Function]) -> str:
     return "\n".join(map(function_text, functions)) or "No functions available"
 
 
-def variables_text(variables: Iterable[Variable]) -> str:
-    return "\n".join(map(variable_text, variables)) or "No variables available"
+def variables_text(variables: Iterable[Variable], declared: Mapping[str, type]) -> str:
+    """declared: what types variables have that are None now."""
+    return (
+        "\n".join(variable_text(one, declared.get(one.name)) for one in variables) or "No variables available"
+    )
 
 
 def types_text(types: Iterable[Type]) -> str:
@@ -47,8 +50,9 @@ def doc_of(function: Function) -> str | None:
     return doc.strip() if function.include_doc and isinstance(doc, str) and doc.strip() else None
 
 
-def variable_text(variable: Variable) -> str:
-    lines = [f"- name: {variable.name}", f"  type: {type(variable.value).__name__}"]
+def variable_text(variable: Variable, declared: type | None = None) -> str:
+    kind = type(variable.value) if variable.value is not None else declared or type(None)
+    lines = [f"- name: {variable.name}", f"  type: {kind.__name__}"]
     if variable.description:
         lines.append(f"  description: {variable.description}")
     return "\n".join(lines)

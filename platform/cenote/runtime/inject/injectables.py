@@ -22,9 +22,13 @@ MAX_NAME = 1_000
 def check_name(name: object, what: str) -> None:
     """Raises UsageError unless `name` can be the name of something in a namespace."""
     if not isinstance(name, str) or len(name) > MAX_NAME or not _can_be_written(name):
+        wrong = (
+            "is a Python keyword"
+            if isinstance(name, str) and name.isidentifier()
+            else "is not a Python identifier"
+        )
         raise UsageError(
-            f"the {what}'s name must be a Python identifier of at most {MAX_NAME} characters, "
-            f"not {str(name)[:100]!r}"
+            f"the {what}'s name must be an identifier of at most {MAX_NAME} characters; {str(name)[:100]!r} {wrong}"
         )
     spelled = unicodedata.normalize("NFKC", name)
     if spelled != name:  # the two can look the same, so they are shown in ASCII
@@ -152,7 +156,7 @@ class Type:
         include_doc: bool = True,
     ):
         if not isinstance(value, type):
-            raise UsageError(f"a Type needs a class, not {type(value).__name__}")
+            raise UsageError(f"the value of a Type must be a class, not {type(value).__name__}")
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "name", value.__name__)
         object.__setattr__(self, "description", description)

@@ -37,7 +37,6 @@ def parse(*pieces: str, language: str = "python", cut_off: bool = False) -> tupl
         ("x = 1", "First:```python\nx = 1\n```"),
         ("x = 1", "```python\nx = 1\n````"),
         ("x = 1", "```python\nx = 1"),
-        ("", "```python\n```"),
         ("", "```python"),
         ("x = 1", "```json\n{}\n```\n```python\nx = 1\n```"),
         ("x = 1", "```\noutput\n```\n\n```python\nx = 1\n```\n```python\ny = 2\n```"),
@@ -49,6 +48,14 @@ def parse(*pieces: str, language: str = "python", cut_off: bool = False) -> tupl
 def test_the_first_block_is_the_code(code: str, answer: str) -> None:
     """Fences of any length and kind, info strings, indentation, an unclosed block: the first block counts."""
     assert code == parse(answer)[1]
+
+
+def test_a_block_without_code_is_text_and_the_next_one_counts() -> None:
+    """Models open a block, think again, and open another. There is nothing to run in the first."""
+    answer = "Look:\n```python\n\n```\nNow:\n```python\nx = 1\n```"
+    assert ("Look:\n```python\n\n```\nNow:\n", "x = 1") == parse(answer)[:2]
+    assert ("Nothing to run.\n```python\n```", None) == parse("Nothing to run.\n```python\n```")[:2]
+    assert ("Late:```python\n```\n", "x") == parse("Late:```python\n```\n```python\nx\n```")[:2]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_numbers_in_a_row_are_told_as_one() -> None:
     before = [step(number, "x") for number in (1, 2, 3, 4, 6)]
     after = [step(number + 10, "x", number) for number in (1, 2, 3, 6)]
     assert "Patched; ran again: 1-3, 6.\nNothing else is different." == told(before, after)
-    assert "Patched; ran again: 6.\nChanged: a.\nStep 6:\ny" == told(before, [step(16, "y", 6)], "a")
+    assert "Patched; ran again: 6.\nChanged: a.\n#6:\ny" == told(before, [step(16, "y", 6)], "a")
     assert "Patched; nothing had to run.\nChanged: a." == told(before, before, "a")
 
 
@@ -52,7 +52,7 @@ def test_of_many_changed_names_the_first_are_told() -> None:
 def test_of_long_outputs_the_lines_are_told_that_are_different(now: str, shown: str) -> None:
     """Four or more unchanged lines in a row become one; fewer are shown."""
     before = step(1, "\n".join("abcdefgh"))
-    assert f"Patched; ran again: 1.\nStep 1:\n{shown}" == told([before], [step(2, "\n".join(now), 1)])
+    assert f"Patched; ran again: 1.\n#1:\n{shown}" == told([before], [step(2, "\n".join(now), 1)])
 
 
 def test_first_numbers_hold_behind_any_number_of_patches() -> None:
