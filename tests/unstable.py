@@ -14,8 +14,8 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 FEW = 10
-"""If more fail, something is broken: none of them is run again. Tests of one file whose set-up fails count as one, and
-are run again together."""
+"""If more fail, something is broken: none of them is run again. Tests of one file whose set-up fails count as one,
+and are run again together."""
 
 LIMIT = 1_000.0
 """Seconds for one test alone. A test has its own, shorter limit; this one is for hangs outside a test."""
@@ -26,7 +26,9 @@ class Unstable:
 
     def __init__(self) -> None:
         self._loads: dict[str, float] = {}
-        self._faults: dict[str, list[str]] = {}  # the tests of each: one, or those of a file whose set-up failed
+        self._faults: dict[
+            str, list[str]
+        ] = {}  # the tests of each: one, or those of a file whose set-up failed
         self._unstable: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
