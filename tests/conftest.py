@@ -24,6 +24,7 @@ from tests.databases import database, db, server
 from tests.places import _by_http, _direct, _relayed, where
 from tests.variants import is_possible
 from tests.variants import parametrize as pytest_generate_tests
+from tests.waiting import PATIENCE
 
 __all__ = ["_by_http", "_direct", "_relayed", "database", "db", "pytest_generate_tests", "server", "where"]
 
@@ -90,9 +91,19 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cenote_worker.supervisor.running_request.CellClock", partial(CellClock, grace=0.3))
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisors of this process give an interrupted cell the time that a busy machine may take to interrupt it."""
+    from cenote_worker.supervisor.running_request import CellClock
+
+    monkeypatch.setattr(
+        "cenote_worker.supervisor.running_request.CellClock", partial(CellClock, grace=PATIENCE)
+    )
+
+
 # -- processes of a run -----------------------------------------------------------------------------------
-# A process runs whole files, so that shared fixtures are made once; what is dearer to make stays in one process. Not by
-# `--dist=loadgroup`: pytest-xdist 3.8 writes its marks into ids, which pytest 9.2 no longer has read.
+# A process runs whole files, so that shared fixtures are made once; what is dearer to make stays in one process. Not
+# by `--dist=loadgroup`: pytest-xdist 3.8 writes its marks into ids, which pytest 9.2 no longer has read.
 
 TOGETHER = {
     "tests/survival/cluster/": "a standing platform, of which two disturb each other",

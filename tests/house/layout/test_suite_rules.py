@@ -34,8 +34,8 @@ def empty_suite(folder: Path) -> Path:
     """The folder of a suite with our conftest, and the modules that it imports."""
     tests = folder / "tests"
     tests.mkdir()
-    for name in ("conftest.py", "databases.py", "places.py", "tiers.py", "unstable.py", "variants.py"):
-        shutil.copy(CONFTEST.with_name(name), tests)
+    for path in CONFTEST.parent.glob("*.py"):
+        shutil.copy(path, tests)
     return tests
 
 
