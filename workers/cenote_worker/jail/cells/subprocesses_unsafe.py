@@ -89,7 +89,8 @@ def _started(command: list[str], **streams: int) -> Iterator[Popen[bytes]]:
     """A process of a session of its own. An interrupt ends it, with everything that it has started."""
     from subprocess import Popen
 
-    interrupts, process = _HeldInterrupts(), None
+    interrupts = _HeldInterrupts()
+    process: Popen[bytes] | None = None
     try:
         process = Popen(command, start_new_session=True, **streams)  # type: ignore[call-overload]
         interrupts.release()
