@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.databases import database, db, server
 from tests.places import _by_http, _direct, _relayed, where
 from tests.variants import is_possible
 from tests.variants import parametrize as pytest_generate_tests
+from tests.waiting import PATIENCE
 
 __all__ = ["_by_http", "_direct", "_relayed", "database", "db", "pytest_generate_tests", "server", "where"]
 
@@ -57,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = {*kept}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
+    if hasattr(config, "workerinput"):
+        _longest_first(items)
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="takes minutes; run with --long")
@@ -87,37 +91,42 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cenote_worker.supervisor.running_request.CellClock", partial(CellClock, grace=0.3))
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisors of this process give an interrupted cell the time that a busy machine may take to interrupt it."""
+    from cenote_worker.supervisor.running_request import CellClock
+
+    monkeypatch.setattr(
+        "cenote_worker.supervisor.running_request.CellClock", partial(CellClock, grace=PATIENCE)
+    )
+
+
 # -- processes of a run -----------------------------------------------------------------------------------
-# Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
+# A process runs whole files, so that shared fixtures are made once; what is dearer to make stays in one process. Not
+# by `--dist=loadgroup`: pytest-xdist 3.8 writes its marks into ids, which pytest 9.2 no longer has read.
 
-STANDING = "tests/survival/cluster/"
-"""One process of a run does all of these first: a standing platform is expensive, and two of them disturb each
-other. It mostly waits, so a run has one process more than cores."""
+TOGETHER = {
+    "tests/survival/cluster/": "a standing platform, of which two disturb each other",
+    "tests/behaviour/gvisor/": "a started kernel",
+    "tests/behaviour/models/": "an imported LiteLLM",
+    "tests/behaviour/postgresql/": "a server of PostgreSQL, for the variants of other tests too",
+}
 
-ON_A_SERVER = "tests/behaviour/postgresql/"
-"""So do the variants of other tests that use PostgreSQL: a server takes seconds per process."""
 
-TOGETHER = (STANDING, "tests/behaviour/gvisor/", "tests/behaviour/models/", ON_A_SERVER)
-"""The same applies to a started gVisor kernel and an imported LiteLLM."""
+def _unit(nodeid: str) -> str:
+    """Tests with the same unit run in one process."""
+    path, _, variant = nodeid.partition("[")
+    if "postgresql" in variant.strip("]").split("-"):
+        return "tests/behaviour/postgresql/"
+    return next(filter(path.startswith, TOGETHER), path.partition("::")[0])
 
-FIRST = (
-    STANDING,
-    "tests/soundness/test_soundness_traps.py",
-    "tests/behaviour/data/test_ray_datasets.py",
-    "tests/behaviour/jobs/test_job_runs.py",
-    "tests/soundness/harness/test_patch_soundness.py",
-    "tests/survival/commands/test_platform_commands.py",
-    "tests/soundness/tracking/test_verifying_traces.py",
-    "tests/survival/orchestrator/test_killed_orchestrator.py",
-    "tests/behaviour/gvisor/",
-    "tests/behaviour/models/",
-    "tests/behaviour/commands/test_demo_command.py",
-    "tests/soundness/test_patched_notebooks.py",
-    "tests/survival/checkpoints/test_durable_kills.py",
-    "tests/survival/checkpoints/test_platform_kills.py",
-)
-"""Slow files, in this order; otherwise the last process to end has one of these alone. Others follow, those with
-many tests first."""
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Units with most tests that take long come first: the last process to end should not have one of these alone."""
+    units = {item: _unit(item.nodeid) for item in items}
+    slow = Counter(units[each] for each in items if any(map(each.get_closest_marker, ("slow", "sweep"))))
+    many = Counter(units.values())
+    items.sort(key=lambda item: (-slow[units[item]], -many[units[item]]))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -125,32 +134,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
-        """A process runs whole files, so that shared fixtures are made once."""
-
         def _split_scope(self, nodeid: str) -> str:
-            path, _, variant = nodeid.partition("[")
-            if "postgresql" in variant.strip("]").split("-"):
-                return ON_A_SERVER
-            folders = (folder for folder in TOGETHER if path.startswith(folder))
-            return next(folders, path.partition("::")[0])
+            return _unit(nodeid)
 
-        def _assign_work_unit(self, node: object) -> None:
-            scope = min(self.workqueue, key=lambda scope: (*FIRST, scope).index(scope))
-            self.workqueue.move_to_end(scope, last=False)
-            super()._assign_work_unit(node)
-
-        def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
-            """A test of files that `_pending_of` has skipped may be reported once more."""
-            scope = self._split_scope(self.registered_collections[node][item_index])
-            self.assigned_work[node].setdefault(scope, {})
-            super().mark_test_complete(node, item_index, duration)
-
-        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
-            """After each test it would count all earlier ones, of which there are thousands."""
-            for scope in [scope for scope, unit in workload.items() if all(unit.values())]:
-                del workload[scope]
-            return super()._pending_of(workload)
-
+    config.option.loadscopereorder = False  # by numbers of tests alone: see `_longest_first`
     return Scheduling(config, log)
 
 

@@ -14,7 +14,8 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 FEW = 10
-"""If more fail, something is broken: none of them is run again. Tests of one file whose set-up fails count as one."""
+"""If more fail, something is broken: none of them is run again. Tests of one file whose set-up fails count as one,
+and are run again together."""
 
 LIMIT = 1_000.0
 """Seconds for one test alone. A test has its own, shorter limit; this one is for hangs outside a test."""
@@ -25,20 +26,24 @@ class Unstable:
 
     def __init__(self) -> None:
         self._loads: dict[str, float] = {}
-        self._faults: set[str] = set()
+        self._faults: dict[
+            str, list[str]
+        ] = {}  # the tests of each: one, or those of a file whose set-up failed
         self._unstable: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._loads.setdefault(report.nodeid, os.getloadavg()[0])
-            self._faults.add(report.fspath if report.when == "setup" else report.nodeid)
+        if report.failed and report.nodeid not in self._loads:
+            self._loads[report.nodeid] = os.getloadavg()[0]
+            fault = report.fspath if report.when == "setup" else report.nodeid
+            self._faults.setdefault(fault, []).append(report.nodeid)
 
     @pytest.hookimpl(trylast=True)  # the processes of a parallel run have ended by then
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not 0 < len(self._faults) <= FEW:
             return
         reporter: TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
-        self._unstable = [test for test in self._loads if self._passes_alone(session.config, test)]
+        for tests in self._faults.values():
+            self._unstable += tests if self._pass_alone(session.config, tests) else []
         for category in ("failed", "error"):
             reports = reporter.stats.pop(category, [])
             for report in reports:
@@ -47,14 +52,8 @@ class Unstable:
         if len(self._unstable) == len(self._loads):
             session.exitstatus = pytest.ExitCode.OK
 
-    def _passes_alone(self, config: pytest.Config, test: str) -> bool:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            test,
-            f"--randomly-seed={config.getoption('randomly_seed')}",
-        ]
+    def _pass_alone(self, config: pytest.Config, tests: list[str]) -> bool:
+        command = [sys.executable, "-m", "pytest", *tests, _order(config)]
         command += ["--long"] if config.getoption("long") else []
         try:
             again = subprocess.run(
@@ -71,8 +70,15 @@ class Unstable:
         for report in terminalreporter.stats["unstable"]:
             terminalreporter.write_sep("_", report.nodeid)
             report.toterminal(terminalreporter._tw)
-        seeds = f"--randomly-seed={config.getoption('randomly_seed')}, PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}"
+        seeds = f"{_order(config)}, PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}"
         for test in self._unstable:
             terminalreporter.write_line(
                 f"UNSTABLE {test} (load {self._loads[test]:.1f}, {seeds})", yellow=True
             )
+
+
+def _order(config: pytest.Config) -> str:
+    """The option that repeats the order of a run, and its random numbers."""
+    if not config.pluginmanager.hasplugin("randomly"):
+        return "-pno:randomly"
+    return f"--randomly-seed={config.getoption('randomly_seed')}"

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cenote.models.completion import Completion
 from cenote.models.errors import (
@@ -27,6 +27,9 @@ from cenote.models.errors import (
 )
 from cenote.models.retry import retry_after
 from cenote_security.extras import importing
+
+if TYPE_CHECKING:
+    import httpx
 
 _SECRET = re.compile("KEY|TOKEN|SECRET")
 
@@ -142,6 +145,13 @@ def model_error(error: Exception, redact: Redact) -> ModelError:
     code = _event_code(causes)
     refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(causes, message)
     return refusal.error(redact)
+
+
+def timeout_of(error: Exception) -> httpx.TimeoutException | None:
+    """The timeout that led to an exception out of LiteLLM, which itself names no option."""
+    import httpx
+
+    return next((one for one in _causes(error) if isinstance(one, httpx.TimeoutException)), None)
 
 
 def without_key(failure: ModelError, model_id: str, provider: str | None, *, elsewhere: bool) -> ModelError:

@@ -60,11 +60,17 @@ class LiteLLMModel(RemoteModel):
         check_addresses(parameters)
         address = one_address(**{name: parameters.get(name) for name in ("api_base", "base_url")})
         secret = {name: value for name, value in parameters.items() if _is_secret(name, value)}
-        super().__init__(model_id, Credentials(api_key, secret), retry, waits, idle_timeout)
+        super().__init__(
+            model_id,
+            Credentials(api_key, secret),
+            retry,
+            waits,
+            connect_timeout=connect_timeout,
+            idle_timeout=idle_timeout,
+        )
         self._address = shown_address(address or "")
         self._provider = custom_llm_provider
         self._parameters = {name: value for name, value in parameters.items() if name not in secret}
-        self._connect_timeout = connect_timeout
 
     def __repr__(self) -> str:
         return f"LiteLLMModel(model_id={self.model_id!r}, custom_llm_provider={self._provider!r})"
@@ -74,7 +80,14 @@ class LiteLLMModel(RemoteModel):
     ) -> AsyncGenerator[str | ReasoningDelta, None]:
         import asyncio
 
-        from cenote.models.litellm_library import is_whole, keep_to_the_facts, load, model_error, without_key
+        from cenote.models.litellm_library import (
+            is_whole,
+            keep_to_the_facts,
+            load,
+            model_error,
+            timeout_of,
+            without_key,
+        )
 
         library = await asyncio.to_thread(load)  # the first time takes seconds
         stream: LiteLLMStream | None = None
@@ -86,7 +99,8 @@ class LiteLLMModel(RemoteModel):
                     for piece in completion.read(chunk.model_dump()):
                         yield piece
         except Exception as error:  # noqa: BLE001 (providers' adapters raise anything)
-            failure = model_error(error, self.redact)
+            late = timeout_of(error)
+            failure = self._too_late(late) if late else model_error(error, self.redact)
             if stream is None and not (self._credentials.api_key or self._credentials.extra):
                 elsewhere = bool({"api_base", "base_url"} & self._parameters.keys())
                 failure = without_key(failure, self.model_id, self._provider, elsewhere=elsewhere)

@@ -114,11 +114,17 @@ class OpenAIServerModel(RemoteModel):
             for name, value in (("openai-organization", organization), ("openai-project", project))
             if value is not None
         }
-        super().__init__(model_id, Credentials(api_key, sent), retry, waits, timeout or idle_timeout)
+        super().__init__(
+            model_id,
+            Credentials(api_key, sent),
+            retry,
+            waits,
+            connect_timeout=connect_timeout,
+            idle_timeout=timeout or idle_timeout,
+        )
         self._base_url = _clean_url(address or _usual_address())
         self._address = shown_address(self._base_url)
         self._parameters = parameters
-        self._connect_timeout = connect_timeout
         self._trust_env = trust_env
         self._limits: ModelLimits | None = None
         self._tls: ssl.SSLContext | None = (
@@ -232,12 +238,9 @@ class OpenAIServerModel(RemoteModel):
     def _unavailable(self, error: httpx.RequestError) -> ModelUnavailableError:
         import httpx
 
-        what = str(error) or type(error).__name__
-        if isinstance(error, httpx.ConnectTimeout):
-            what = f"no connection within {self._connect_timeout:g} s (connect_timeout)"
-        elif isinstance(error, httpx.TimeoutException):
-            what = f"no piece of an answer for {self._idle_timeout:g} s (idle_timeout)"
-        return ModelUnavailableError(self.redact(what))
+        if isinstance(error, httpx.TimeoutException):
+            return self._too_late(error)
+        return ModelUnavailableError(self.redact(str(error) or type(error).__name__))
 
 
 def _usual_address() -> str:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from cenote.models.base import ReasoningModel, closing, estimate_usage
@@ -26,6 +26,9 @@ from cenote.models.messages import REFUSAL, Message, ModelTurn, ReasonedChunk, R
 from cenote.models.retry import RetryPolicy
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
+
+if TYPE_CHECKING:
+    import httpx
 
 Attempt = Callable[[], AsyncGenerator[ReasonedChunk, None]]
 """Sends the request once and yields its answer; raises ModelUnavailableError where another try may help."""
@@ -175,6 +178,8 @@ class RemoteModel(ReasoningModel):
         credentials: Credentials,
         retry: RetryPolicy | None,
         waits: Waits | None,
+        *,
+        connect_timeout: float,
         idle_timeout: float,
     ) -> None:
         if not isinstance(model_id, str) or not model_id.strip():
@@ -184,6 +189,7 @@ class RemoteModel(ReasoningModel):
         self._retry = retry or RetryPolicy()
         self._waits = waits or Waits()
         check_seconds(idle_timeout, "idle_timeout")
+        self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._asks_for_usage = True  # until the server says that it knows no stream_options
 
@@ -256,9 +262,17 @@ class RemoteModel(ReasoningModel):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ModelUnavailableError(
-                f"no piece of an answer for {self._idle_timeout:g} s (idle_timeout)"
-            ) from None
+            raise self._too_late() from None
+
+    def _too_late(self, error: httpx.TimeoutException | None = None) -> ModelUnavailableError:
+        """Says what did not come in time, and which option sets that time."""
+        import httpx
+
+        if isinstance(error, httpx.ConnectTimeout):
+            return ModelUnavailableError(
+                f"no connection within {self._connect_timeout:g} s (connect_timeout)"
+            )
+        return ModelUnavailableError(f"no piece of an answer for {self._idle_timeout:g} s (idle_timeout)")
 
 
 def _refuses_stream_options(error: ModelError) -> bool:

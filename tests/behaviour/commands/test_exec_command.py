@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.cli.local.execute import preload_for
 
@@ -97,7 +98,7 @@ def test_a_signal_ends_it_cleanly(
         assert process.stdout is not None
         assert "ready\n" == process.stdout.readline()
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (status, f"cenote: {told}\n") == (process.returncode, errors)
 
 

@@ -21,15 +21,20 @@ from cenote_worker.jail.forking.fork_safety import ForkSafety
 from cenote_worker.jail.process import proc_info
 from cenote_worker.jail.process.proc_info import NativeThread
 
+LONG = 5 * PATIENCE
+"""Seconds for an import, three computations and two forks of one: only a hang takes this long."""
+
+pytestmark = pytest.mark.timeout(2 * LONG)
+
 POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
 ALL_RIGHT = {"copy": True, "copy of the copy": True, "original": True}
 
 
-def tried(library: str, fork: str = "python_fork", patience: int = 20) -> dict[str, Any]:
+def tried(library: str, fork: str = "python_fork", patience: float = PATIENCE) -> dict[str, Any]:
     program = Path(__file__).resolve().parents[2] / "support" / "forksafe" / "copies.py"
     environment = {**os.environ, **SINGLE_THREADED, **dict.fromkeys(POOLS, "2")}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", str(program), library, fork, str(patience)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG)
     assert "" == done.stderr
     return json.loads(done.stdout)
 
@@ -79,9 +84,12 @@ def test_a_process_without_threads_is_asked_nothing() -> None:
     """The common case: a fork costs nothing more than counting the threads."""
     program = (
         "import time; from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
-        "safety = ForkSafety(); begin = time.process_time()\n"
-        "for _ in range(100): assert safety.make_quiet() == ()\n"
-        "print((time.process_time() - begin) / 100)"
+        "safety = ForkSafety()\n"
+        "def seconds():\n"
+        "    begin = time.process_time()\n"
+        "    for _ in range(100): assert safety.make_quiet() == ()\n"
+        "    return (time.process_time() - begin) / 100\n"
+        "print(min(seconds() for _ in range(20)))"
     )
     assert 100e-6 > float(printed(program))
 

@@ -85,6 +85,7 @@ def test_a_repeated_cell_joins_the_one_that_runs(runtime: HostedRuntime) -> None
     assert ("begun\nended\n", "un\nended\n") == (first.printed, second.printed)
 
 
+@pytest.mark.usefixtures("patient")
 def test_who_left_hears_no_more(runtime: HostedRuntime) -> None:
     """The call continues without its listener, and can be joined again."""
     first = execute(runtime, UNTIL_INTERRUPTED, "leave")
@@ -144,6 +145,7 @@ def test_what_was_withdrawn_before_it_ran_may_be_sent_again(runtime: HostedRunti
     assert "2" == execute(runtime, "2", "late").result().value
 
 
+@pytest.mark.usefixtures("patient")
 def test_withdrawing_a_cell_that_runs_interrupts_it(runtime: HostedRuntime) -> None:
     """And its outcome is stored: it ran."""
     listener = Heard()

@@ -36,6 +36,25 @@ class TestShell:
         )
         good("os.kill(int(open('pid').read()), 9)")
 
+    @pytest.mark.parametrize("cell", ["!sleep 602", "lines = !sleep 602", "%%bash\nsleep 602"])
+    def test_an_interrupt_ends_a_command_that_has_just_begun(self, run, good, cell):
+        """One that comes before the function that starts the command has returned."""
+        code = (
+            "import os, signal, subprocess\n"
+            "begin = subprocess.Popen.__init__\n"
+            "def interrupted(self, *given, **named):\n"
+            "    global pid\n"
+            "    subprocess.Popen.__init__ = begin\n"
+            "    begin(self, *given, **named)\n"
+            "    pid = self.pid\n"
+            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            "    for _ in range(10): pass\n"
+            "subprocess.Popen.__init__ = interrupted"
+        )
+        good(code)
+        assert "interrupt" == run(cell).error.reason
+        assert "False" == good("os.path.exists(f'/proc/{pid}')").value
+
     def test_an_interrupt_ends_the_command(self, run, good):
         """All processes that it started end, too."""
         code = (

@@ -220,7 +220,21 @@ async def test_keep_alives_are_no_piece_of_an_answer(
                 "fake", KEY, base_url=server.url, idle_timeout=0.3, retry=RetryPolicy(attempts=1), **names
             )
             with pytest.raises((ModelUnavailableError, ModelInterruptedError), match="idle_timeout"):
-                await asyncio.wait_for(asked.complete(PROMPT), PATIENCE)
+                await asked.complete(PROMPT)
+
+
+@pytest.mark.parametrize("make", [OpenAIServerModel, LiteLLMModel])
+async def test_a_server_that_never_answers_is_too_late_by_an_option(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
+) -> None:
+    """The error names the option whose time has passed, whatever the library in between says."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    names = {"custom_llm_provider": "openai"} if make is LiteLLMModel else {}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        asked = make("fake", KEY, base_url=url, idle_timeout=0.05, retry=RetryPolicy(attempts=1), **names)
+        with pytest.raises(ModelUnavailableError, match=r"for 0.05 s \(idle_timeout\)"):
+            await asked.complete(PROMPT)
 
 
 class _Unclosable:

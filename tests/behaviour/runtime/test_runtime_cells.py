@@ -63,6 +63,7 @@ print("seven", flush=True)
     assert in_order == list(result.printed)
 
 
+@pytest.mark.usefixtures("patient")
 def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
     """The first line arrives before the cell has ended."""
     heard = threading.Event()

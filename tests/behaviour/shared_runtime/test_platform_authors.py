@@ -46,6 +46,7 @@ def test_each_client_carries_out_what_it_offered(where: Place, good: Callable) -
     here.delete("offers")
 
 
+@pytest.mark.usefixtures("patient")
 def test_nobody_interrupts_anothers_cell(runtime: PythonRuntime, gate: Any, start: Callable) -> None:
     """Not even the owner can: on a platform each client has its own cells."""
     ana, twin, ben = runtime.attach("ana"), runtime.attach("ana"), runtime.attach("ben")

@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE, until
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote_security.errors import RuntimeClosedError
 
-pytestmark = pytest.mark.usefixtures("where")
+pytestmark = pytest.mark.usefixtures("where", "patient")
 
 Start = Callable[..., Any]
 

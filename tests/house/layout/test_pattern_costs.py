@@ -151,6 +151,10 @@ def seconds(run: Callable[[Any], object], text: str | bytes) -> float:
     return best
 
 
+def is_excess(count: int, former: float, took: float) -> bool:
+    return took > NOTICEABLE and (count <= 40 or took > FOUR_TIMES_AS_MUCH * former)
+
+
 def costly(pattern: re.Pattern[Any], method: str) -> Iterator[str]:
     """Inputs for which four times as much takes far more than four times as long."""
     is_bytes = isinstance(pattern.pattern, bytes)
@@ -167,9 +171,9 @@ def costly(pattern: re.Pattern[Any], method: str) -> Iterator[str]:
                 text = written.encode("latin-1", "replace") if is_bytes else written
                 former, took = took, seconds(run, text)
                 for _ in range(AGAIN):  # a busy machine makes one look longer, hardly each of them
-                    if took > NOTICEABLE and count > 40 and took > FOUR_TIMES_AS_MUCH * former:
+                    if is_excess(count, former, took):
                         former, took = seconds(run, shorter), seconds(run, text)
-                if took > NOTICEABLE and (count <= 40 or took > FOUR_TIMES_AS_MUCH * former):
+                if is_excess(count, former, took):
                     yield f"{method} of {start!r}, then {unit!r} {count} times, then {end!r}: {took:.3f} s"
                     break
 

@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 from tests.support.processes import kill
 
+pytestmark = pytest.mark.timeout(600)  # they start several runs, which a busy machine delays
+
 CONFTEST = Path(__file__).resolve().parents[2] / "conftest.py"
+LONG = 500.0
+"""Seconds that a run may take: only a hang takes this long."""
+
 CLEAN = "def test_it(tmp_path): (tmp_path / 'file').touch()"
 ORPHAN = (
     "import subprocess\n"
@@ -29,8 +34,8 @@ def empty_suite(folder: Path) -> Path:
     """The folder of a suite with our conftest, and the modules that it imports."""
     tests = folder / "tests"
     tests.mkdir()
-    for name in ("conftest.py", "databases.py", "places.py", "tiers.py", "unstable.py", "variants.py"):
-        shutil.copy(CONFTEST.with_name(name), tests)
+    for path in CONFTEST.parent.glob("*.py"):
+        shutil.copy(path, tests)
     return tests
 
 
@@ -51,7 +56,7 @@ def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subpr
         *options,
         str(tests),
     ]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LONG)
 
 
 def test_a_clean_run(tmp_path: Path) -> None:
@@ -92,7 +97,7 @@ def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
     ):
         (tests / path).write_text(MANY)
     command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", str(tests)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
     ran = re.findall(r"\[(gw\d)\].*PASSED tests/(\w+)", done.stdout)
     assert 32 == len(ran), done.stdout + done.stderr
     assert 3 == len(set(ran)) == len({where for worker, where in ran})
@@ -125,6 +130,15 @@ def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[st
     assert "too early" in done.stdout
 
 
+def test_failures_are_run_again_without_a_random_order(tmp_path: Path) -> None:
+    """The run has no seed then, neither to use nor to name."""
+    done = run_suite(tmp_path, SECOND_TIME, options=("--again", "-p", "no:randomly"))
+    assert (0, True) == (done.returncode, "1 unstable" in done.stdout), done.stdout + done.stderr
+    assert re.search(
+        r"UNSTABLE \S*test_0.py::test_it \(load [\d.]+, -pno:randomly, PYTHONHASHSEED=\d+\)", done.stdout
+    )
+
+
 @pytest.mark.slow
 def test_what_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
     done = run_suite(tmp_path, NEVER, SECOND_TIME, options=["--again"])
@@ -149,7 +163,7 @@ def test_it(shared, number): pass
 
 
 def test_what_many_share_fails_once(tmp_path: Path) -> None:
-    """Each of them is run again, even where more failures than that would be too many."""
+    """They are run again in one run, even where more failures than that would be too many."""
     done = run_suite(tmp_path, SHARED, options=["--again"])
     assert (0, True) == (done.returncode, "11 unstable" in done.stdout), done.stdout + done.stderr
 

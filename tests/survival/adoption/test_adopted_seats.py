@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queue import SimpleQueue
 
+import pytest
 from tests.support.adoption.fixtures import Node, join, value
 from tests.waiting import PATIENCE
 
@@ -11,7 +12,7 @@ from cenote_worker.execution.results import JailStatus, LiveOutput
 from cenote_worker.runtime.keyed_requests import RequestKey
 from cenote_worker.runtime.runtime import HostedRuntime
 
-SLOW = "print('begun')\nimport time\ntime.sleep(60)"
+SLOW = "print('begun')\nimport time\ntime.sleep(600)"
 
 
 def status(runtime: HostedRuntime) -> JailStatus:
@@ -22,6 +23,7 @@ def status(runtime: HostedRuntime) -> JailStatus:
     return found
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_running_cell_stays_its_authors(node: Node) -> None:
     """Status and result name the author; only a request with its key and that author can interrupt it."""
     victim = node.victim()

@@ -236,10 +236,11 @@ while True:
     assert "2" == value(runtime, "1 + 1")
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_taken_over_cell_can_be_interrupted(node: Node) -> None:
     """An interrupt of the successor reaches the cell of its predecessor, and only that."""
     victim = node.victim()
-    victim.execute("x = 1\nprint('begun')\nimport time\ntime.sleep(60)", "slow")
+    victim.execute("x = 1\nprint('begun')\nimport time\ntime.sleep(600)", "slow")
     victim.heard("slow", "begun")
     victim.kill()
     runtime = node.adopt()

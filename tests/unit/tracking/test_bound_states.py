@@ -5,24 +5,16 @@ Copies are made here by running the program again up to where the process would 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy  # noqa: F401  here, since programs import it: the first import in a process is not like the second
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.behaviour.tracking.test_seen_changes import TRAPS
-from tests.soundness.tracking.test_soundness import NAMES, relaxed, seen, statement
-from tests.support.tracking.steps import Steps
+from tests.soundness.tracking.test_soundness import NAMES, relaxed, statement
+from tests.support.tracking.kept_states import Line, state
 
 from cenote_worker.execution.trace import StepTrace
-from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, bring_about, difference
-from cenote_worker.process.memory_unsafe import head_of
-
-INSIDE = [trap for trap in TRAPS if "hidden:" not in str(trap.values[3])]
-"""Traps that leave the process unchanged, so that others can share it."""
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -64,61 +56,6 @@ plain = st.builds(
 )  # fmt: skip
 cell = st.lists(plain, min_size=1, max_size=2).map("\n".join) | statement
 program = st.lists(cell, min_size=3, max_size=8)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """The state after some cells. bindings: make it from the state after the first `cells`; None for a copy."""
-
-    cells: int
-    bindings: bytes | None
-
-
-class Line:
-    """Cells, and for each the state that a worker's warden would have stored after it."""
-
-    def __init__(self, in_process: Callable[[], Steps]) -> None:
-        self._in_process = in_process
-        self.steps = in_process()
-        self.cells: list[str] = []
-        self.traces: list[StepTrace] = []
-        self.kept: list[Kept] = []
-        self._base = BindingsBaseline.of(self.steps.namespace)
-        self._copied = 0
-
-    def run(self, source: str) -> None:
-        self.traces.append(self.steps.run(source))
-        self.cells.append(source)
-        bound, bindings = self.steps.bound_only, None
-        if bound is not None and self._base is not None:
-            bindings = difference(self._base, self.steps.namespace, bound)
-        if bindings is None:
-            self._base, self._copied = BindingsBaseline.of(self.steps.namespace), len(self.cells)
-        self.kept.append(Kept(cells=self._copied, bindings=bindings))
-
-    def unclear(self) -> list[object]:
-        """For each cell, why it may have done more than bind names, as far as its trace says so."""
-        return [(trace.opaque, trace.unrepeatable) for trace in self.traces]
-
-    def back_at(self, number: int) -> Steps:
-        """A process that continues after that many cells."""
-        kept, steps = self.kept[number - 1], self._in_process()
-        for source in self.cells[: kept.cells]:
-            steps.run(source)
-        if kept.bindings is not None:
-            steps.tracker.forget(bring_about(steps.namespace, kept.bindings))
-        return steps
-
-
-def state(steps: Steps) -> object:
-    """Names in their order, all their values together, which of them share an object, and the layout of sets."""
-    names = {key: value for key, value in steps.namespace.items() if key[:2] != "__"}
-    first: dict[int, str] = {}
-    same = {key: first.setdefault(id(value), key) for key, value in names.items()}
-    values = {key: value for key, value in names.items() if not isinstance(value, types.ModuleType)}
-    sets = {key: value for key, value in names.items() if isinstance(value, set)}
-    lying = {key: (list(value), head_of(value)._replace(address=0)) for key, value in sets.items()}
-    return list(names), same, seen(values, {}), lying
 
 
 OTHERS = "other threads or tasks were at work"
@@ -183,17 +120,3 @@ def test_containers_that_the_copy_has_are_told_with_what_is_in_them_now(in_proce
     for source in ("a = [{1}]\nb, c = [5000], {}", "b.append(2)", "c['k'] = 'two words'", "b", "b.append(c)"):
         line.run(source)
     assert [1, 1, 1, 1, 5] == [kept.cells for kept in line.kept], line.unclear()
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), INSIDE)
-def test_no_trap_is_taken_for_bindings_that_it_is_not(
-    in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
-) -> None:
-    """Where bindings record what a program does elsewhere than in a name, they make the same state."""
-    line = Line(in_process)
-    if setup:
-        line.run(setup)
-    line.run(act)
-    if line.kept[-1].bindings is not None:
-        assert state(line.steps) == state(line.back_at(len(line.cells))), rule

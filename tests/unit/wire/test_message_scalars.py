@@ -17,11 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.wire import strategies
 from tests.unit.history.test_history_messages import events
-from tests.unit.wire.test_wire_failures import FACTS
 
 from cenote_proto.scalars import MAX_UINT64, make, unsigned, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2, jail_pb2
-from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.printable import printable
 from cenote_worker.execution import messages, trace
 from cenote_worker.execution.messages import fill_variable
@@ -39,7 +37,6 @@ from cenote_worker.execution.trace import StepTrace, ValueKind, Version
 from cenote_worker.history.messages import from_event
 from cenote_worker.record.journal import to_entry
 from cenote_worker.supervisor.frame_parser import RefusedReply, SurveyedReply, VariablesReply, read_info
-from cenote_worker.wire.failures import TABLE, Row, to_error, to_failure
 from cenote_worker.wire.patches import from_built, from_patched
 from cenote_worker.wire.replies import from_reply, from_rollback, from_snapshots
 from cenote_worker.wire.results import from_decisions, from_error, from_info, from_result, from_status
@@ -256,14 +253,6 @@ def test_whatever_is_made_of_objects(
         assert message == type(message).FromString(message.SerializeToString())
 
     check()
-
-
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.error.__name__)
-def test_the_text_of_any_error(row: Row) -> None:
-    """It comes back as the same class."""
-    facts = tuple("\ud83d" if isinstance(fact, str) else fact for fact in FACTS.get(row.error, ("one",)))
-    failure = to_failure(row.error(*facts))
-    assert row.error is type(to_error(Failure.FromString(failure.SerializeToString())))
 
 
 def test_what_a_trace_tells_beside_its_locations() -> None:

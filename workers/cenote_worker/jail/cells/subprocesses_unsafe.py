@@ -13,7 +13,9 @@ import re
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final
 
 import cloudpickle
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __builtins__ = BUILTINS
 
+_get_handler, _set_handler = signal.getsignal, signal.signal
 _CHUNK = 64 * 1024
 _REFERENCE = re.compile(r"(?<![\\$])\{([A-Za-z_]\w*)\}|(?<!\\)\$([A-Za-z_]\w*)")
 
@@ -46,62 +49,85 @@ def run_shell(command: str, shell: str = "sh") -> int:
 
     A command that ends in `&` is left running in the background.
     """
+    from subprocess import DEVNULL, PIPE, STDOUT, Popen  # 10 ms, and few cells start a process
+
+    sys.stdout.flush()
     if command.rstrip().endswith("&") and not command.rstrip().endswith("&&"):
-        _start(command, shell, piped=False)
+        Popen([shell, "-c", command], stdin=DEVNULL, start_new_session=True)
         return 0
-    process = _start(command, shell, piped=True)
-    _follow(process)
-    return process.returncode
+    with _started([shell, "-c", command], stdin=DEVNULL, stdout=PIPE, stderr=STDOUT) as process:
+        assert process.stdout is not None
+        decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        while data := os.read(process.stdout.fileno(), _CHUNK):
+            sys.stdout.write(decoder.decode(data))
+        return process.wait()
 
 
 def run_program(program: str, arguments: list[str], source: str) -> tuple[int, str, str]:
     """Runs a program that reads its source from stdin. Returns the exit status and both output streams."""
-    import subprocess
+    from subprocess import PIPE
 
-    done = subprocess.run(
-        [program, *arguments],
-        input=source.encode("utf-8", "surrogateescape"),
-        capture_output=True,
-        check=False,
-    )
-    out, err = (text.decode("utf-8", "backslashreplace") for text in (done.stdout, done.stderr))
-    return done.returncode, out, err
+    with _started([program, *arguments], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        streams = process.communicate(source.encode("utf-8", "surrogateescape"))
+        out, err = (text.decode("utf-8", "backslashreplace") for text in streams)
+        return process.returncode, out, err
 
 
 def shell_lines(command: str) -> list[str]:
     """The lines that a command prints. Raises CalledProcessError when it fails."""
-    import subprocess
+    from subprocess import DEVNULL, PIPE, CalledProcessError
 
-    done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
-    return done.stdout.decode("utf-8", "backslashreplace").splitlines()
-
-
-def _start(command: str, shell: str, *, piped: bool) -> Popen[bytes]:
-    import subprocess  # 10 ms, and few cells start a process
-
-    sys.stdout.flush()
-    return subprocess.Popen(
-        [shell, "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if piped else None,
-        stderr=subprocess.STDOUT if piped else None,
-        start_new_session=True,  # so that an interrupt can end what the command has started
-    )
+    with _started(["sh", "-c", command], stdin=DEVNULL, stdout=PIPE) as process:
+        out, _ = process.communicate()
+        if process.returncode:
+            raise CalledProcessError(process.returncode, process.args, out)
+        return out.decode("utf-8", "backslashreplace").splitlines()
 
 
-def _follow(process: Popen[bytes]) -> None:
-    assert process.stdout is not None
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+@contextmanager
+def _started(command: list[str], **streams: int) -> Iterator[Popen[bytes]]:
+    """A process of a session of its own. An interrupt ends it, with everything that it has started."""
+    from subprocess import Popen
+
+    interrupts = _HeldInterrupts()
+    process: Popen[bytes] | None = None
     try:
-        while data := os.read(process.stdout.fileno(), _CHUNK):
-            sys.stdout.write(decoder.decode(data))
-        process.wait()
+        process = Popen(command, start_new_session=True, **streams)  # type: ignore[call-overload]
+        interrupts.release()
+        yield process
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        if process is not None and process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         raise
     finally:
-        process.stdout.close()
+        interrupts.release()
+        for stream in (process.stdin, process.stdout, process.stderr) if process is not None else ():
+            if stream is not None:
+                stream.close()
+
+
+class _HeldInterrupts:
+    """An interrupt waits until `release`: between a fork and its return, nothing knows the new process."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._handler = _get_handler(signal.SIGINT)
+        # Only the main thread is interrupted, and only it may set a handler.
+        self._holds = self._handler is not None and current_thread() is main_thread()
+        if self._holds:
+            _set_handler(signal.SIGINT, self._note)
+
+    def _note(self, *_: object) -> None:
+        self._came = True
+
+    def release(self) -> None:
+        """Raises KeyboardInterrupt, or does what the handler does, if one came. A second call does nothing."""
+        if self._holds:
+            self._holds = False
+            _set_handler(signal.SIGINT, self._handler)
+            if self._came:
+                signal.raise_signal(signal.SIGINT)
 
 
 _FRESH: Final = ("spawn", "forkserver")
