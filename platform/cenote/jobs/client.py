@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator, Map
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 from cenote.jobs.checks import TaskCheck
+from cenote.jobs.job_client import LOOK_EVERY, SELDOM, JobClient, submission_time
 from cenote.jobs.reports import (
     FailureCause,
     JobStatus,
@@ -33,7 +34,6 @@ from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import new_key
 from cenote.runtime.remote.environments import with_built_environment
-from cenote.runtime.remote.job_client import LOOK_EVERY, SELDOM, JobClient, submission_time
 from cenote.runtime.remote.reconnection import RetrySchedule
 from cenote.team.budget import Budget
 from cenote_proto.scalars import make, put, utf8_text

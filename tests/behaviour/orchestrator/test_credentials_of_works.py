@@ -95,8 +95,8 @@ def test_a_team(studio: Studio, served: Site) -> None:
 
 def listed(studio: Studio) -> str:
     """What clients see of all jobs and teams, and what the platform has sent."""
+    from cenote.jobs.job_client import JobClient
     from cenote.runtime.remote.background import background
-    from cenote.runtime.remote.job_client import JobClient
 
     client = JobClient(studio.connect()._destination)
     return str([background().wait(client.get(job.id), 30, "answer") for job in studio.connect().jobs.list()])

@@ -1,8 +1,8 @@
 """What the lines of a log are about: a tenant, a runtime, a step. It goes along with the work over threads and tasks.
 
 A thread that works for many, such as the one that watches all jails, carries out the work of each in the context that
-its beginner had (`contextvars.copy_context`); tasks of an event loop have that of whoever made them anyway. A trace
-goes the same way, since OpenTelemetry keeps its spans in the context.
+its beginner had (`contextvars.copy_context`); tasks of an event loop have that of the code that made them anyway. A
+trace goes the same way, since OpenTelemetry keeps its spans in the context.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class RoomQueue:
     ) -> T:
         """Does the work, again and again while it raises NoRoomError. Raises that when its time is over.
 
-        since: when it began to wait, in the loop's time. most: seconds for it at most. is_wanted: whether somebody
+        since: when it began to wait, in the loop's time. most: seconds for it at most. is_wanted: whether the client
         still waits for it.
         """
         clock = asyncio.get_running_loop().time

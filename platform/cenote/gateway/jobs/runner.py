@@ -27,12 +27,12 @@ from cenote.gateway.teams.team_builder import model_of
 from cenote.gateway.work.credentials import put_back
 from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
 from cenote.gateway.work.workload import SupersededError
+from cenote.jobs.job_client import SECONDS_KEPT
 from cenote.models import Model
 from cenote.models.prices import list_price
 from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
-from cenote.runtime.remote.job_client import SECONDS_KEPT
 from cenote.team.budget import Amount, Budget
 from cenote.team.budget_ledger import BudgetLedger
 from cenote.team.metered_model import Meter, MeteredModel

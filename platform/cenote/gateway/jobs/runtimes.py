@@ -9,12 +9,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from cenote.jobs.job_client import SECONDS_KEPT, JobClient
 from cenote.runtime.core.runtime_core import RuntimeCore
 from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.job_client import SECONDS_KEPT, JobClient
 from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote_security.errors import CenoteError, UnknownRuntimeError

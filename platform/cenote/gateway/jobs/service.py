@@ -19,7 +19,7 @@ from cenote.gateway.jobs.runtimes import later_holder_of
 from cenote.gateway.jobs.tables import JobRow
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.principal import Principal
-from cenote.runtime.remote.job_client import SECONDS_KEPT, SUBMITTING, submission_time
+from cenote.jobs.job_client import SECONDS_KEPT, SUBMITTING, submission_time
 from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2, reference_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceServicer

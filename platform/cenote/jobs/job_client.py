@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 SECONDS_KEPT: Final = 3600.0
-"""Seconds that a job's variables are kept for it before it begins, and behind its end."""
+"""Seconds that a job's variables are kept for it before it begins, and after its end."""
 
 SUBMITTING: Final = 300.0
 """Seconds for the tasks of a small job to arrive, or for the platform to change all rows of a large one."""
