@@ -115,11 +115,16 @@ class PlatformDescription(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     SCOPES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    WAIT_FOR_ROOM_FIELD_NUMBER: _builtins.int
     software: _builtins.str
     """Of the software, and of this service."""
     oldest_version: _builtins.int
     newest_version: _builtins.int
     tenant: _builtins.str
+    wait_for_room: _builtins.float
+    """Seconds for which a runtime waits where no machine has room: CreateRuntime, asked again with the same key, goes on
+    waiting.
+    """
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -135,10 +140,11 @@ class PlatformDescription(_message.Message):
         tenant: _builtins.str = ...,
         scopes: _abc.Iterable[_builtins.str] | None = ...,
         nodes: _abc.Iterable[Global___NodeDescription] | None = ...,
+        wait_for_room: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["newest_version", b"newest_version", "nodes", b"nodes", "oldest_version", b"oldest_version", "scopes", b"scopes", "software", b"software", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["newest_version", b"newest_version", "nodes", b"nodes", "oldest_version", b"oldest_version", "scopes", b"scopes", "software", b"software", "tenant", b"tenant", "wait_for_room", b"wait_for_room"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +14,10 @@ import grpc
 import pytest
 
 from cenote.connection import connect
+from cenote.runtime.remote import platform_client
+from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.reconnection import (
     AT_FIRST,
     MOST_KNOWN,
@@ -26,6 +32,7 @@ from cenote.runtime.remote.reconnection import (
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
 from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.policy import SandboxPolicy
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +48,28 @@ def free_port() -> int:
 
 
 class Gateway(PlatformServiceServicer):
-    """Describes itself, and breaks the connection of a client that deletes."""
+    """Describes itself, and breaks the connection of a client that deletes.
+
+    keys: of requests for runtimes, of which it answers the third. wait_for_room: seconds that it says.
+    """
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
+        self.keys: list[str] = []
+        self.wait_for_room = 0.0
 
     def Describe(self, _request: object, _context: object) -> platform_pb2.PlatformDescription:
-        return platform_pb2.PlatformDescription(tenant="acme")
+        return platform_pb2.PlatformDescription(tenant="acme", wait_for_room=self.wait_for_room)
+
+    def CreateRuntime(
+        self, request: platform_pb2.CreateRuntimeRequest, context: grpc.ServicerContext
+    ) -> platform_pb2.RuntimeDescription:
+        self.keys.append(request.key)
+        if len(self.keys) < 3:
+            left = threading.Event()
+            context.add_callback(left.set)
+            left.wait()
+        return platform_pb2.RuntimeDescription(id="made")
 
     def DeleteRuntime(self, request: platform_pb2.RuntimeName, context: grpc.ServicerContext) -> None:
         self.deleted.append(request.name)
@@ -69,7 +91,7 @@ class Return(logging.Handler):
         self.come()
 
     def come(self) -> None:
-        self._server = grpc.server(ThreadPoolExecutor(1))
+        self._server = grpc.server(ThreadPoolExecutor(4))
         add_PlatformServiceServicer_to_server(self.gateway, self._server)
         assert self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         self._server.start()
@@ -157,6 +179,34 @@ def test_what_may_have_been_done_is_not_asked_for_again(free_port: int, back: Re
     with pytest.raises(UnavailableError):
         connect(f"127.0.0.1:{free_port}", "t", wait=60).delete("etl")
     assert ["etl"] == back.gateway.deleted
+
+
+def _made(port: int) -> str:
+    client = client_of(Destination(f"127.0.0.1:{port}", "t"))
+    creation = client.runtime("", SandboxPolicy(), attach=False, key="k")
+    return asyncio.run_coroutine_threadsafe(creation, background().loop).result(60).id
+
+
+def test_a_runtime_waits_for_room_as_long_as_its_platform_says(
+    free_port: int, back: Return, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the same one again, since each call has the time that other answers take."""
+    monkeypatch.setattr(platform_client, "DEADLINE", 1.0)
+    back.gateway.wait_for_room = 60.0
+    back.come()
+    assert "made" == _made(free_port)
+    assert ["k"] * 3 == back.gateway.keys
+
+
+def test_a_platform_that_has_nothing_wait_must_answer_in_time(
+    free_port: int, back: Return, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for any other question."""
+    monkeypatch.setattr(platform_client, "DEADLINE", 1.0)
+    back.come()
+    with pytest.raises(UnavailableError, match=r"no answer from .* in time"):
+        _made(free_port)
+    assert ["k"] == back.gateway.keys
 
 
 @pytest.mark.parametrize(

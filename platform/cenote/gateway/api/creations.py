@@ -41,7 +41,7 @@ class RoomQueue:
     """
 
     def __init__(self, patience: float = 0.0) -> None:
-        self._patience = patience
+        self.patience = patience
         self._waiting = 0
         self.behind: Callable[[], int] = lambda: 0
         """The number of those that wait for a turn to begin such work."""
@@ -65,7 +65,7 @@ class RoomQueue:
         still waits for it.
         """
         clock = asyncio.get_running_loop().time
-        patience = min(self._patience, most)
+        patience = min(self.patience, most)
         until = (clock() if since is None else since) + patience
         try:
             return await work()

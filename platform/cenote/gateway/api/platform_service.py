@@ -355,6 +355,7 @@ class PlatformService(PlatformServiceServicer):
             tenant=principal.tenant_name,
             scopes=sorted(principal.scopes),
             nodes=map(described_node, nodes),
+            wait_for_room=self._room.patience,
         )
 
     async def _found(self, principal: Principal, name: str) -> RuntimeRecord:

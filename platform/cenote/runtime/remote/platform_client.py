@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import grpc
+
 from cenote.runtime.core.backend import NO_RETENTION, RetentionOptions
-from cenote.runtime.remote.address import LONGEST_WAIT, Destination
+from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
+from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization, meaning
 from cenote.runtime.remote.environments import with_built_environment
 from cenote.runtime.remote.reconnection import without_waiting
 from cenote.runtime.remote.references import References, Terms
@@ -32,6 +34,9 @@ Answer = TypeVar("Answer")
 
 LEASE: Final = 60.0
 """Seconds that a runtime without a name outlives its client."""
+
+ALIVE: Final = 10.0
+"""Seconds for a gateway to say that it is there: it waits for eight at most for machines that hang."""
 
 FORK_DEADLINE: Final = 115.0
 """Seconds for a fork: somewhat more than the platform gives it."""
@@ -102,8 +107,27 @@ class PlatformClient:
             lease=lease if name else LEASE,
         )
         option_messages.fill_options(request, kept)
-        terms = Terms(metadata=authorization(self._destination.token), timeout=LONGEST_WAIT + DEADLINE)
-        return await self._ask(self._stub().CreateRuntime(request, **terms))
+        return await self._made(request)
+
+    async def _made(self, request: platform_pb2.CreateRuntimeRequest) -> platform_pb2.RuntimeDescription:
+        """The requested runtime. A platform may have it wait for room, for longer than other answers take."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while True:
+            try:
+                return await self._stub().CreateRuntime(request, **self._terms())
+            except grpc.aio.AioRpcError as error:
+                is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not error.trailing_metadata()
+                if not is_late or clock() - began > await self._wait_for_room():
+                    raise meaning(error, self._destination.address, token=self._destination.token) from None
+
+    async def _wait_for_room(self) -> float:
+        """Seconds; 0 where the platform does not answer."""
+        terms = Terms(metadata=authorization(self._destination.token), timeout=ALIVE)
+        try:
+            return (await self._stub().Describe(platform_pb2.DescribePlatform(), **terms)).wait_for_room
+        except grpc.aio.AioRpcError:
+            return 0.0
 
     def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[ServedAt]]:
         """Says where the runtime is: as described at first, then as the gateway knows it."""
