@@ -159,6 +159,16 @@ def test_an_error_has_the_next_step_in_one_line(said: str, step: str) -> None:
     assert len(explained("x" * 100_000, BuildSettings())) < 1000
 
 
+def test_no_login_of_an_index_reaches_a_tenant() -> None:
+    """Whole or its password alone, as it stands in the URL or decoded."""
+    settings = BuildSettings(indexes=("https://reader:pa%2Fss@pypi.example.com/simple",))
+    said = "cannot read https://reader:pa%2Fss@pypi.example.com/simple: pa/ss, pa%2Fss and reader:pa/ss are wrong"
+    text = explained(said, settings)
+    assert "pa/ss" not in text
+    assert "pa%2Fss" not in text
+    assert "https://****@pypi.example.com/simple" in text
+
+
 def test_a_pylock_has_hashes() -> None:
     """Else its name would not say what is in it."""
     wheel = '[[packages]]\nname = "tone"\nversion = "1.5"\n[[packages.wheels]]\nurl = "https://example.com/tone.whl"\n'

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import BinaryIO, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from cenote_security.errors import MalformedValueError, UsageError
 from cenote_security.extras import importing
@@ -76,6 +76,15 @@ class BuildSettings:
         """Raises UsageError for an index that no jail could be let to."""
         if self.indexes:
             IndexWays(self.indexes, self.hosts)
+
+    def printable(self, text: str) -> str:
+        """What uv has said, without the operator's logins at the indexes."""
+        for url in self.indexes:
+            login = urlsplit(url).netloc.rpartition("@")[0]
+            password = login.partition(":")[2]
+            for secret in filter(None, (login, unquote(login), password, unquote(password))):
+                text = text.replace(secret, "****")
+        return text
 
     def reaches(self) -> IndexWays | None:
         return IndexWays(self.indexes, self.hosts) if self.indexes else None
@@ -281,7 +290,7 @@ class BuildJail:
     ) -> None:
         """take: gets its output, on this thread."""
         left = self._ends - time.monotonic()
-        said = _Said(self._progress)
+        said = _Said(lambda line: self._progress(self._settings.printable(line)[:200]))
         watched = _WatchedProgram()
         spec = ProgramSpec(argv=tuple(argv), env={"UV_CACHE_DIR": "/tmp/uv-cache"})
         order = ProgramOrder(spec=spec, has_input=True, timeout=max(left, 0.1))
@@ -350,7 +359,7 @@ class _Said:
         *lines, self._line = (self._line + data)[-_MOST_SAID:].split(b"\n")
         for line in lines:
             if text := line.decode("utf-8", "replace").strip():
-                self._progress(text[:200])
+                self._progress(text)
 
     def add_quietly(self, data: bytes) -> None:
         self._kept.add(data)
@@ -529,7 +538,8 @@ _LONGEST: Final = 600
 
 def explained(said: str, settings: BuildSettings) -> str:
     """What uv has said, in one line that begins with the next step."""
-    words = " ".join(_KNOWN_HERE.sub(lambda name: meant(name[0]), said).translate(_UNTOLD).split())
+    named = _KNOWN_HERE.sub(lambda name: meant(name[0]), settings.printable(said))
+    words = " ".join(named.translate(_UNTOLD).split())
     if not words:
         return "uv ended without a word; build it again"
     kind = next((kind for kind, signs in _SIGNS if any(sign in words for sign in signs)), "")
