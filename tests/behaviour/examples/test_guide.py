@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"# Needs .+\.\n")
-NOT_RUN = {"README.md": 0, "docs/adapters.md": 13, "docs/data.md": 2, "docs/doors.md": 3, "docs/environments.md": 3,
+NOT_RUN = {"README.md": 0, "docs/adapters.md": 13, "docs/data.md": 2, "docs/doors.md": 3, "docs/environments.md": 5,
            "docs/jobs.md": 2, "docs/operations.md": 2, "docs/other-languages.md": 1, "docs/platform.md": 2,
            "docs/runtime.md": 3}  # fmt: skip
 """Blocks of code that need more than this machine: a cluster, a key, the network."""

@@ -31,6 +31,8 @@ from cenote_worker.tenancy.shared_quota import Limits
 class TwoMachines:
     """See Nodes. Two machines, `a` and `b`, each with the runtimes that were placed on it."""
 
+    grows = False
+
     def __init__(self, key: MasterKey) -> None:
         self.machines = {name: LocalNodes(key, patience=ServerTimeouts(grace=0.1)).start() for name in "ab"}
         self.homes: dict[RuntimeId, str] = {}

@@ -16,7 +16,7 @@ from tests.waiting import until
 from cenote.gateway.api import server
 from cenote.gateway.jobs.service import SharedJobValues
 from cenote.gateway.work.processes import ProcessOrchestrators
-from cenote.runtime.remote import job_client
+from cenote.jobs import job_client
 from cenote.runtime.remote.address import token_file
 from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub

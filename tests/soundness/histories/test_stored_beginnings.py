@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.places import Place
+from tests.support.forks.fixtures import by_value  # noqa: F401  (a fixture)
 
 from cenote.harness import ApplyOptions, ApplyResult, Patch
 from cenote.runtime import Function, PythonRuntime
@@ -111,6 +112,7 @@ def test_it_is_begun_with_behind_a_sleep(runtime: PythonRuntime) -> None:
     assert whole == runtime.execute(LOOK).value
 
 
+@pytest.mark.usefixtures("by_value")
 def test_a_process_that_has_no_record_of_the_first_steps_can_begin_with_it(tmp_path: Path) -> None:
     """The checkpoint was all that was known of them when they were restored."""
     kept = Counted(tmp_path)

@@ -29,8 +29,7 @@ from cenote_worker.runtime.handover.stored_log import StoredHandoverLog
 from cenote_worker.runtime.handover.takeover import adopt
 from cenote_worker.runtime.patch_jobs import Patcher
 from cenote_worker.runtime.runtime import HostedRuntime
-from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint, StateCopy, carried_out, copied
-from cenote_worker.runtime.state.checkpoints import BUSY
+from cenote_worker.runtime.state.branches import BUSY, ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.serving.endpoints import Secured
 from cenote_worker.serving.relay import HostRelay, holders_of
 from cenote_worker.serving.rights import CapabilityRights

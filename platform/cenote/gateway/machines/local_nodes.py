@@ -32,8 +32,7 @@ from cenote_worker.node.node import Hibernate, HibernationThreads
 from cenote_worker.node.value_store import ValueDisk
 from cenote_worker.process.metrics import CLIENTS, DURABLE, RUNTIMES
 from cenote_worker.runtime.runtime import HostedRuntime
-from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint, StateCopy, carried_out, copied
-from cenote_worker.runtime.state.checkpoints import BUSY
+from cenote_worker.runtime.state.branches import BUSY, ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.runtime.state.image_seals import ImageSeals
 from cenote_worker.runtime.state.storage import RuntimeStorage
 from cenote_worker.serving.endpoints import Endpoints, Secured

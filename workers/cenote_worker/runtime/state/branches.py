@@ -53,7 +53,7 @@ QUIET_SECONDS: Final = 2.0
 
 BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
 
-_LOOK_EVERY: Final = 0.005
+LOOK_EVERY: Final = 0.005
 
 _TRIES: Final = 3
 """A rollback is not carried out when the worker has just died, and is requested again then."""
@@ -94,7 +94,7 @@ def _alone(runtime: HostedRuntime) -> Iterator[Supervisor]:
                 return
         if not wait.piece():
             raise UnavailableError(BUSY)
-        time.sleep(_LOOK_EVERY)
+        time.sleep(LOOK_EVERY)
 
 
 def _kept(runtime: HostedRuntime) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -37,10 +38,12 @@ from cenote_worker.checkpoints.state import Rebuild, State, StoredPart, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointDraft, CheckpointWriter
 from cenote_worker.history.step import START
+from cenote_worker.process.patient_wait import PatientWait
 from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import NOWHERE, HostedRuntime
 from cenote_worker.runtime.snapshots import check_label
 from cenote_worker.runtime.state.acknowledger import Acknowledger, DurableListener
+from cenote_worker.runtime.state.branches import BUSY, LOOK_EVERY, QUIET_SECONDS
 from cenote_worker.runtime.state.image_seals import ImageSeals, own_seals
 from cenote_worker.runtime.state.images import PATIENCE, ProcessImages, Room
 from cenote_worker.runtime.state.rebuild import RebuildPlans, StateRestore
@@ -60,8 +63,6 @@ KEEP: Final = 8
 """Checkpoints without a label that a durable or sleeping runtime stores; older ones are swept."""
 
 _SWEEP_EVERY = 16
-
-BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
 
 MAX_SETTLED: Final = 64
 """Keyed calls in a checkpoint: clients repeat those that were under way when their connection broke."""
@@ -221,8 +222,7 @@ class Checkpoints:
             supervisor, state = self._runtime.supervisor, self._runtime.state
             if supervisor is None or supervisor.death is not None:
                 return
-            if supervisor.busy:
-                raise UnavailableError(BUSY)
+            self._check_quiet(supervisor)
             seen = self._base if state == self._wakeful else None
             manifest = seen or self._make(supervisor, "")
             missing = fidelity(manifest, manifest.state.message.hosts).missing
@@ -248,8 +248,7 @@ class Checkpoints:
             raise IncompleteRestoreError(self.name, former.number, missing)
         with self._making:
             supervisor, state = self._runtime.started(), self._runtime.state
-            if supervisor.busy:
-                raise UnavailableError(BUSY)
+            self._check_quiet(supervisor)
             self._make_exactly(supervisor, "", former.number)
             self.processes.finish()
             ready, present = self._read(former), self._base
@@ -262,6 +261,14 @@ class Checkpoints:
             again = self._make_exactly(self._started_from(former, present), "")
             self._unstored = False
             return self._writer.describe(again)
+
+    def _check_quiet(self, supervisor: Supervisor) -> None:
+        """Raises UnavailableError while a call is under way. A jail that was asked for an image has soon answered."""
+        wait = PatientWait(QUIET_SECONDS if self.processes.busy else 0.0)
+        while supervisor.busy:
+            if not wait.piece():
+                raise UnavailableError(BUSY)
+            time.sleep(LOOK_EVERY)
 
     def _started_from(self, former: Manifest, present: Manifest | None) -> Supervisor:
         """A jail that is filled with a former state; the next one has the present again if that fails."""
