@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
+from tests.support.forks.fixtures import by_value  # noqa: F401  (a fixture)
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote.doors.metrics import MetricSample, counted, exposition
@@ -102,6 +103,7 @@ def test_steps_that_a_patch_runs_again_and_those_it_does_not(runtime: PythonRunt
     assert 1 <= found[("steps_reused",)] == len(result.steps_reused)
 
 
+@pytest.mark.usefixtures("by_value")
 def test_steps_that_a_restored_state_runs_again(tmp_path: Path) -> None:
     """What cannot be stored is recomputed: that does not count as another cell."""
     policy = SandboxPolicy(preload=(), snapshots="none")
