@@ -192,7 +192,8 @@ class EntryExistsError(UsageError):
 
     def __str__(self) -> str:
         use = _USE_IT.get(self.kind, "or use the one there is")
-        return f"there is a {self.kind} {self.name!r} already; choose another name, {use}"
+        article = "an" if self.kind[0] in "aeiou" else "a"
+        return f"there is {article} {self.kind} {self.name!r} already; choose another name, {use}"
 
 
 _USE_IT = {

@@ -23,7 +23,6 @@ from cenote.gateway.process.platform import platform as begun_platform
 from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.environment import Environment
 from cenote_security.errors import (
-    EntryExistsError,
     QuotaExceededError,
     RejectedError,
     UnknownEntryError,
@@ -201,9 +200,9 @@ def test_what_no_platform_builds(platform: Platform, tmp_path: Path) -> None:
             platform.environments.build(wanted, "refused")
     with pytest.raises(UnknownEntryError):
         platform.environments.get("refused")
-    platform.environments.build(Environment(["greeting==1.0"]), "words")
-    with pytest.raises(EntryExistsError, match="cenote env rm"):
-        platform.environments.build(Environment(["greeting==2.0"]), "words")
+    platform.environments.build(Environment(["greeting==1.0"]), "taken")
+    with pytest.raises(UsageError, match=r"there is an environment .taken. already.*cenote env rm"):
+        platform.environments.build(Environment(["greeting==2.0"]), "taken")
 
 
 def test_a_quota_of_disk(
