@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Final
 
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+")
@@ -25,6 +26,17 @@ class StateLog:
         self._log = log
         self._what = what
         self._said = ""
+
+    def attempt(self, work: Callable[[], object], *expected: type[Exception]) -> None:
+        """Does the work, and logs how that went. expected: see `failed`. Raises nothing: the next attempt may do
+        better.
+        """
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away)
+            self.failed(error, expected=isinstance(error, expected))
+        else:
+            self.worked()
 
     def failed(self, error: BaseException, *, expected: bool) -> None:
         """expected: an error of Cenote, whose text is enough; for others the log has a traceback."""

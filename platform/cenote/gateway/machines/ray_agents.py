@@ -238,12 +238,7 @@ class Certifier:
     def run(self) -> None:
         """Runs until the platform ends."""
         while not self._ending.wait(LOOK_EVERY):
-            try:
-                self.look()
-            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
-                self._state.failed(error, expected=isinstance(error, CenoteError))
-            else:
-                self._state.worked()
+            self._state.attempt(self.look, CenoteError)
 
     def look(self) -> None:
         """Signs all current requests."""

@@ -382,13 +382,11 @@ class RayOrchestrators:
             self._woken.clear()
             if self._closing.is_set():
                 return
-            try:
-                self._dismiss_idle()
-                self._look_after_spare()
-            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
-                self._sweeps.failed(error, expected=isinstance(error, CenoteError | RayError))
-            else:
-                self._sweeps.worked()
+            self._sweeps.attempt(self._look_after_all, CenoteError, RayError)
+
+    def _look_after_all(self) -> None:
+        self._dismiss_idle()
+        self._look_after_spare()
 
     def _dismiss_idle(self) -> None:
         with self._lock:
