@@ -192,8 +192,7 @@ class EntryExistsError(UsageError):
 
     def __str__(self) -> str:
         use = _USE_IT.get(self.kind, "or use the one there is")
-        article = "an" if self.kind[0] in "aeiou" else "a"
-        return f"there is {article} {self.kind} {self.name!r} already; choose another name, {use}"
+        return f"the {self.kind} {self.name!r} exists already; choose another name, {use}"
 
 
 _USE_IT = {

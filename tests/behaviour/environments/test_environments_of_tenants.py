@@ -201,7 +201,7 @@ def test_what_no_platform_builds(platform: Platform, tmp_path: Path) -> None:
     with pytest.raises(UnknownEntryError):
         platform.environments.get("refused")
     platform.environments.build(Environment(["greeting==1.0"]), "taken")
-    with pytest.raises(UsageError, match=r"there is an environment .taken. already.*cenote env rm"):
+    with pytest.raises(UsageError, match=r"the environment .taken. exists already.*cenote env rm"):
         platform.environments.build(Environment(["greeting==2.0"]), "taken")
 
 

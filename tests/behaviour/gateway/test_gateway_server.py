@@ -195,7 +195,7 @@ def test_a_taken_name_is_refused_or_joined(world: World) -> None:
     """With `attach` the caller gets the existing runtime, whatever policy it sent."""
     acme = world.user("acme")
     first = acme.create("etl")
-    assert "there is a runtime 'etl' already" in refused(lambda: acme.create("etl")).text
+    assert "the runtime 'etl' exists already" in refused(lambda: acme.create("etl")).text
     assert first.id == acme.create("etl", attach=True).id
     assert "rt_" in refused(lambda: acme.create("rt_mine")).text
 

@@ -240,7 +240,7 @@ async def test_the_same_submission_again(studio: Studio) -> None:
     assert job.id == again.id
     with pytest.raises(UsageError, match="key 'nightly' is that of job 'night'"):
         await jobs.async_submit([{"code": "2"}], key="nightly", sandbox=BARE)
-    with pytest.raises(UsageError, match="there is a job 'night' already"):
+    with pytest.raises(UsageError, match="the job 'night' exists already"):
         await jobs.async_submit([{"code": "print(1)"}], name="night", sandbox=BARE)
     assert [job.id] == [each.id for each in await jobs.async_list() if each.name == "night"]
     assert (await jobs.async_get("night")).id == job.id

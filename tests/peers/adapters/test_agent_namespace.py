@@ -58,9 +58,9 @@ def test_tools_are_replaced(namespace: AgentNamespace) -> None:
 def test_a_bad_name_changes_nothing(namespace: AgentNamespace) -> None:
     """Names are checked before the first tool or value is sent."""
     namespace.offer({"one": lambda: 1})
-    with pytest.raises(UsageError, match="not 'a b'"):
+    with pytest.raises(UsageError, match="'a b' is not a Python identifier"):
         namespace.offer({"two": lambda: 2, "a b": lambda: 3})
-    with pytest.raises(UsageError, match="not 'class'"):
+    with pytest.raises(UsageError, match="'class' is a Python keyword"):
         namespace.put({"never_put": 1, "class": 2})
     assert "1" == namespace.run("one()").value
     assert not namespace.run("never_put").success

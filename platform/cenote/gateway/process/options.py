@@ -221,6 +221,7 @@ class PlatformOptions(Options):
         known = fields(self)
         for kind, value in zip(known, [*state, *(kind.default for kind in known[len(state) :])], strict=True):
             object.__setattr__(self, kind.name, value)
+        self.checked().raise_all()  # it also makes numbers of sizes, as of those in `kind.default`
 
     def __post_init__(self) -> None:
         wrong = self.checked()
