@@ -59,6 +59,10 @@ class Module:
                 node.body = [each for each in node.body if not _is_text(each)] or [ast.Pass()]
         return ast.unparse(tree)
 
+    def names(self, name: re.Pattern[str]) -> bool:
+        """Whether its code has the name. Most texts have not, and need no parsing."""
+        return bool(name.search(self.text) and name.search(self.code))
+
     @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
@@ -138,13 +142,13 @@ class Sources:
         return [
             module.name
             for module in self.modules.values()
-            if f".{home}." not in f"{module.name}." and names.search(module.code)
+            if f".{home}." not in f"{module.name}." and module.names(names)
         ]
 
     def spread(self, option: str) -> list[str]:
         """Modules whose code names an option."""
         named = re.compile(rf"\b{option}\b")
-        return [module.name for module in self.modules.values() if named.search(module.code)]
+        return [module.name for module in self.modules.values() if module.names(named)]
 
     def vague(self) -> int:
         """Lines with a vague word."""
