@@ -1,8 +1,8 @@
 """What frames share: indexes, and the memory of columns.
 
 pandas gives one index to many frames. Only its names and its frequency can change, which then show in all frames. So
-frames are brought over one by one, and not as one group with all that share an index. A frame that is brought over alone
-takes the index of the other frames.
+frames are brought over one by one, and not as one group with all that share an index. A frame that is brought over
+alone takes the index of the other frames.
 
 Columns that share memory record that, and are copied before they are written to. pandas does not pickle the record.
 """
