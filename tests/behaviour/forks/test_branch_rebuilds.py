@@ -88,6 +88,8 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fo
         source.fork()
     (branch,) = fork(source, partial=True)
     assert "([1], 1, False)" == run(branch, "kept, len(data), 'h' in globals()")
+    assert branch.carried is not None
+    assert ("data, h: step 3 leaves another data than the first time",) == branch.carried.missing
 
 
 def test_a_kept_state_has_the_generator_as_it_was_there(make: Make, fork: Fork) -> None:
@@ -202,7 +204,12 @@ async def test_an_agent_branches_with_its_generator(source: PythonRuntime) -> No
 
 SHARED = {
     "column": ("df = pd.DataFrame({'a': [1, 2]}); v = df['a']", "df.loc[0, 'a'] = 9", "v.tolist()", "[1, 2]"),
-    "frame": ("df = pd.DataFrame({'a': [1, 2]}); v = df[['a']]", "v.iloc[0, 0] = 9", "df.a.tolist()", "[1, 2]"),
+    "frame": (
+        "df = pd.DataFrame({'a': [1, 2]}); v = df[['a']]",
+        "v.iloc[0, 0] = 9",
+        "df.a.tolist()",
+        "[1, 2]",
+    ),
     "times": (
         "v = pd.Series(pd.to_datetime(['2024-01-01'])); w = v.copy(deep=False)",
         "v[0] = pd.Timestamp('2020-01-01')",
