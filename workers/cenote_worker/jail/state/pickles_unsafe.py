@@ -426,8 +426,9 @@ class StateUnpickler(pickle.Unpickler):
         here."""
         value = self.load()
         if self._stream.tell() < len(self._stream.getbuffer()):
+            known: dict[str, Callable[[Any, Any], None]] = {"keys": fill, "columns": share, **ways}
             for kind, one, change in self.load():
-                {"keys": fill, "columns": share, **ways}[kind](one, change)
+                known[kind](one, change)
         return value
 
     def persistent_load(self, told: Any) -> Any:
