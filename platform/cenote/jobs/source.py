@@ -15,6 +15,7 @@ from cenote.jobs.checks import MAX_INPUT, TaskCheck
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UsageError
+from cenote_security.values.plain_json import as_json
 
 FIELDS: Final = frozenset({"id", "task", "code", "variables"})
 
@@ -150,8 +151,8 @@ def _task(number: int, given: object, check: TaskCheck) -> job_pb2.JobTask | Non
         assert isinstance(given, Mapping)
         try:
             return _message(number, given)
-        except (TypeError, ValueError, RecursionError) as error:
-            reason = str(error)[:200]
+        except (TypeError, ValueError, RecursionError, UsageError) as error:
+            reason = str(error)[:400]
     check.skip(number, reason)
     return None
 
@@ -159,6 +160,8 @@ def _task(number: int, given: object, check: TaskCheck) -> job_pb2.JobTask | Non
 def _wrong(given: object) -> str:
     if isinstance(given, UsageError):
         return str(given)
+    if isinstance(given, list):
+        return "it is a list; a file of tasks has one JSON object a line, without brackets around them"
     if not isinstance(given, Mapping):
         return 'it is no object such as {"id": "a", "code": "1 + 1"}'
     unknown = sorted(str(name) for name in given if name not in FIELDS)
@@ -187,7 +190,13 @@ def _message(number: int, given: Mapping[str, object]) -> job_pb2.JobTask:
         task.code = utf8_text(str(given["code"]))
     variables = given.get("variables")
     if variables:
-        task.variables = utf8_text(json.dumps(variables, allow_nan=False))
+        try:
+            task.variables = utf8_text(json.dumps(variables, allow_nan=False))
+        except (
+            TypeError,
+            ValueError,
+        ):  # the slower way, for what numpy and pandas give, or to say where it is wrong
+            task.variables = as_json(variables, "variables")
     return task
 
 

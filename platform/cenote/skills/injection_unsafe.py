@@ -45,7 +45,10 @@ def _run(path: Path, name: str) -> ModuleType:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a script that ends with sys.exit() does not end its user's program
         sys.modules.pop(module_name, None)
         raise SkillError(
             f"Error loading injection module: {_line_of(error, path)}{type(error).__name__}: {error}"
@@ -56,7 +59,7 @@ def _run(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _line_of(error: Exception, path: Path) -> str:
+def _line_of(error: BaseException, path: Path) -> str:
     """Where in the file it failed, as `line 3: `."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"line {error.lineno}: "

@@ -142,7 +142,10 @@ def test_what_turns_out_otherwise_is_an_error(lives: Lives) -> None:
 def test_what_is_left_can_be_had(lives: Lives) -> None:
     """A partial restore continues without the values that the steps do not give again."""
     run(lives.runtime, "a = [1]", "data = [open('/proc/uptime').read()]; g = (x for x in data); a.append(2)")
-    assert "([1, 2], False)" == run(lives.again(partial=True), "a, 'g' in globals()")
+    again = lives.again(partial=True)
+    assert "([1, 2], False)" == run(again, "a, 'g' in globals()")
+    assert again.carried is not None
+    assert any("step 2 leaves another data than the first time" in each for each in again.carried.missing)
 
 
 def test_a_former_state_that_cannot_be_had_again_changes_nothing(lives: Lives) -> None:

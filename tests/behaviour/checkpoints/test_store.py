@@ -290,6 +290,7 @@ def test_what_is_whole_can_be_had_without_what_is_damaged(folder: Path) -> None:
     checkpoints = CheckpointStore(folder)
     with_the_rest = read(checkpoints, "r", checkpoints.manifest("r"), partial=True)
     assert [("b",), ()] == [piece.names for piece in with_the_rest.pieces]
+    assert ("variables a (a chunk in file 1 is not what was written)",) == with_the_rest.damage
     with_the_rest.close()
 
 

@@ -88,6 +88,8 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fo
         source.fork()
     (branch,) = fork(source, partial=True)
     assert "([1], 1, False)" == run(branch, "kept, len(data), 'h' in globals()")
+    assert branch.carried is not None
+    assert ("data, h: step 3 leaves another data than the first time",) == branch.carried.missing
 
 
 def test_a_kept_state_has_the_generator_as_it_was_there(make: Make, fork: Fork) -> None:
@@ -198,3 +200,38 @@ async def test_an_agent_branches_with_its_generator(source: PythonRuntime) -> No
     response = await agent.branch("take one", n=2, score=lambda state: float(state.retrieve("n")))
     agent.runtime.close()
     assert [1.0, 1.0] == [branch.score for branch in response.branches]
+
+
+SHARED = {
+    "column": ("df = pd.DataFrame({'a': [1, 2]}); v = df['a']", "df.loc[0, 'a'] = 9", "v.tolist()", "[1, 2]"),
+    "frame": (
+        "df = pd.DataFrame({'a': [1, 2]}); v = df[['a']]",
+        "v.iloc[0, 0] = 9",
+        "df.a.tolist()",
+        "[1, 2]",
+    ),
+    "times": (
+        "v = pd.Series(pd.to_datetime(['2024-01-01'])); w = v.copy(deep=False)",
+        "v[0] = pd.Timestamp('2020-01-01')",
+        "w.dt.year.tolist()",
+        "[2024]",
+    ),
+    "index": ("i = pd.Index([5, 6]); s = pd.Series(i)", "s[0] = 1", "i.tolist()", "[5, 6]"),
+    "array": (
+        "a = np.zeros((2, 2)); df = pd.DataFrame(a, copy=False)",
+        "a[0] = 7",
+        "df.iloc[0].tolist()",
+        "[7.0, 7.0]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "written", "seen", "expected"), SHARED.values(), ids=SHARED.keys())
+def test_what_is_written_to_a_column_shows_where_it_did(
+    make: Make, fork: Fork, by_value: None, made: str, written: str, seen: str, expected: str
+) -> None:
+    """pandas copies a column that frames share before it writes to it, and no array that a frame was made over."""
+    source = make()
+    run(source, "import numpy as np, pandas as pd", made)
+    (branch,) = fork(source)
+    assert expected == run(branch, written, seen) == run(source, written, seen)

@@ -135,6 +135,19 @@ def test_what_does_not_come_is_named(merged: Merged) -> None:
 
 
 @pytest.mark.slow
+def test_what_the_source_cannot_make_is_left_and_the_rest_comes(merged: Merged) -> None:
+    """A template of Jinja can be pickled, and its pickle cannot be loaded."""
+    source, merge = merged(
+        "x = 1",
+        "import jinja2\nx = 2; env = jinja2.Environment(); t = env.from_string('a'); y = [3]\nopen('f', 'w').close()",
+    )
+    assert "(2, [3])" == value(source, "x, y")
+    assert {"x", "y"} <= {*merge.taken}
+    assert ("f",) == merge.files
+    assert "cannot be rebuilt" in merge.left["t"]
+    assert "False" == value(source, "'t' in globals()")
+
+
 def test_a_merge_is_repeated_in_later_jails(merged: Merged) -> None:
     """Like other values that were put in."""
     source, _ = merged("a = []; b = [a]", "a.append(1)\ndef f(): return len(a)")

@@ -36,6 +36,21 @@ def test_python_is_the_one_that_the_cell_is_in(runtime: PythonRuntime, code: str
     assert f"{sys.prefix}\n" == runtime.execute(code).stdout
 
 
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        ("import sys; print(1); print(2, file=sys.__stdout__); print(3)", "1\n2\n3\n"),
+        ("import io, sys; sys.stdout = io.StringIO(); sys.stdout = sys.__stdout__; print(1, end='')", "1"),
+        ("import ctypes; ctypes.CDLL(None).puts(b'1')", "1\n"),
+    ],
+)
+def test_what_is_printed_past_sys_stdout_comes_with_its_own_cell(
+    runtime: PythonRuntime, code: str, printed: str
+) -> None:
+    """It stayed in a buffer until some later cell had filled that."""
+    assert printed == runtime.execute(code).stdout
+
+
 @pytest.mark.at("embedded")
 @pytest.mark.parametrize(
     "code",

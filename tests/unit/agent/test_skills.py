@@ -276,6 +276,7 @@ def test_injection_brings_functions_variables_and_types(tmp_path: Path) -> None:
         ("__exports__ has the name 'x' twice",
          "from cenote.runtime import Variable\n__exports__ = [Variable('x'), Variable('x')]"),
         ("Error loading injection module: line 2: ZeroDivisionError: division by zero", "x = 1\nx / 0"),
+        ("Error loading injection module: line 2: SystemExit: 1", "import sys\nsys.exit(1)"),
         ("Error loading injection module: line 1: ModuleNotFoundError: No module named 'cave_agent'",
          "from cave_agent.runtime import Function"),
     ],

@@ -1,9 +1,11 @@
-"""The small parts of jobs: free quotas, logs with a head and a tail."""
+"""The small parts of jobs: free quotas, logs with a head and a tail, variables of tasks."""
 
 from __future__ import annotations
 
+import datetime
 import inspect
 
+import numpy as np
 import pytest
 
 from cenote.agent.vocabulary.events import Event, EventType
@@ -14,6 +16,8 @@ from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
 from cenote.gateway.jobs.schedule import AT_LEAST, fits, room, tasks_on
 from cenote.gateway.values.quota import Quota
 from cenote.jobs import Job, Jobs
+from cenote.jobs.checks import BadTasksError, TaskCheck
+from cenote.jobs.source import tasks_of
 
 NEED = {Quota.RUNTIMES: 1, Quota.MEMORY: 10}
 
@@ -115,3 +119,30 @@ def failure(kind: str) -> TaskFailure:
 def test_what_a_job_waits_for_is_no_text_of_an_error(outcome: TaskOutcome, said: str) -> None:
     """`cenote job show` prints it as a state; the text is for the log."""
     assert said == _awaited(outcome)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(3), "3"),
+        (np.arange(2), "[0,1]"),
+        (datetime.date(2024, 1, 2), '"2024-01-02"'),
+        ({1: (2, 3)}, '{"1": [2, 3]}'),
+    ],
+)
+def test_variables_of_a_task_may_be_what_numpy_gives(value: object, expected: str) -> None:
+    """As its result may."""
+    (part,) = tasks_of([{"code": "x", "variables": {"x": value}}], TaskCheck((), has_model=False))
+    assert f'{{"x":{expected}}}' == part.tasks[0].variables.replace('{"x": ', '{"x":')
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), r"variables\['x'\] is nan, which JSON does not have; use None"),
+        ({2, 1}, r"variables\['x'\] is a set, and JSON takes plain data: .*; use sorted"),
+    ],
+)
+def test_a_variable_of_a_task_that_is_no_plain_data_is_named(value: object, said: str) -> None:
+    with pytest.raises(BadTasksError, match=said):
+        list(tasks_of([{"code": "x", "variables": {"x": value}}], TaskCheck((), has_model=False)))

@@ -161,16 +161,23 @@ class Restoration:
 
     lent: for a jail that has nothing yet. given: the input of the steps that are run again; goes before the other
     pieces.
-    record: of these steps, empty for none.
+    record: of these steps, empty for none. damage: what is left out since it could not be read, a line each.
     """
 
     def __init__(
-        self, pieces: list[Piece], manifest: Manifest, given: list[Piece], record: bytes, lender: Lender
+        self,
+        pieces: list[Piece],
+        manifest: Manifest,
+        given: list[Piece],
+        record: bytes,
+        lender: Lender,
+        damage: tuple[str, ...] = (),
     ) -> None:
         self.pieces = pieces
         self.manifest = manifest
         self.given = given
         self.record = record
+        self.damage = damage
         self.lent = [_lent(file, lent) for file, lent in lender.files()]
         self._lender = lender
 
@@ -217,7 +224,7 @@ def read(
     finally:
         if not whole:
             Restoration(pieces, manifest, given, b"", lender).close()
-    return Restoration(pieces, manifest, given, record, lender)
+    return Restoration(pieces, manifest, given, record, lender, tuple(damage))
 
 
 def read_files(store: CheckpointStore, name: str, manifest: Manifest) -> Iterator[Piece]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import pathlib
 import posixpath
@@ -20,6 +21,7 @@ from dataclasses import replace
 
 from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
+from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.execution import messages
 from cenote_worker.execution.messages import fill_variable
 from cenote_worker.execution.trace import Location, StepTrace
@@ -78,6 +80,10 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
     # As at Python's prompt: programs with an argument parser would take the worker's arguments for their own.
     sys.argv = [""]
+    # What a cell prints there comes among what it prints to `sys.stdout`, and not with a later cell's.
+    libc.write_whole_lines()
+    if isinstance(sys.__stdout__, io.TextIOWrapper):
+        sys.__stdout__.reconfigure(line_buffering=True)
     for module in (contextlib, pathlib, posixpath):
         keep_builtins(module)
     sock = socket_of(frames_fd)

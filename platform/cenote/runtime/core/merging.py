@@ -259,8 +259,8 @@ class _Merging:
         files = [
             path for path in paths if self._brought(path)
         ]  # modules among them are imported by what comes next
-        for names, value in (*values, *settings):
-            self._put(names, value)
+        values = [given for given in values if self._put(*given)]
+        settings = [given for given in settings if self._put(*given, states)]
         taken = [name for names, _ in values for name in names]
         deleted = [name for name in gone if self._deleted(name)]
         states = [state for state in states if settings and not self._was_lost(state)]
@@ -370,11 +370,19 @@ class _Merging:
         assert isinstance(backend, HostedRuntime | SharesTogether)
         return reference(_call(self._branch, partial(backend.share_together, names, states), called), called)
 
-    def _put(self, names: Sequence[str], value: ObjectReference) -> None:
+    def _put(self, names: Sequence[str], value: ObjectReference, states: Sequence[str] = ()) -> bool:
+        """Whether this runtime could make them; what it could not make is noted."""
         parcel = names_parcel(names, value, self._core.backend.place)
-        outcome = _call(self._core, partial(self._core.inject, parcel, replace=True), ", ".join(names))
+        try:
+            outcome = _call(self._core, partial(self._core.inject, parcel, replace=True), ", ".join(names))
+        except NotTransferableError as error:
+            if not self._all:
+                raise
+            self._left |= dict.fromkeys((*names, *(f"the state of {each}" for each in states)), str(error))
+            return False
         if isinstance(outcome, DoneReply):
             self._notes += outcome.differing
+        return True
 
     def _deleted(self, name: str) -> bool:
         """Whether it was here still."""

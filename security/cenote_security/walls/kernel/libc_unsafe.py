@@ -36,6 +36,7 @@ _ulong = ctypes.c_ulong
 
 AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
+_IOLBF = 1
 
 
 def _check(result: int, call: str) -> int:
@@ -47,6 +48,11 @@ def _check(result: int, call: str) -> int:
 
 def _syscall(name: str, call: str, *arguments: object) -> int:
     return _check(_libc.syscall(ctypes.c_long(number(name)), *arguments), call)
+
+
+def write_whole_lines() -> None:
+    """What C code prints leaves the process at each line's end, as on a terminal, wherever it goes."""
+    _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IOLBF, ctypes.c_size_t(0))
 
 
 # -- namespaces and mounts --------------------------------------------------------------------------------

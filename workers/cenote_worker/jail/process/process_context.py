@@ -35,6 +35,7 @@ __builtins__ = BUILTINS
 _getcwd, _chdir, _putenv, _unsetenv = os.getcwd, os.chdir, os.putenv, os.unsetenv
 _variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
 _sys = sys
+_own_streams = sys.__stdout__, sys.__stderr__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,9 @@ class ProcessState:
         if _sys.excepthook is not self._excepthook:
             _sys.excepthook = self._excepthook
         self._interrupts.install()
+        for stream in _own_streams:
+            with suppress(AttributeError, OSError, ValueError):  # it is not there, or a cell has closed it
+                stream.flush()  # type: ignore[union-attr]
         return self._restore_streams()
 
     def _restore_streams(self) -> list[str]:

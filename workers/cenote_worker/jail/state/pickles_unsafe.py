@@ -40,7 +40,7 @@ from cenote_worker.jail.libraries.numpy_views import (
     record_within,
     view_of,
 )
-from cenote_worker.jail.libraries.pandas_indexes import Place, Places, rebuilt
+from cenote_worker.jail.libraries.pandas_indexes import Place, Places, rebuilt, share, sharing
 from cenote_worker.jail.libraries.pydantic_schemas import reduced_schema
 from cenote_worker.jail.state.stale_keys_unsafe import KeysNotKeptError, fill, stale_tables
 from cenote_worker.jail.values.instance_pickles import (
@@ -342,6 +342,7 @@ def pickled(
         values = [each for _, each in met.values()]
         try:
             repairs = [("keys", *each) for each in stale_tables(values)] + more(values)
+            repairs += [("columns", group, None) for group in sharing(values)]
         except KeysNotKeptError as error:
             raise NotKept(str(error)) from None
         if repairs:
@@ -425,8 +426,9 @@ class StateUnpickler(pickle.Unpickler):
         here."""
         value = self.load()
         if self._stream.tell() < len(self._stream.getbuffer()):
+            known: dict[str, Callable[[Any, Any], None]] = {"keys": fill, "columns": share, **ways}
             for kind, one, change in self.load():
-                {"keys": fill, **ways}[kind](one, change)
+                known[kind](one, change)
         return value
 
     def persistent_load(self, told: Any) -> Any:

@@ -342,11 +342,10 @@ class StateCopy:
                 branch.carried = Carried(how="exact", missing=missing_of(held.state))
                 return
         line = self._plan.line
-        made = self._made_again(branch, supervisor, held, line) if line is not None else ()
+        made, lost = self._made_again(branch, supervisor, held, line) if line is not None else ((), ())
         differing = self._put(supervisor, held, self._end(held, made))
-        branch.carried = Carried(
-            how="rebuilt", reason=self._reason, missing=self.missing, differing=differing
-        )
+        missing = (*self.missing, *lost)
+        branch.carried = Carried(how="rebuilt", reason=self._reason, missing=missing, differing=differing)
 
     def _by_value(self, reason: str) -> ReceivedState:
         """Copies the state by value, if the source still has it, since a jail could not become the image."""
@@ -366,8 +365,9 @@ class StateCopy:
 
     def _made_again(
         self, branch: HostedRuntime, supervisor: Supervisor, held: ReceivedState, line: Lineage
-    ) -> tuple[str, ...]:
-        """The names of rebuilt objects that could not be copied, with those that share objects with them."""
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of rebuilt objects that could not be copied, with those that share objects with them; and what
+        could not be rebuilt, with the reason."""
         state, rebuild = held.state, self._plan.rebuild
         groups, files = rebuild.given_groups(state.groups), rebuild.given_files(state.files)
         self._put(supervisor, held, RebuildGiven(groups=groups, files=files))
@@ -375,9 +375,12 @@ class StateCopy:
             branch, supervisor, rebuild, state.message.hosts, self._patience, self._plan.injected
         )
         reason = rebuilding.carry_out(line)
-        if reason and not self._order.partial:
-            raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))
-        return () if reason else rebuild.names
+        if not reason:
+            return rebuild.names, ()
+        lost = (f"{', '.join(rebuild.names)}: {reason}",)
+        if not self._order.partial:
+            raise IncompleteForkError(lost)
+        return (), lost
 
     def _put(
         self, supervisor: Supervisor, held: ReceivedState, what: RestoreEnd | RebuildGiven

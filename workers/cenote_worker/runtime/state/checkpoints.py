@@ -432,6 +432,7 @@ class Checkpoints:
         finally:
             ready.close()
             self._runtime.earlier = filling.line or self._runtime.earlier
+        missing += filling.missing
         self._runtime.carried = replace(carried, missing=missing, differing=filling.differing)
         self._states.began(base.step)
 

@@ -283,6 +283,8 @@ class StateRestore:
         self.line: Lineage | None = None
         self.differing: tuple[str, ...] = ()
         """Once it is done: the differences from the stored state, a line each."""
+        self.missing = ready.damage
+        """What of it could not be read or restored, a line each."""
 
     def carry_out(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
         """inject: see StateSource.fill. Raises IncompleteRestoreError, UnavailableError."""
@@ -298,9 +300,10 @@ class StateRestore:
             try:
                 number = self._ready.manifest.number
                 self.differing += put(supervisor, piece, self._name, number, partial=self._partial)
-            except IncompleteRestoreError:
+            except IncompleteRestoreError as error:
                 if not self._partial:
                     raise
+                self.missing += error.missing
 
     def _rebuild(self, supervisor: Supervisor) -> None:
         manifest = self._ready.manifest
@@ -311,6 +314,8 @@ class StateRestore:
         except MalformedValueError as error:
             reason = str(error)
             rebuilding.give_up()
-        if reason and not self._partial:
-            lost = ", ".join(manifest.rebuild.names)
-            raise IncompleteRestoreError(self._name, manifest.number, (f"{lost}: {reason}",))
+        if reason:
+            lost = (f"{', '.join(manifest.rebuild.names)}: {reason}",)
+            if not self._partial:
+                raise IncompleteRestoreError(self._name, manifest.number, lost)
+            self.missing += lost
