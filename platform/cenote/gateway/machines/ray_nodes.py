@@ -12,20 +12,14 @@ from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import MasterKey
-from cenote_security.errors import (
-    UnavailableError,
-    UnknownReferenceError,
-    UnknownRuntimeError,
-)
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.descriptor_store.client import ABANDONED_SECONDS
 from cenote_worker.node.assignment import Assignment
 from cenote_worker.node.environment_builds import BuildOrder, BuildReport
 from cenote_worker.node.placement import NoRoomError
 from cenote_worker.node.ray.actor_calls import answers, ask
-from cenote_worker.node.ray.cluster import (
-    PLACES,
-)
+from cenote_worker.node.ray.cluster import PLACES
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
 from cenote_worker.runtime.state.storage import RuntimeStorage
 from cenote_worker.serving.endpoints import Endpoints
@@ -56,6 +50,10 @@ _NO_ROOM: Final = (
 )
 
 _DRAINED: Final = "all machines of the cluster are drained; add one, or `cenote node resume` one of them"
+
+_SILENT: Final = (
+    "no machine of the cluster answers now; try again in half a minute, `cenote status` tells more"
+)
 
 _NOT_BUILT: Final = (
     "no machine that takes runtimes now has environment {digest}; those of tenants are built on each machine in the "
@@ -333,12 +331,12 @@ class RayNodes:
         facts = answers(
             {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
         )
-        if not facts and not environment:
-            return next(iter(agents))
+        if not facts and environment:
+            raise UnavailableError(_SILENT)
         if not facts:
-            raise UnavailableError(_NOT_BUILT.format(digest=environment[:12]))
+            return next(iter(agents))
         free = [node for node in facts if not facts[node].draining and node not in full]
-        if facts and not free and not self.grows:
+        if not free and not self.grows:
             raise UnavailableError(_DRAINED)
         if environment and free:
             free = [node for node in free if environment in facts[node].environments]
