@@ -30,9 +30,8 @@ from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota, unit_of
-from cenote.gateway.work.credentials import taken_out
 from cenote.gateway.work.processes import Orchestrators
-from cenote.gateway.work.settings import WorkSecrets
+from cenote.gateway.work.settings import WorkSecrets, taken_out
 from cenote.jobs.checks import MAX_KEY, MAX_RETRIED, TaskCheck
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2

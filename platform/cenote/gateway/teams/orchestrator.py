@@ -27,8 +27,7 @@ from cenote.gateway.teams.replay import RecordedTeam, as_text
 from cenote.gateway.teams.runtimes import TeamReferences, TeamRuntimes
 from cenote.gateway.teams.tables import MODEL_CALL, RunRow, StoredTeamEvent
 from cenote.gateway.teams.team_builder import add_members, keyless, work_of
-from cenote.gateway.work.credentials import put_back
-from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
+from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets, put_back
 from cenote.gateway.work.workload import SupersededError
 from cenote.models.errors import ModelRequestError
 from cenote.runtime.inject.injectables import Variable

@@ -16,9 +16,8 @@ from cenote.gateway.teams.tables import RunRow, TeamRow
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota
-from cenote.gateway.work.credentials import taken_out
 from cenote.gateway.work.processes import Orchestrators
-from cenote.gateway.work.settings import WorkSecrets
+from cenote.gateway.work.settings import WorkSecrets, taken_out
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import team_pb2
 from cenote_security.auth.tokens import BearerToken, Scope
