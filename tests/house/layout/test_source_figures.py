@@ -52,8 +52,8 @@ OPTIONS = {
 FRAGMENTS = 5
 LEVELS = 19
 LIBRARIES = 81
-TWICE = 26
-VAGUE = 20
+TWICE = 24
+VAGUE = 17
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from cenote.gateway.audit.entries import AuditEntry
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.audit.reader import AuditCheck, AuditQuery, read_page
 from cenote.gateway.environments.registry import EnvironmentRegistry
-from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, Nodes, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import Parent, RuntimeRecord
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.tls.certificates import InternalTls
@@ -109,7 +109,7 @@ def open_at(
     return description
 
 
-def described_node(facts: NodeStatus) -> platform_pb2.NodeDescription:
+def described_node(facts: MachineStatus) -> platform_pb2.NodeDescription:
     return make(
         platform_pb2.NodeDescription,
         id=facts.id,

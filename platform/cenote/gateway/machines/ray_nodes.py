@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from cenote.gateway.errors import NodeLeftError
-from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
@@ -182,7 +182,7 @@ class RayNodes:
     def grows(self) -> bool:
         return self._want is not None
 
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         agents = self._agents()
         patience = NEWS_SECONDS if agents.keys() - self._met else DESCRIBE_SECONDS
         facts = answers(
@@ -191,7 +191,7 @@ class RayNodes:
         places = answers({node: agents[node].any_address.remote() for node in facts}, patience, self._ending)
         self._met |= places.keys()
         return [
-            NodeStatus(
+            MachineStatus(
                 id=node,
                 address=places[node],
                 actors=facts[node].hosts,
@@ -204,7 +204,7 @@ class RayNodes:
                 environments=facts[node].environments,
             )
             if node in places
-            else NodeStatus(id=node, address="", silent=True)
+            else MachineStatus(id=node, address="", silent=True)
             for node in agents
         ]
 

@@ -243,8 +243,8 @@ class _OneRun:
         """The notes, if the namespaces that they describe still exist; else none, and tasks begin anew."""
         if self._run.state == "waiting":
             return []
-        nobody = RecordedTeam([], self._write, lambda _agent, _items: None)
-        runtimes = self._orchestrator.runtimes(self._run.number, self._agents, nobody)
+        unseen = RecordedTeam([], self._write, lambda _agent, _items: None)
+        runtimes = self._orchestrator.runtimes(self._run.number, self._agents, unseen)
         worked = [agent for agent in self._agents if any(note.agent == agent for note in notes)]
         lost = runtimes.lost(worked)
         if not lost:
