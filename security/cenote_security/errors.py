@@ -197,7 +197,6 @@ class EntryExistsError(UsageError):
 
 _USE_IT = {
     "runtime": "use the one there is, or end it with `cenote runtime rm`",
-    "open runtime": "or close that one",
     "environment": "or remove that one with `cenote env rm`",
     "stored runtime": "or go on with the one there is by `PythonRuntime.open`",
 }
