@@ -94,7 +94,6 @@ class BackupWriter:
         self._path = path
         self._part = path.with_name(f".{path.name}.part")
         self._sums: dict[str, tuple[int, str]] = {}
-        self._published = False
         if path.exists():
             raise UsageError(f"{str(path)!r} exists already; name another file, or remove it first")
         with ExitStack() as opened, _explained(path):

@@ -106,12 +106,11 @@ class ProcessOrchestrators:
         settings: OrchestratorSettings,
         works: Workload,
         environment: Collection[str] = (),
-        places: WorkerSlots | None = None,
     ) -> None:
         """settings: those of all works."""
         self._settings = settings
         self._works = works
-        self._places = WorkerSlots(works.share) if places is None else places
+        self._places = WorkerSlots(works.share)
         self._granted: dict[str, threading.Event] = {}
         """Works that wait for a slot."""
         self._environment = frozenset(environment)
