@@ -12,7 +12,7 @@ from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime import AsyncPythonRuntime, Variable
 from cenote.runtime.core.backends import StoreURL
 from cenote_security.environment import Environment
-from cenote_security.errors import RejectedError, UnknownNameError, UsageError
+from cenote_security.errors import EntryExistsError, RejectedError, UnknownNameError, UsageError
 from cenote_security.policy import SandboxPolicy, Weakness, weakness
 from cenote_security.rules import SecurityChecker
 
@@ -238,11 +238,14 @@ class OpenRuntimes:
     async def fork(
         self, name: str, branch: str, step: int | str | None, door: str, *, partial: bool
     ) -> OpenRuntime:
-        """A branch of an open one, under a name that is free. partial: see PythonRuntime.fork. Raises UsageError."""
+        """A branch of an open one, under a name that is free. partial: see PythonRuntime.fork.
+
+        Raises EntryExistsError, UsageError.
+        """
         source = await self.get(name, door)
         async with self._turn:
             if branch in self._held:
-                raise UsageError(f"a runtime {branch!r} is open already: choose another name, or close it")
+                raise EntryExistsError("open runtime", branch)
             self._check_room(branch)
             self._held[branch] = _Held(await source.owner.fork(step, partial=partial, name=branch), {})
             return await self._attached(branch, door)

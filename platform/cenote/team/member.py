@@ -22,7 +22,7 @@ from cenote.team.errors import BudgetExceededError
 from cenote.team.events import Broadcast, TeamRecord
 from cenote.team.handles import BUDGET_HINT, TEAM_HINT, BudgetHandle, ChildTasks, SubAgentHandle, TeamHandle
 from cenote.team.metered_model import Meter, MeteredModel
-from cenote.team.progress import Progress
+from cenote.team.progress import TeamProgress
 from cenote.team.runtimes import OwnedRuntime, RuntimeFactory
 from cenote.team.variables import ReferenceReader, SeenVersions, TeamVariables
 from cenote_security.errors import NameExistsError, UsageError, WeakerSandboxError
@@ -77,7 +77,7 @@ class Ground:
     variables: TeamVariables
     reader: ReferenceReader
     broadcast: Broadcast
-    progress: Progress
+    progress: TeamProgress
     record: TeamRecord
 
 

@@ -66,7 +66,7 @@ class StepResult:
     reference: ObjectReference | None = None
 
 
-class Progress:
+class TeamProgress:
     """The record of all steps, in the order in which they began. on_change: called after each change.
 
     Belongs to the event loop that runs the plans.

@@ -17,7 +17,7 @@ from cenote.team.budget_ledger import BudgetLedger, Remaining
 from cenote.team.errors import UnknownTeamNameError
 from cenote.team.events import Broadcast, TeamEvent, TeamRecord, Unrecorded
 from cenote.team.member import Ground, Member, Profile
-from cenote.team.progress import Progress, ReferencesInUse, ReferenceStore, described
+from cenote.team.progress import ReferencesInUse, ReferenceStore, TeamProgress, described
 from cenote.team.runtimes import RuntimeFactory, embedded
 from cenote.team.state import AgentState, TeamState, VariableState
 from cenote.team.variables import ReferenceReader, TeamVariables
@@ -84,13 +84,13 @@ class Team:
             variables=TeamVariables(parse_size(variable_memory), self._changed),
             reader=ReferenceReader(runtimes, sandbox or SandboxPolicy()),
             broadcast=Broadcast(),
-            progress=Progress(self._references, before.steps, self._changed),
+            progress=TeamProgress(self._references, before.steps, self._changed),
             record=record or Unrecorded(),
         )
         self._restore_variables(before)
 
     def __repr__(self) -> str:
-        return f"<Team {self.name!r} of {', '.join(self._members) or 'nobody'}>"
+        return f"<Team {self.name!r} of {', '.join(self._members) or 'no agents'}>"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotCopiedError(

@@ -19,7 +19,7 @@ from cenote.runtime.inject.injectables import Variable, check_name
 from cenote.team.concurrency import all_of, first_of, first_success
 from cenote.team.errors import StepFailedError
 from cenote.team.member import Member
-from cenote.team.progress import Progress, StepResult
+from cenote.team.progress import StepResult, TeamProgress
 from cenote.team.state import StepState
 from cenote_security.errors import UnknownNameError, UsageError
 
@@ -51,7 +51,7 @@ class Outcome:
 class Course:
     """One run of a plan. key: the way to the part that is being done. fresh: agents are made for it."""
 
-    progress: Progress
+    progress: TeamProgress
     key: str
     fresh: bool = False
 

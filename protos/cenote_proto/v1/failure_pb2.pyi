@@ -42,6 +42,8 @@ class Failure(_message.Message):
         FILE_EXISTS: Failure._Kind.ValueType  # 7
         FILE_REFUSED: Failure._Kind.ValueType  # 8
         NOT_KEPT: Failure._Kind.ValueType  # 9
+        ENTRY_EXISTS: Failure._Kind.ValueType  # 10
+        """As NO_SUCH_ENTRY; a runtime too."""
         CHECKPOINT: Failure._Kind.ValueType  # 100
         """Of checkpoints. What was there before is as it was; NOT_DURABLE: the call was carried out, and is not stored."""
         CHECKPOINT_REFUSED: Failure._Kind.ValueType  # 101
@@ -96,6 +98,8 @@ class Failure(_message.Message):
     FILE_EXISTS: Failure.Kind.ValueType  # 7
     FILE_REFUSED: Failure.Kind.ValueType  # 8
     NOT_KEPT: Failure.Kind.ValueType  # 9
+    ENTRY_EXISTS: Failure.Kind.ValueType  # 10
+    """As NO_SUCH_ENTRY; a runtime too."""
     CHECKPOINT: Failure.Kind.ValueType  # 100
     """Of checkpoints. What was there before is as it was; NOT_DURABLE: the call was carried out, and is not stored."""
     CHECKPOINT_REFUSED: Failure.Kind.ValueType  # 101

@@ -24,8 +24,8 @@ from tests.support.doors.http_served import client, served
 from cenote import SandboxPolicy
 from cenote.doors import http_api, http_models
 from cenote.doors.callers import OneCaller
+from cenote.doors.http_app import openapi
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
-from cenote.doors.openapi import openapi
 from cenote.doors.request_checks import ServerNames
 from cenote_security.errors import (
     CallTimeoutError,

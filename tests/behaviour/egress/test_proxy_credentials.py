@@ -18,8 +18,7 @@ from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow, Secret
 from cenote_security.policy import SandboxPolicy, weakness
-from cenote_worker.egress.http_request import Tunnel, parse_inside
-from cenote_worker.egress.refusal import HttpRefusal
+from cenote_worker.egress.http_request import HttpRefusal, Tunnel, parse_inside
 from cenote_worker.egress.relay import Mask
 from cenote_worker.supervisor.jail_handle import JailEnds
 from cenote_worker.supervisor.start import JailStarter

@@ -18,11 +18,11 @@ from cenote.gateway.errors import CertificateError
 from cenote.gateway.tls.certificate_check import check_certificate
 from cenote.gateway.tls.certificates import (
     LOOPBACK_NAMES,
+    InternalTls,
     given_certificates,
     kept_authority,
     made_certificates,
 )
-from cenote.gateway.tls.internal_tls import InternalTls
 from cenote_security.auth.certificate_authority import (
     AUTHORITY_LIFETIME,
     CERTIFICATE_LIFETIME,

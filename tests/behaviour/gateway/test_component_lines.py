@@ -22,7 +22,7 @@ from cenote.gateway.machines.local_nodes import LocalNodes
 from cenote.gateway.machines.nodes import RuntimeLocation
 from cenote.gateway.machines.ray_agents import signed
 from cenote.gateway.tls.certificate_check import check_certificate
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls
 from cenote_security.auth.capability import MasterKey
 from cenote_security.auth.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
 from cenote_security.auth.certificates import make_request

@@ -27,7 +27,7 @@ from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest
 from cenote.gateway.audit.reader import entries, verify
 from cenote.gateway.errors import DatabaseUnavailableError, NodeLeftError
 from cenote.gateway.machines.local_nodes import LocalNodes
-from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, RuntimeLocation, RuntimeStatus
 from cenote.gateway.values.quota import Quota
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_proto.v1 import platform_pb2, runtime_pb2
@@ -83,7 +83,7 @@ class SlowNodes:
     def want_room(self, runtimes: int) -> None:
         pass
 
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         return []
 
     def runtime(self, runtime: RuntimeId) -> RuntimeStatus:

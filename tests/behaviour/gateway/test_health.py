@@ -29,7 +29,7 @@ from cenote.gateway.api.health import (
     record_causes,
     store_causes,
 )
-from cenote.gateway.machines.nodes import NodeStatus
+from cenote.gateway.machines.nodes import MachineStatus
 from cenote.gateway.store.state_locations import StateLocations
 from cenote.gateway.tls.certificates import ShownCertificate, made_certificates
 from cenote_proto.v1 import platform_pb2
@@ -289,12 +289,12 @@ class Machines(SlowNodes):
         super().__init__()
         self._silent = silent
 
-    def describe(self) -> list[NodeStatus]:
-        return [NodeStatus(id=f"n{n}", address="", silent=silent) for n, silent in enumerate(self._silent)]
+    def describe(self) -> list[MachineStatus]:
+        return [MachineStatus(id=f"n{n}", address="", silent=silent) for n, silent in enumerate(self._silent)]
 
 
 class NoCluster(SlowNodes):
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         raise UnavailableError("the cluster does not answer: 10.0.0.7")
 
 

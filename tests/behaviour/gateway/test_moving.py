@@ -15,7 +15,7 @@ from cenote import PythonRuntime, connect
 from cenote.gateway.api.server import THREADS
 from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.machines.local_nodes import LocalNodes
-from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, RuntimeLocation, RuntimeStatus
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_security.auth.capability import MasterKey
@@ -74,7 +74,7 @@ class TwoMachines:
         self.drained = self.drained | {node} if wanted else self.drained - {node}
         return {runtime: False for runtime, home in self.homes.items() if home == node}
 
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         return [
             replace(one.describe()[0], id=name, draining=name in self.drained)
             for name, one in self.machines.items()

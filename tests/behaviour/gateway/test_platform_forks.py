@@ -19,7 +19,7 @@ from cenote.gateway.api.runtime_registry import RuntimeRegistry
 from cenote.gateway.audit.reader import entries
 from cenote.gateway.values.quota import Quota
 from cenote_security.auth.tokens import Scope
-from cenote_security.errors import UnknownRuntimeError, UsageError
+from cenote_security.errors import EntryExistsError, UnknownRuntimeError, UsageError
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.branches import MAX_BRANCHES, ForkOrder
@@ -126,8 +126,8 @@ def test_all_or_none(owner: Owner, parent: PythonRuntime) -> None:
     quotas.set_limit(tenant, Quota.RUNTIMES, 3)
     for request, code in (
         ({"count": 3}, grpc.StatusCode.RESOURCE_EXHAUSTED),
-        ({"count": 2, "names": ["a", "r"]}, grpc.StatusCode.INVALID_ARGUMENT),
-        ({"count": 2, "names": ["a", "a"]}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"count": 2, "names": ["a", "r"]}, grpc.StatusCode.ALREADY_EXISTS),
+        ({"count": 2, "names": ["a", "a"]}, grpc.StatusCode.ALREADY_EXISTS),
         ({"step": 77}, grpc.StatusCode.UNAVAILABLE),
         ({"count": 2, "names": ["a"]}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"names": ["rt_a"]}, grpc.StatusCode.INVALID_ARGUMENT),
@@ -136,6 +136,13 @@ def test_all_or_none(owner: Owner, parent: PythonRuntime) -> None:
         assert code == refused(lambda request=request: owner.user.fork("r", **request)).code, request
     assert (["r"], used) == (owner.user.names(), quotas.used(tenant))
     assert 2 == len(owner.user.fork("r", count=2))
+
+
+def test_a_client_can_tell_a_taken_name(owner: Owner, parent: PythonRuntime) -> None:
+    """From another wrong request, and which name it is: the client can choose another one."""
+    with pytest.raises(EntryExistsError) as caught:
+        parent.fork(name="r")
+    assert ("runtime", "r") == (caught.value.kind, caught.value.name)
 
 
 def test_a_branch_that_fails_to_start_takes_all_along(

@@ -16,8 +16,7 @@ from tests.support.jobs.workshop import BARE
 from tests.support.orchestrator.studio import Studio
 from tests.waiting import PATIENCE, until
 
-from cenote.gateway.work.credentials import put_back, taken_out
-from cenote.gateway.work.settings import WorkSecrets
+from cenote.gateway.work.settings import WorkSecrets, put_back, taken_out
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import RejectedError
 from cenote_security.network import Allow, Secret

@@ -11,7 +11,7 @@ from tests.support.processes import kill, title
 from tests.waiting import until
 
 from cenote.gateway.work import processes
-from cenote.gateway.work.processes import SpareProcess
+from cenote.gateway.work.processes import Spare
 
 ENDLESS = [{"code": "import time\nwhile True: time.sleep(0.01)"}]
 
@@ -29,14 +29,14 @@ class Process:
     def wait(self, _patience: float) -> bool:
         return not self.lives
 
-    def kill(self) -> None:
+    def end(self) -> None:
         self.lives = False
 
 
 class Maker:
     def __init__(self) -> None:
         self.made: list[Process] = []
-        self.spare = SpareProcess(self.make)  # type: ignore[arg-type]
+        self.spare = Spare(self.make)
 
     def make(self) -> Process:
         self.made.append(Process())

@@ -9,6 +9,8 @@ import pytest
 from tests.support.gateway.world import World
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry
+from cenote.gateway.audit.folder import log_files
+from cenote.gateway.audit.reader import EntrySelection, selected
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.teams import registry as registry_module
 from cenote.gateway.teams.registry import TeamRegistry
@@ -68,3 +70,15 @@ def test_one_that_is_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     teams.sweep()
     assert (0, 1) == (stores.quotas.used(user.tenant)[Quota.TEAMS], len(stores.tokens.of(user.tenant)))
     assert [] == list(world.state.teams.iterdir())
+
+
+def test_the_audit_log_has_the_token_of_a_team(world: World) -> None:
+    """When it is issued, and that it has ended, as of a job."""
+    stores = world.stores
+    teams = TeamRegistry(stores, world.state, RuntimeRegistry(stores, world.nodes), None)
+    principal = stores.tokens.authenticate(world.user("acme", ["teams"]).token)
+    teams.put(principal, team_pb2.PutTeamRequest(name="pipeline", definition=team_pb2.TeamDefinition()))
+    teams.delete(principal, "pipeline")
+    events = (entry.event for entry in selected(log_files(world.state.audit), EntrySelection()))
+    changes = [event.facts["change"] for event in events if event.kind == "token"]
+    assert ["issued", "ended"] == changes[-2:]

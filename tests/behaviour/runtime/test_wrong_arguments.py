@@ -103,7 +103,7 @@ async def test_agents_and_teams_tell_what_they_are() -> None:
     agent = CaveAgent(ScriptedModel(["a", "b"]))
     assert "<CaveAgent with ScriptedModel(2 turns, 0 used), 0 messages>" == repr(agent)
     async with Team("pipeline") as team:
-        assert "<Team 'pipeline' of nobody>" == repr(team)
+        assert "<Team 'pipeline' of no agents>" == repr(team)
         team.add("cleaner", model=agent.model)
         assert "<Team 'pipeline' of cleaner>" == repr(team)
 

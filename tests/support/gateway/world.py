@@ -16,8 +16,7 @@ from cenote.gateway.machines.local_nodes import LocalNodes
 from cenote.gateway.machines.nodes import Nodes
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.store.stores import Stores
-from cenote.gateway.tls.certificates import kept_authority
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls, kept_authority
 from cenote_proto.v1 import platform_pb2, reference_pb2, runtime_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub

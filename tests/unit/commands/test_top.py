@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cenote.cli.platform.top import FleetSnapshot, age, page, steps_per_second
-from cenote.terminal.live import fitted, live_screen, table
+from cenote.terminal.screen import fitted, live_screen, table
 
 
 def runtime(name: str, *, steps: int = 0, state: str = "ready") -> dict[str, object]:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote_worker.egress.http_request import MAX_HEAD, Plain, Tunnel, parse
-from cenote_worker.egress.refusal import HttpRefusal
+from cenote_worker.egress.http_request import MAX_HEAD, HttpRefusal, Plain, Tunnel, parse
 
 
 def head(first: str, *headers: str) -> bytes:

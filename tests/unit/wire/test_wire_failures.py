@@ -15,6 +15,7 @@ from cenote_worker.wire.failures import MAX_FACTS, TABLE, Row, status_of, to_err
 FACTS = {
     errors.UnknownNameError: ("x", ("y", "z")),
     errors.UnknownEntryError: ("job", "x"),
+    errors.EntryExistsError: ("job", "x"),
     errors.NotTransferableError: ("x", "why"),
     errors.RolledBackError: ("why", 3),
     errors.FileRefusedError: ("p", "why"),

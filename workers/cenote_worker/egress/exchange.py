@@ -14,6 +14,7 @@ from cenote_worker.egress.addresses import Reach
 from cenote_worker.egress.http_request import (
     END_OF_HEAD,
     MAX_HEAD,
+    HttpRefusal,
     Plain,
     Request,
     Tunnel,
@@ -21,7 +22,6 @@ from cenote_worker.egress.http_request import (
     parse_inside,
 )
 from cenote_worker.egress.ledger import Decision, EgressLedger
-from cenote_worker.egress.refusal import HttpRefusal
 from cenote_worker.egress.relay import (
     CHUNK,
     KERNEL_BUFFER,

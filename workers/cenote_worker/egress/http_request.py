@@ -13,7 +13,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_security.network import TLS_PORT, Secret, host_name, plain_path, port_number
-from cenote_worker.egress.refusal import HttpRefusal
+
+
+class HttpRefusal(Exception):
+    """A request is not passed on. status: of the HTTP answer. reason: printable ASCII, for the jail and the log."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+
+    def answer(self) -> bytes:
+        """The HTTP answer. The reason is in the status line too: of a refused tunnel, clients show nothing else."""
+        body = f"{self.reason}\n".encode("ascii", "replace")
+        line = f"HTTP/1.1 {self.status} {self.reason}".encode("ascii", "replace")
+        headers = b"Content-Type: text/plain\r\nConnection: close\r\nContent-Length: %d" % len(body)
+        return b"%b\r\n%b\r\n\r\n%b" % (line, headers, body)
+
 
 MAX_HEAD: Final = 32 * 2**10
 """Bytes of request line and headers; cookies and tokens included, clients stay below it."""

@@ -15,8 +15,7 @@ from typing import TypeVar
 from cenote_security.auth.certificates import Certificate
 from cenote_security.extras import importing, require
 from cenote_worker.egress.addresses import CREDENTIALS, PROTOCOLS, trusted_here
-from cenote_worker.egress.http_request import END_OF_HEAD, MAX_HEAD
-from cenote_worker.egress.refusal import HttpRefusal
+from cenote_worker.egress.http_request import END_OF_HEAD, MAX_HEAD, HttpRefusal
 from cenote_worker.egress.relay import CHUNK, Stream
 
 T = TypeVar("T")

@@ -19,11 +19,10 @@ from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntime
 from cenote_worker.descriptor_store.client import RETURN_SECONDS, DescriptorStoreClient, StoredEntry
 from cenote_worker.node.assignment import KEY, Assignment
 from cenote_worker.node.environment_builds import environments_here
-from cenote_worker.node.host import QUOTAS, ServedRuntimeStatus
+from cenote_worker.node.host import QUOTAS, ServedRuntimeStatus, sweep_spares
 from cenote_worker.node.machine import DrainMark, idle_seconds, processors
 from cenote_worker.node.placement import HostId, Placement
 from cenote_worker.node.references import NodeReferences
-from cenote_worker.node.spare_jails import sweep_spares
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
 from cenote_worker.serving.endpoints import Endpoints
 from cenote_worker.tenancy.audit_events import EventBatch

@@ -41,6 +41,7 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.NO_SUCH_RUNTIME, errors.UnknownRuntimeError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.NO_SUCH_REFERENCE, errors.UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.NO_SUCH_ENTRY, errors.UnknownEntryError, grpc.StatusCode.NOT_FOUND, 2),
+    Row(Failure.ENTRY_EXISTS, errors.EntryExistsError, grpc.StatusCode.ALREADY_EXISTS, 2),
     Row(Failure.CLOSED, errors.RuntimeClosedError, grpc.StatusCode.FAILED_PRECONDITION),
     Row(Failure.NOT_KEPT, errors.NotKeptError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.USAGE, errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),

@@ -24,8 +24,7 @@ from cenote.cli.platform.connection import (
 )
 from cenote.cli.platform.runtime_states import RuntimeContents, target
 from cenote.runtime.remote.address import Destination
-from cenote.terminal.live import table
-from cenote.terminal.screen import BOLD, Screen, counted
+from cenote.terminal.screen import BOLD, Screen, counted, table
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.options import definitions
 from cenote_security.policy import SandboxPolicy

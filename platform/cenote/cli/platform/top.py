@@ -21,8 +21,7 @@ from cenote.cli.platform.connection import (
 )
 from cenote.cli.platform.runtime import as_data
 from cenote.cli.platform.status import HEALTH_SECONDS
-from cenote.terminal.live import live_screen, table
-from cenote.terminal.screen import Screen, counted
+from cenote.terminal.screen import Screen, counted, live_screen, table
 from cenote_security.errors import UnavailableError
 from cenote_security.printable import shown_size
 

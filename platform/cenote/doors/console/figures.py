@@ -55,8 +55,8 @@ class Figures:
 class FigureHistory:
     """The latest samples of this server. Bounded; it ends with the process. Used on one event loop."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._samples: deque[Figures] = deque(maxlen=kept)
+    def __init__(self) -> None:
+        self._samples: deque[Figures] = deque(maxlen=KEPT)
 
     def add(self, at: float, samples: Iterable[MetricSample]) -> None:
         values = {(one.metric.name, *one.labels): _number(one.value) for one in samples}

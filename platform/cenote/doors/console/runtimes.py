@@ -45,9 +45,6 @@ _BEGINNINGS: Final = {
 }
 """Not SVG: browsers take it for a document, too."""
 
-MOST_PICTURE: Final = 16 * 2**20
-"""Bytes of a file that is shown as a picture."""
-
 Answer = TypeVar("Answer")
 
 PATIENCE: Final = 5.0

@@ -100,12 +100,10 @@ class Creations:
     while no machine has any, in their turns: so none overtakes another of its tenant, and tenants take turns.
     """
 
-    def __init__(
-        self, registry: RuntimeRegistry, pool: Executor, room: RoomQueue | None = None, starts: int = STARTS
-    ) -> None:
+    def __init__(self, registry: RuntimeRegistry, pool: Executor, room: RoomQueue | None = None) -> None:
         self._registry = registry
         self._pool = pool
-        self._turns = TenantSemaphore(starts)
+        self._turns = TenantSemaphore(STARTS)
         self._room = room or RoomQueue()
         self._room.behind = lambda: self._turns.waiting
         self._awaited: dict[RuntimeId, _Callers] = {}

@@ -19,12 +19,12 @@ from cenote.gateway.api.health import Health
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest, subject_of
 from cenote.gateway.audit.entries import AuditEntry
 from cenote.gateway.audit.events import access_decided
-from cenote.gateway.audit.pages import AuditCheck, AuditQuery, read_page
+from cenote.gateway.audit.reader import AuditCheck, AuditQuery, read_page
 from cenote.gateway.environments.registry import EnvironmentRegistry
-from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, Nodes, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import Parent, RuntimeRecord
 from cenote.gateway.store.stores import Stores
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls
 from cenote.gateway.values.principal import Principal
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
@@ -109,7 +109,7 @@ def open_at(
     return description
 
 
-def described_node(facts: NodeStatus) -> platform_pb2.NodeDescription:
+def described_node(facts: MachineStatus) -> platform_pb2.NodeDescription:
     return make(
         platform_pb2.NodeDescription,
         id=facts.id,

@@ -21,7 +21,7 @@ from cenote.gateway.api.runtime_registry import RuntimeRegistry, subject_of
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.machines.nodes import Nodes, RuntimeLocation
 from cenote.gateway.store.stores import Stores
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls
 from cenote.gateway.values.principal import Principal
 from cenote_proto.scalars import make
 from cenote_proto.v1 import reference_pb2, runtime_pb2

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
 from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
-from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, Nodes, RuntimeLocation, RuntimeStatus
 from cenote.gateway.store.runtimes import RuntimeRecord
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.bounds import MAX_POLICY, TenantBounds, check_lease
@@ -469,7 +469,7 @@ def subject_of(principal: Principal, runtime: str = "") -> Subject:
     return Subject(tenant=principal.tenant, token=principal.token, runtime=runtime)
 
 
-def _target(node: str, here: str, nodes: Sequence[NodeStatus], environment: str) -> str:
+def _target(node: str, here: str, nodes: Sequence[MachineStatus], environment: str) -> str:
     """Resolves the target machine. environment: by digest, of the runtime. Raises UsageError."""
     fit = [each for each in nodes if not environment or environment in each.environments]
     others = [each.id for each in fit if each.id != here and not each.draining]

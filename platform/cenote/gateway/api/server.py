@@ -34,7 +34,7 @@ from cenote.gateway.store.runtimes import RuntimeRecord
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.teams.service import TeamService
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls
 from cenote.gateway.values.bounds import TenantBounds
 from cenote_proto.v1 import job_pb2, platform_pb2, team_pb2
 from cenote_proto.v1.job_pb2_grpc import add_JobServiceServicer_to_server

@@ -21,8 +21,7 @@ from typing import IO, Final
 from cenote.gateway.audit.entries import START, AuditEvent, Facts
 from cenote.gateway.audit.reader import copy_log
 from cenote.gateway.audit.recorder import Notices
-from cenote.gateway.backup.archive import BackupHeader, BackupWriter
-from cenote.gateway.backup.records import dump
+from cenote.gateway.backup.archive import BackupHeader, BackupWriter, dump
 from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.store.schema import MIGRATIONS, TABLES
 from cenote.gateway.store.state_folder import StateFolder

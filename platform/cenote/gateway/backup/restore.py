@@ -18,9 +18,8 @@ from typing import IO, Final
 from cenote.gateway.audit.entries import AuditEvent, Facts
 from cenote.gateway.audit.reader import LogVerification, verify
 from cenote.gateway.audit.recorder import Notices
-from cenote.gateway.backup.archive import BackupReader, BackupSums, BadBackupError
+from cenote.gateway.backup.archive import BackupReader, BackupSums, BadBackupError, Row, load
 from cenote.gateway.backup.backup import CLAIMED, Progress
-from cenote.gateway.backup.records import Row, load
 from cenote.gateway.store.database import Database, FormerRows
 from cenote.gateway.store.schema import MIGRATIONS
 from cenote.gateway.store.state_folder import StateFolder

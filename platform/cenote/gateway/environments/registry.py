@@ -17,7 +17,7 @@ from typing import Final
 
 from cenote.gateway.audit.events import Subject, environment_changed
 from cenote.gateway.environments.table import EnvironmentDefinition, EnvironmentRow
-from cenote.gateway.machines.nodes import Nodes, NodeStatus
+from cenote.gateway.machines.nodes import MachineStatus, Nodes
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.names import check_name
 from cenote.gateway.values.principal import Principal
@@ -273,7 +273,7 @@ class EnvironmentRegistry:
             self._not_before[node, row.digest] = self._clock() + _AGAIN
             log.warning("machine %s cannot build environment %s: %s", node, row.digest[:12], report.error)
 
-    def _gone(self, digest: str, nodes: Sequence[NodeStatus]) -> bool:
+    def _gone(self, digest: str, nodes: Sequence[MachineStatus]) -> bool:
         found = [node.id for node in nodes if digest in node.environments]
         return all([self._nodes.remove_environment(node, digest) for node in found])
 

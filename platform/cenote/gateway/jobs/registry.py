@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
-from cenote.gateway.audit.events import Subject, access_decided, token_changed
+from cenote.gateway.audit.events import Subject, access_decided
 from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
 from cenote.gateway.jobs.runtimes import names_of
 from cenote.gateway.jobs.schedule import fits, need_of, tasks_on
@@ -30,13 +30,13 @@ from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota, unit_of
-from cenote.gateway.work.credentials import taken_out
 from cenote.gateway.work.processes import Orchestrators
-from cenote.gateway.work.settings import WorkSecrets
+from cenote.gateway.work.registry import END_PATIENCE, WorkRegistry
+from cenote.gateway.work.settings import taken_out
 from cenote.jobs.checks import MAX_KEY, MAX_RETRIED, TaskCheck
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
-from cenote_security.auth.tokens import BearerToken, Scope
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import (
     EntryExistsError,
     NotAuthenticatedError,
@@ -58,16 +58,11 @@ MAX_OPEN: Final = 100
 KEPT: Final = 30 * 86_400.0
 """Seconds that a job and its results are kept after its end."""
 
-END_PATIENCE: Final = 15.0
-
 COUNTED_EACH_TIME: Final = 50_000
 """Tasks up to which the totals of a job are those of the moment."""
 
 COUNTING_SHARE: Final = 10
 """A larger job is counted again after this many times as long as counting took."""
-
-JOB_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
-"""Scopes of the token with which a job makes its runtimes."""
 
 
 class Submission:
@@ -109,7 +104,7 @@ class _Counted:
     totals: JobTotals
 
 
-class JobRegistry:
+class JobRegistry(WorkRegistry[JobId]):
     """Calls block, from any thread. The caller is a Principal; its scopes are checked first.
 
     runtimes: of all tenants. endpoints: base URLs that models of tenants may use. bounds: what tenants may ask for.
@@ -125,8 +120,7 @@ class JobRegistry:
         bounds: TenantBounds | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._stores = stores
-        self._state = state
+        super().__init__(stores, state.jobs)
         self._runtimes = runtimes
         self._orchestrators = orchestrators
         self._endpoints = tuple(endpoints)
@@ -135,8 +129,6 @@ class JobRegistry:
         self._settled: set[JobId] = set()
         """Jobs that are over, and whose token and quotas were released."""
         self._counted: dict[JobId, _Counted] = {}
-        self._remains: dict[JobId, TenantId] = {}
-        """Removed jobs that could not be cleared completely."""
 
     # -- submission --
 
@@ -200,7 +192,9 @@ class JobRegistry:
         self.settle_ended()
         self._reserve(principal.tenant, submission.job)
         self._record(principal, "job.submit")
-        self._give_keys(submission)
+        keys = self._keys(submission.job)
+        keys.make(self._issued(principal, f"of job {submission.job}"))
+        keys.keep(head.secrets, submission.credentials)
         try:
             job = self._stores.jobs.complete(
                 principal.tenant,
@@ -371,9 +365,9 @@ class JobRegistry:
         self._stores.reserve(hold)
 
     def _renew_token(self, principal: Principal, job: JobId) -> None:
-        keys = WorkSecrets(self._state.jobs / job)
+        keys = self._keys(job)
         self._forget_token(principal.tenant, keys)
-        keys.replace_token(self._issued(principal, job))
+        keys.replace_token(self._issued(principal, f"of job {job}"))
 
     def delete(self, principal: Principal, name: str) -> None:
         """Ends the job's work. Raises UnknownEntryError."""
@@ -389,17 +383,14 @@ class JobRegistry:
             with suppress(UnknownEntryError, SecretFileError, NotAuthenticatedError):  # it is being deleted
                 definition = job_pb2.JobDefinition.FromString(self._stores.jobs.of_all(job).definition)
                 if definition.variables:
-                    holder = self._stores.tokens.authenticate(WorkSecrets(self._state.jobs / job).token())
+                    holder = self._stores.tokens.authenticate(self._keys(job).token())
                     yield job, holder, list(definition.variables.values())
 
     def clear_remains(self) -> None:
         """At the start: clears jobs that were arriving or being deleted when a gateway was killed."""
         for row in self._stores.jobs.arriving():
             self._clear(row.tenant, row.id)
-        if self._state.jobs.exists():
-            folders = {JobId(folder.name) for folder in self._state.jobs.iterdir()}
-            for job in sorted(folders.difference(self._stores.jobs.ids())):
-                self._clear_remains_of(job)
+        self._clear_orphans(self._stores.jobs.ids)
         self._stores.jobs.clear_orphans()
 
     def settle_ended(self) -> None:
@@ -407,19 +398,9 @@ class JobRegistry:
         for job, tenant in self._stores.jobs.over().items():
             if job in self._settled:
                 continue
-            self._forget_token(tenant, WorkSecrets(self._state.jobs / job))
+            self._forget_token(tenant, self._keys(job))
             self._stores.quotas.release(job)
             self._settled.add(job)
-
-    def _forget_token(self, tenant: TenantId, keys: WorkSecrets) -> None:
-        try:
-            token = BearerToken.parse(keys.token())
-        except SecretFileError:  # it no longer has one
-            return
-        if token is not None:
-            self._stores.recorder.record(token_changed(Subject(tenant=tenant), "ended", token.id)).result()
-            self._stores.tokens.forget(tenant, token.id)
-        keys.drop_token()
 
     def clear_old(self) -> None:
         """Removes jobs that ended long ago, and retries those that could not be cleared."""
@@ -430,15 +411,6 @@ class JobRegistry:
             subject = Subject(tenant=job.tenant)
             self._stores.recorder.record(access_decided(subject, "job.expire")).result()
             self._clear(job.tenant, job.id)
-
-    def _clear_remains_of(self, job: JobId) -> None:
-        keys = WorkSecrets(self._state.jobs / job)
-        try:
-            holder = self._stores.tokens.authenticate(keys.token())
-        except (NotAuthenticatedError, SecretFileError):  # an earlier attempt has removed it
-            keys.remove()
-        else:
-            self._clear(holder.tenant, job)
 
     def _clear(self, tenant: TenantId, job: JobId) -> None:
         """Removes all of a job. Its row goes first, so that no client sees it any more: clients cannot retry what
@@ -458,23 +430,11 @@ class JobRegistry:
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
         self._settled.discard(job)
         self._counted.pop(job, None)
-        keys = WorkSecrets(self._state.jobs / job)
+        keys = self._keys(job)
         self._forget_token(tenant, keys)
         keys.remove()
         self._stores.quotas.release(job)
         self._stores.jobs.clear(job)
-
-    def _give_keys(self, submission: Submission) -> None:
-        keys = WorkSecrets(self._state.jobs / submission.job)
-        keys.make(self._issued(submission.principal, submission.job))
-        keys.keep(submission.head.secrets, submission.credentials)
-
-    def _issued(self, principal: Principal, job: JobId) -> str:
-        """Issues a token for a job and returns its text."""
-        token = self._stores.tokens.issue(principal.tenant, JOB_SCOPES, note=f"of job {job}")
-        subject = Subject(tenant=principal.tenant, token=principal.token)
-        self._stores.recorder.record(token_changed(subject, "issued", token.id, JOB_SCOPES)).result()
-        return token.text
 
     def _check_fits(self, principal: Principal, definition: job_pb2.JobDefinition) -> None:
         """Refuses a task that would wait for ever, since it never fits into the quotas."""
@@ -489,10 +449,6 @@ class JobRegistry:
                 unit_of(quota),
                 "give the tasks a smaller `sandbox`",
             )
-
-    def _record(self, principal: Principal, action: str) -> None:
-        subject = Subject(tenant=principal.tenant, token=principal.token)
-        self._stores.recorder.record(access_decided(subject, action)).result()
 
 
 def _compared(definition: job_pb2.JobDefinition) -> bytes:

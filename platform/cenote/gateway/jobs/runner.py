@@ -24,8 +24,7 @@ from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.store.quotas import QuotaBook
 from cenote.gateway.store.tenants import Tokens
 from cenote.gateway.teams.team_builder import model_of
-from cenote.gateway.work.credentials import put_back
-from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
+from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets, put_back
 from cenote.gateway.work.workload import SupersededError
 from cenote.jobs.job_client import SECONDS_KEPT
 from cenote.models import Model

@@ -48,7 +48,6 @@ def lost_client(
     look: Callable[[], object],
     ending: threading.Event,
     *,
-    every: float = LOOK_EVERY,
     patience: float = LOST_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
@@ -60,7 +59,7 @@ def lost_client(
     once its server has forgotten it: all calls fail from then on.
     """
     failing: float | None = None
-    while not ending.wait(every):
+    while not ending.wait(LOOK_EVERY):
         try:
             look()
             failing = None

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
 from cenote.runtime.replay.patcher import HOST_PATCHER
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import REFERENCES, MasterKey, RuntimeKey
@@ -251,12 +251,12 @@ class LocalNodes:
     def grows(self) -> bool:
         return False
 
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         count, size = self._references.used()
         with self._lock:
             runtimes = len(self._hosted)
         return [
-            NodeStatus(
+            MachineStatus(
                 id=NODE,
                 address=self._doors.components,
                 runtimes=runtimes,

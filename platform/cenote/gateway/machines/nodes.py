@@ -24,7 +24,7 @@ class RuntimeLocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class MachineStatus:
     """The status of a node. address: of a ReferenceService that has the node's references, for components.
 
     silent: it does not answer now, and nothing else is known. processors: that its runtimes may use. draining: see
@@ -134,7 +134,7 @@ class Nodes(Protocol):
         machine alone, UnavailableError for a node that has left or does not answer.
         """
 
-    def describe(self) -> list[NodeStatus]: ...
+    def describe(self) -> list[MachineStatus]: ...
 
     def runtime(self, runtime: RuntimeId) -> RuntimeStatus:
         """Raises UnknownRuntimeError for one that no node has, such as one whose lease has run out."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls
 from cenote_security.errors import CenoteError, UnavailableError, UsageError
 from cenote_worker.node.node import HostGone
 from cenote_worker.node.ray.actor_calls import answer, answers

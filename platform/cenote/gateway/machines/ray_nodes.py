@@ -9,23 +9,17 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from cenote.gateway.errors import NodeLeftError
-from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
+from cenote.gateway.machines.nodes import MachineStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.auth.capability import MasterKey
-from cenote_security.errors import (
-    UnavailableError,
-    UnknownReferenceError,
-    UnknownRuntimeError,
-)
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.descriptor_store.client import ABANDONED_SECONDS
 from cenote_worker.node.assignment import Assignment
 from cenote_worker.node.environment_builds import BuildOrder, BuildReport
 from cenote_worker.node.placement import NoRoomError
 from cenote_worker.node.ray.actor_calls import answers, ask
-from cenote_worker.node.ray.cluster import (
-    PLACES,
-)
+from cenote_worker.node.ray.cluster import PLACES
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
 from cenote_worker.runtime.state.storage import RuntimeStorage
 from cenote_worker.serving.endpoints import Endpoints
@@ -56,6 +50,10 @@ _NO_ROOM: Final = (
 )
 
 _DRAINED: Final = "all machines of the cluster are drained; add one, or `cenote node resume` one of them"
+
+_SILENT: Final = (
+    "no machine of the cluster answers now; try again in half a minute, `cenote status` tells more"
+)
 
 _NOT_BUILT: Final = (
     "no machine that takes runtimes now has environment {digest}; those of tenants are built on each machine in the "
@@ -184,7 +182,7 @@ class RayNodes:
     def grows(self) -> bool:
         return self._want is not None
 
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         agents = self._agents()
         patience = NEWS_SECONDS if agents.keys() - self._met else DESCRIBE_SECONDS
         facts = answers(
@@ -193,7 +191,7 @@ class RayNodes:
         places = answers({node: agents[node].any_address.remote() for node in facts}, patience, self._ending)
         self._met |= places.keys()
         return [
-            NodeStatus(
+            MachineStatus(
                 id=node,
                 address=places[node],
                 actors=facts[node].hosts,
@@ -206,7 +204,7 @@ class RayNodes:
                 environments=facts[node].environments,
             )
             if node in places
-            else NodeStatus(id=node, address="", silent=True)
+            else MachineStatus(id=node, address="", silent=True)
             for node in agents
         ]
 
@@ -333,12 +331,12 @@ class RayNodes:
         facts = answers(
             {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
         )
-        if not facts and not environment:
-            return next(iter(agents))
+        if not facts and environment:
+            raise UnavailableError(_SILENT)
         if not facts:
-            raise UnavailableError(_NOT_BUILT.format(digest=environment[:12]))
+            return next(iter(agents))
         free = [node for node in facts if not facts[node].draining and node not in full]
-        if facts and not free and not self.grows:
+        if not free and not self.grows:
             raise UnavailableError(_DRAINED)
         if environment and free:
             free = [node for node in free if environment in facts[node].environments]

@@ -44,8 +44,7 @@ from cenote.gateway.store.stores import Stores
 from cenote.gateway.store.tenants import Tenant
 from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.teams.tables import TeamWorkload
-from cenote.gateway.tls.certificates import called, transport
-from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.tls.certificates import InternalTls, called, transport
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.work.processes import Orchestrators, ProcessOrchestrators

@@ -14,7 +14,7 @@ from typing import Final, Self
 from cenote.gateway.audit.entries import START
 from cenote.gateway.audit.log import KEY_BYTES as AUDIT_KEY_BYTES
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.pages import AuditChecks
+from cenote.gateway.audit.reader import AuditChecks
 from cenote.gateway.audit.recorder import AuditRecorder, Notices
 from cenote.gateway.environments.table import EnvironmentTable
 from cenote.gateway.jobs.tables import JobTable, TaskTable

@@ -27,8 +27,7 @@ from cenote.gateway.teams.replay import RecordedTeam, as_text
 from cenote.gateway.teams.runtimes import TeamReferences, TeamRuntimes
 from cenote.gateway.teams.tables import MODEL_CALL, RunRow, StoredTeamEvent
 from cenote.gateway.teams.team_builder import add_members, keyless, work_of
-from cenote.gateway.work.credentials import put_back
-from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
+from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets, put_back
 from cenote.gateway.work.workload import SupersededError
 from cenote.models.errors import ModelRequestError
 from cenote.runtime.inject.injectables import Variable
@@ -244,8 +243,8 @@ class _OneRun:
         """The notes, if the namespaces that they describe still exist; else none, and tasks begin anew."""
         if self._run.state == "waiting":
             return []
-        nobody = RecordedTeam([], self._write, lambda _agent, _items: None)
-        runtimes = self._orchestrator.runtimes(self._run.number, self._agents, nobody)
+        unseen = RecordedTeam([], self._write, lambda _agent, _items: None)
+        runtimes = self._orchestrator.runtimes(self._run.number, self._agents, unseen)
         worked = [agent for agent in self._agents if any(note.agent == agent for note in notes)]
         lost = runtimes.lost(worked)
         if not lost:

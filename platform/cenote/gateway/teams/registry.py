@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
-from cenote.gateway.audit.events import Subject, access_decided, token_changed
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.teams.definition import check_definition, check_work
@@ -16,16 +15,14 @@ from cenote.gateway.teams.tables import RunRow, TeamRow
 from cenote.gateway.values.bounds import TenantBounds
 from cenote.gateway.values.principal import Principal
 from cenote.gateway.values.quota import Hold, Quota
-from cenote.gateway.work.credentials import taken_out
 from cenote.gateway.work.processes import Orchestrators
-from cenote.gateway.work.settings import WorkSecrets
+from cenote.gateway.work.registry import END_PATIENCE, WorkRegistry
+from cenote.gateway.work.settings import taken_out
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import team_pb2
-from cenote_security.auth.tokens import BearerToken, Scope
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import (
-    NotAuthenticatedError,
     RejectedError,
-    SecretFileError,
     UnavailableError,
     UnknownEntryError,
     UsageError,
@@ -40,13 +37,8 @@ SHOWN: Final = 20
 MAX_WAITING: Final = 100
 """Runs of one team that are not over."""
 
-END_PATIENCE: Final = 15.0
 
-TEAM_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
-"""Scopes of the token with which a team makes its runtimes."""
-
-
-class TeamRegistry:
+class TeamRegistry(WorkRegistry[TeamId]):
     """Calls block, from any thread. The caller is a Principal; its scopes are checked first.
 
     runtimes: of all tenants. endpoints: base URLs that models of tenants may use. bounds: what tenants may ask for.
@@ -61,14 +53,11 @@ class TeamRegistry:
         endpoints: Collection[str] = (),
         bounds: TenantBounds | None = None,
     ) -> None:
-        self._stores = stores
-        self._state = state
+        super().__init__(stores, state.teams)
         self._runtimes = runtimes
         self._orchestrators = orchestrators
         self._endpoints = tuple(endpoints)
         self._bounds = bounds or TenantBounds()
-        self._remains: dict[TeamId, TenantId] = {}
-        """Deleted teams that could not be cleared completely."""
 
     def put(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
         """Creates or changes a team. Raises QuotaExceededError and RejectedError; UsageError."""
@@ -79,7 +68,7 @@ class TeamRegistry:
             team = self._stores.teams.find(principal.tenant, request.name)
         except UnknownEntryError:
             return self._make(principal, request)
-        keys = WorkSecrets(self._state.teams / team.id)
+        keys = self._keys(team.id)
         secrets = {**keys.secrets(), **request.secrets}
         definition = team_pb2.TeamDefinition.FromString(_stored(request.definition))
         credentials = taken_out(definition)
@@ -118,21 +107,7 @@ class TeamRegistry:
 
     def clear_remains(self) -> None:
         """At the start: clears teams that were being deleted or made when a gateway was killed."""
-        if not self._state.teams.exists():
-            return
-        # The order matters: a team's row is written before its folder is made.
-        folders = {TeamId(folder.name) for folder in self._state.teams.iterdir()}
-        for team in sorted(folders.difference(self._stores.teams.ids())):
-            self._clear_remains_of(team)
-
-    def _clear_remains_of(self, team: TeamId) -> None:
-        keys = WorkSecrets(self._state.teams / team)
-        try:
-            holder = self._stores.tokens.authenticate(keys.token())
-        except (NotAuthenticatedError, SecretFileError):  # an earlier attempt has removed it
-            keys.remove()
-        else:
-            self._clear(holder.tenant, team)
+        self._clear_orphans(self._stores.teams.ids)
 
     def _end(self, tenant: TenantId, team: TeamId) -> None:
         """Removes the row first, so that no client sees the team any more. `sweep` retries what fails."""
@@ -150,13 +125,8 @@ class TeamRegistry:
             self._orchestrators.settle(team, END_PATIENCE)
         # If a team's process was killed, no other process ends its runtimes.
         self._runtimes.delete_all_of(tenant, names_of(team), "its team was deleted")
-        keys = WorkSecrets(self._state.teams / team)
-        try:
-            token = BearerToken.parse(keys.token())
-        except SecretFileError:  # there is no secret yet
-            token = None
-        if token is not None:
-            self._stores.tokens.forget(tenant, token.id)
+        keys = self._keys(team)
+        self._forget_token(tenant, keys)
         keys.remove()
         self._stores.quotas.release(team)
 
@@ -222,21 +192,13 @@ class TeamRegistry:
             hold = Hold(key=team.id, tenant=principal.tenant, amounts={Quota.TEAMS: 1}, lasting=True)
             self._stores.reserve(hold)
             self._record(principal, "team.make")
-            self._give_keys(principal, team, request.secrets, credentials)
+            keys = self._keys(team.id)
+            keys.make(self._issued(principal, f"of team {team.name}"))
+            keys.keep(request.secrets, credentials)
         except BaseException:
             self._end(principal.tenant, team.id)
             raise
         return team
-
-    def _give_keys(
-        self, principal: Principal, team: TeamRow, secrets: Mapping[str, str], credentials: Mapping[str, str]
-    ) -> None:
-        token = self._stores.tokens.issue(principal.tenant, TEAM_SCOPES, note=f"of team {team.name}")
-        subject = Subject(tenant=principal.tenant, token=principal.token)
-        self._stores.recorder.record(token_changed(subject, "issued", token.id, TEAM_SCOPES)).result()
-        keys = WorkSecrets(self._state.teams / team.id)
-        keys.make(token.text)
-        keys.keep(secrets, credentials)
 
     def _check(
         self, principal: Principal, definition: team_pb2.TeamDefinition, secrets: Mapping[str, str]
@@ -244,10 +206,6 @@ class TeamRegistry:
         check_definition(
             definition, secrets, endpoints=self._endpoints, bounds=self._bounds, tenant=principal.tenant
         )
-
-    def _record(self, principal: Principal, action: str) -> None:
-        subject = Subject(tenant=principal.tenant, token=principal.token)
-        self._stores.recorder.record(access_decided(subject, action)).result()
 
 
 def _value(reference: Mapping[str, Any]) -> team_pb2.TeamValue:

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from cenote.gateway.errors import DuplicateRowError
 from cenote.gateway.store.database import NO_LIMIT, Database
@@ -117,7 +117,6 @@ def _team(row: DatabaseRow) -> TeamRow:
 
 
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
-RUN_STATES: Final[tuple[RunState, ...]] = get_args(RunState)
 
 MAX_RUNS_KEPT: Final = 200
 """Of one team; older runs that have ended are dropped. Each has up to half a mebibyte of work, a run that is

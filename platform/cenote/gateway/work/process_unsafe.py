@@ -19,6 +19,9 @@ NO_HOME: Final = "/nonexistent"
 
 _KINDS: Final = ("PYTHON", "LC_")
 
+END_PATIENCE: Final = 5.0
+"""Seconds for a killed process to end."""
+
 
 class OrchestratorProcess:
     """Its standard input is open while this process lives and wants it to work."""
@@ -54,6 +57,10 @@ class OrchestratorProcess:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def end(self) -> None:
+        self.kill()
+        self.wait(END_PATIENCE)
 
 
 def environment(allowed: Collection[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.work.process_unsafe import OrchestratorProcess, spawn
@@ -40,19 +40,33 @@ class Orchestrators(Protocol):
         """
 
 
-class SpareProcess:
+class WaitingProcess(Protocol):
+    """A process that has imported what it will need, and waits for work."""
+
+    def give(self, settings: str) -> None:
+        """Raises OSError where it is known that it has died."""
+
+    def wait(self, patience: float) -> bool:
+        """Returns whether it has died, after at most `patience` seconds."""
+
+    def end(self) -> None: ...
+
+
+P = TypeVar("P", bound=WaitingProcess)
+
+
+class Spare(Generic[P]):
     """A process that is made ahead of its work: starting one takes seconds, most of them for imports. It takes one
     work and ends with it, so nothing of one tenant's work meets another's. Not thread-safe.
     """
 
-    def __init__(self, make: Callable[[], OrchestratorProcess]) -> None:
-        """make: a process that waits for work. Raises OSError."""
+    def __init__(self, make: Callable[[], P]) -> None:
         self._make = make
-        self._process: OrchestratorProcess | None = None
+        self._process: P | None = None
         self._losses = 0
         self._not_before = 0.0
 
-    def take(self, settings: str) -> OrchestratorProcess | None:
+    def take(self, settings: str) -> P | None:
         """Gives the work to the process. None where there is none."""
         process, self._process = self._process, None
         if process is None:
@@ -66,7 +80,7 @@ class SpareProcess:
         return process
 
     def keep(self) -> None:
-        """Makes a process if there is none; after one that died, only after a pause. Raises OSError."""
+        """Makes a process if there is none; after one that died, only after a pause. Raises what `make` raises."""
         if self._process is not None and self._process.wait(0.0):
             self._process = None
             self._losses += 1
@@ -78,12 +92,7 @@ class SpareProcess:
         """Ends the process, if there is one."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait(END_PATIENCE)
-
-
-END_PATIENCE: Final = 5.0
-"""Seconds for a killed process to end."""
+            process.end()
 
 
 class ProcessOrchestrators:
@@ -97,12 +106,11 @@ class ProcessOrchestrators:
         settings: OrchestratorSettings,
         works: Workload,
         environment: Collection[str] = (),
-        places: WorkerSlots | None = None,
     ) -> None:
         """settings: those of all works."""
         self._settings = settings
         self._works = works
-        self._places = WorkerSlots(works.share) if places is None else places
+        self._places = WorkerSlots(works.share)
         self._granted: dict[str, threading.Event] = {}
         """Works that wait for a slot."""
         self._environment = frozenset(environment)
@@ -111,7 +119,7 @@ class ProcessOrchestrators:
         self._threads: dict[str, threading.Thread] = {}
         self._processes: dict[str, OrchestratorProcess] = {}
         self._closing = threading.Event()
-        self._spare = SpareProcess(lambda: self._spawned(settings))
+        self._spare = Spare(lambda: self._spawned(settings))
         self._looks = StateLog(log, f"the process for the next {works.kind} could not be made")
         self._woken = threading.Event()
         """Set to have the spare looked after at once."""

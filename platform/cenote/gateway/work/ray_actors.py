@@ -23,6 +23,7 @@ from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.process import logs
 from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.work.process_unsafe import environment
+from cenote.gateway.work.processes import Spare
 from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of, loop_type
 from cenote.gateway.work.worker_slots import WorkerSlots
 from cenote.gateway.work.workload import (
@@ -150,64 +151,58 @@ class OrchestratorActor:
         return failures
 
 
+class WaitingActor:
+    """See WaitingProcess. Ray does not restart it: a restarted one would not know its work."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
+        self.actor = actor
+
+    def give(self, settings: str) -> None:
+        self.actor.take.remote(settings)
+
+    def wait(self, _patience: float) -> bool:
+        return self.name not in ray.util.list_named_actors()
+
+    def end(self) -> None:
+        ray.kill(self.actor)
+
+
 class SpareActors:
     """The spare of one gateway, and those that have taken work, which keep their names. Not thread-safe.
 
-    A spare is made before there is work for it: making an actor takes seconds, most of them for imports. It takes one
-    work and ends with it, so nothing of one tenant's work meets another's. Ray does not restart it: a restarted one
-    would not know its work. The gateway replaces it, from what is recorded.
+    The gateway replaces one that has died, from what is recorded.
     """
 
-    def __init__(
-        self, kind: str, make: Callable[[str], Any], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, kind: str, make: Callable[[str], Any]) -> None:
         """make: an actor of this name, which waits for work."""
         self._prefix = f"{_SPARE}{kind}/"
         self._make = make
-        self._clock = clock
-        self._name = ""
-        self._actor: Any = None
+        self._spare = Spare(self._named)
         self._taken: dict[str, str] = {}
         """Names of actors by their work."""
-        self._losses = 0
-        self._not_before = 0.0
+        self.keep, self.drop = self._spare.keep, self._spare.drop
+
+    def _named(self) -> WaitingActor:
+        name = f"{self._prefix}{secrets.token_hex(8)}"
+        return WaitingActor(name, self._make(name))
 
     def take(self, work: str, settings: str) -> Any | None:
         """Gives the work to the spare. None where there is no spare."""
-        actor, name = self._actor, self._name
-        if actor is None:
+        spare = self._spare.take(settings)
+        if spare is None:
             return None
-        actor.take.remote(settings)
-        self._actor, self._name, self._losses = None, "", 0
-        self._taken[work] = name
-        return actor
+        self._taken[work] = spare.name
+        return spare.actor
 
     def forget(self, work: str) -> None:
         """Its actor is no more, or is about to be ended."""
         self._taken.pop(work, None)
 
     def lost(self) -> list[str]:
-        """Works whose actors have died, so that others must be made. Notices the death of the spare, too."""
-        if self._actor is None and not self._taken:
-            return []
-        living = set(ray.util.list_named_actors())
-        if self._actor is not None and self._name not in living:
-            self._losses += 1
-            self._not_before = self._clock() + pause_after(self._losses)
-            self._actor, self._name = None, ""
+        """Works whose actors have died, so that others must be made."""
+        living = set(ray.util.list_named_actors()) if self._taken else ()
         return [work for work, name in self._taken.items() if name not in living]
-
-    def keep(self) -> None:
-        """Makes a spare if there is none; after one that died, only after a pause."""
-        if self._actor is None and self._clock() >= self._not_before:
-            name = f"{self._prefix}{secrets.token_hex(8)}"
-            self._actor, self._name = self._make(name), name
-
-    def drop(self) -> None:
-        """Ends the spare, if there is one."""
-        actor, self._actor, self._name = self._actor, None, ""
-        if actor is not None:
-            ray.kill(actor)
 
     def adopt(self, names: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Works of actors that a former gateway has left, with these. Its spare is ended: it may have been started by

@@ -1,9 +1,13 @@
-"""The inputs of a process that works on a team or a job: settings, secrets in files, the loop to run."""
+"""The inputs of a process that works on a team or a job: settings, the loop to run, and secrets in files.
+
+Credentials of jails are apart from the definition, which is stored in a database and shown.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -11,8 +15,10 @@ from typing import Protocol
 
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.work.workload import Kind
+from cenote_proto.v1 import job_pb2, runtime_pb2, team_pb2
 from cenote_security.auth.secret_files import read_secret_file, replace_file
 from cenote_security.errors import SecretFileError
+from cenote_worker.wire import policies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +150,32 @@ def loop_type(kind: Kind) -> Callable[[OrchestratorSettings], WorkLoop]:
     from cenote.gateway.jobs.runner import JobRunner
 
     return JobRunner
+
+
+Works = job_pb2.JobDefinition | team_pb2.TeamDefinition
+
+
+def taken_out(definition: Works) -> dict[str, str]:
+    """Removes them from the definition. Returns them by whose policy they are in, for `put_back`."""
+    taken: dict[str, str] = {}
+    for whose, policy in _policies(definition):
+        if secrets := policies.take_secrets(policy):
+            taken[whose] = base64.b64encode(secrets).decode()
+    return taken
+
+
+def put_back(definition: Works, taken: Mapping[str, str]) -> None:
+    """Adds what was taken out."""
+    for whose, policy in _policies(definition):
+        if whose in taken:
+            policies.give_secrets(policy, base64.b64decode(taken[whose]))
+
+
+def _policies(definition: Works) -> Iterator[tuple[str, runtime_pb2.Policy]]:
+    """The common one under an empty name, those of members under theirs."""
+    if definition.HasField("sandbox"):
+        yield "", definition.sandbox
+    if isinstance(definition, team_pb2.TeamDefinition):
+        for member in definition.members:
+            if member.HasField("sandbox"):
+                yield member.name, member.sandbox

@@ -58,6 +58,18 @@ def test_a_runtime_that_was_made_elsewhere_is_joined_by_its_name(
     assert by_grpc.names() == []
 
 
+def test_a_fork_with_a_taken_name(doors: tuple[httpx.Client, httpx.Client, User]) -> None:
+    """It is a conflict, also with a runtime that was made elsewhere: the client can choose another name."""
+    acme, _, by_grpc = doors
+    by_grpc.create("made")
+    for name in ("etl", "open"):
+        assert acme.put(f"/v1/runtimes/{name}", json={}).status_code == 200
+    for taken in ("open", "made"):
+        answer = acme.post("/v1/runtimes/etl/forks", json={"name": taken})
+        assert answer.status_code == 409, answer.text
+        assert answer.json()["error"]["type"] == "EntryExistsError", answer.text
+
+
 def test_tokens_that_are_none_of_the_platform(doors: tuple[httpx.Client, httpx.Client, User]) -> None:
     acme, _, _ = doors
     for token in ("nonsense", "cenote_" + "0" * 32 + "_" + "0" * 64 + "_00000000"):

@@ -16,7 +16,6 @@ from cenote_security.errors import (
     QuotaExceededError,
     ScopeMissingError,
     UnavailableError,
-    UsageError,
 )
 from cenote_security.ids import TenantId
 from cenote_worker.wire.failures import status_of, to_error, to_failure
@@ -35,8 +34,9 @@ def exceeded() -> QuotaExceededError:
         (NotAuthenticatedError("this token has expired"), grpc.StatusCode.UNAUTHENTICATED),
         (ScopeMissingError("teams", ("admin", "references")), grpc.StatusCode.PERMISSION_DENIED),
         (exceeded(), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (EntryExistsError("runtime", "etl"), grpc.StatusCode.ALREADY_EXISTS),
     ],
-    ids=["token", "scope", "quota"],
+    ids=["token", "scope", "quota", "taken"],
 )
 def test_refusals_keep_their_class_and_their_facts(error: CenoteError, status: grpc.StatusCode) -> None:
     """A client can tell a missing scope from an exhausted quota, and read the numbers."""
@@ -48,11 +48,10 @@ def test_refusals_keep_their_class_and_their_facts(error: CenoteError, status: g
 @pytest.mark.parametrize(
     ("error", "family"),
     [
-        (EntryExistsError("runtime", "etl"), UsageError),
         (QueueFullError(1000), UnavailableError),
         (AuditUnavailableError(Path("/audit"), "no space"), UnavailableError),
     ],
-    ids=["taken", "full", "audit"],
+    ids=["full", "audit"],
 )
 def test_errors_without_a_row_keep_their_family_and_their_text(
     error: CenoteError, family: type[CenoteError]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.audit import pages
+from cenote.gateway.audit import reader
 from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.pages import AuditChecks, AuditQuery, read_page
+from cenote.gateway.audit.reader import AuditChecks, AuditQuery, read_page
 from cenote_security.errors import UsageError
 
 KEY = b"k" * 32
@@ -42,7 +42,7 @@ def test_pages_go_back_to_the_first_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_bytes: int, chunk: int
 ) -> None:
     """Each entry of the tenant once, the newest first, over files and whatever is read at a time."""
-    monkeypatch.setattr(pages, "_CHUNK", chunk)
+    monkeypatch.setattr(reader, "_CHUNK", chunk)
     write(tmp_path, 40, file_bytes=file_bytes)
     found = numbers(tmp_path, AuditQuery(tenant="tn_one"), 7)
     assert [*range(39, 0, -2)] == [number for page in found for number in page]
@@ -63,7 +63,7 @@ def test_what_is_asked_for(tmp_path: Path) -> None:
 
 def test_one_read_looks_at_a_limited_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant whose entries are far back gets short pages, not a slow one."""
-    monkeypatch.setattr(pages, "MOST_READ", 10)
+    monkeypatch.setattr(reader, "MOST_READ", 10)
     write(tmp_path, 35)
     found = numbers(tmp_path, AuditQuery(tenant="nobody"), 5)
     assert [[], [], [], []] == found
@@ -102,7 +102,7 @@ def test_a_verification_is_shared_for_a_while(tmp_path: Path) -> None:
     (path,) = log_files(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"network", b"netwerk", 1))
     assert first is checks.check()
-    now += pages.VERIFIED_FOR + 1
+    now += reader.VERIFIED_FOR + 1
     broken = checks.check().found.broken
     assert broken is not None
     assert 3 == broken.number

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from cenote.gateway.environments.registry import EnvironmentRegistry
-from cenote.gateway.machines.nodes import Nodes, NodeStatus
+from cenote.gateway.machines.nodes import MachineStatus, Nodes
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.store.stores import Stores
 from cenote.gateway.values.principal import Principal
@@ -48,9 +48,9 @@ class FakeNodes:
     in_use: bool = False
     answers: bool = True
 
-    def describe(self) -> list[NodeStatus]:
+    def describe(self) -> list[MachineStatus]:
         return [
-            NodeStatus(id=node, address="", environments=frozenset(digests))
+            MachineStatus(id=node, address="", environments=frozenset(digests))
             for node, digests in self.here.items()
         ]
 

@@ -77,3 +77,15 @@ def test_where_all_are_drained_the_error_says_so(monkeypatch: pytest.MonkeyPatch
     cluster = Cluster(monkeypatch, FakeAgent("a", draining=True))
     with pytest.raises(UnavailableError, match="cenote node resume"):
         cluster.nodes._emptiest()
+
+
+def test_where_no_machine_answers_the_error_does_not_blame_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be built there; where machines answer that have it not, the error names it."""
+    cluster = Cluster(monkeypatch, FakeAgent("a"))
+    with pytest.raises(UnavailableError, match="has environment 0123456789ab;"):
+        cluster.nodes._emptiest("0123456789abcdef")
+    cluster.agents["a"].silent = True
+    with pytest.raises(UnavailableError, match="no machine of the cluster answers"):
+        cluster.nodes._emptiest("0123456789abcdef")

@@ -24,7 +24,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.descriptor_store.client import RETURN_SECONDS, DescriptorStoreClient
 from cenote_worker.node.assignment import Assignment
 from cenote_worker.node.certificate import HostCertificate
-from cenote_worker.node.host import RuntimeHost, ServedRuntimeStatus
+from cenote_worker.node.host import RuntimeHost, ServedRuntimeStatus, put_spare, take_spare
 from cenote_worker.node.placement import HostId
 from cenote_worker.node.ray.actor_calls import (
     LOOKERS,
@@ -38,7 +38,6 @@ from cenote_worker.node.ray.actor_calls import (
     raylet,
 )
 from cenote_worker.node.ray.value_copies import AGENT
-from cenote_worker.node.spare_jails import put_spare, take_spare
 from cenote_worker.node.state_log import StateLog
 from cenote_worker.runtime.patch_jobs import Patcher
 from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint

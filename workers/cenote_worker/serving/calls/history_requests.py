@@ -19,8 +19,7 @@ from cenote_worker.runtime.keyed_requests import RequestKey
 from cenote_worker.runtime.patch_jobs import BuildRequest, Patcher, PatchRequest, Work
 from cenote_worker.runtime.recorder import UsageEntry
 from cenote_worker.runtime.scratch_runtime import RehearsalRequest, not_in_full, put_in
-from cenote_worker.serving.calls.answers import Answer
-from cenote_worker.serving.calls.call_queue import QueuedCall, unnamed_key
+from cenote_worker.serving.calls.call_queue import Answer, QueuedCall, unnamed_key
 from cenote_worker.serving.listeners import ReplyListener
 from cenote_worker.serving.served_runtime import Client, ServedRuntime
 from cenote_worker.transport.content import Content

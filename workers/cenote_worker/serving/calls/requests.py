@@ -26,9 +26,8 @@ from cenote_worker.runtime.jail_requests import WorkdirRequest, WrittenForm, sea
 from cenote_worker.runtime.keyed_requests import RequestKey
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.checkpoints import Checkpoints
-from cenote_worker.serving.calls.answers import Answer
 from cenote_worker.serving.calls.call_parser import most_of_a_file
-from cenote_worker.serving.calls.call_queue import QueuedCall, unnamed_key
+from cenote_worker.serving.calls.call_queue import Answer, QueuedCall, unnamed_key
 from cenote_worker.serving.calls.history_requests import one_code
 from cenote_worker.serving.listeners import CellListener, ReplyListener
 from cenote_worker.serving.served_runtime import Client, ServedRuntime

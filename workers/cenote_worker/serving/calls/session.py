@@ -18,9 +18,17 @@ from cenote_security.errors import (
     ProtocolViolation,
     UnavailableError,
 )
-from cenote_worker.serving.calls import answers
 from cenote_worker.serving.calls.call_parser import RIGHTS, check, payload_of
-from cenote_worker.serving.calls.call_queue import CallQueue, CallResult, QueuedCall
+from cenote_worker.serving.calls.call_queue import (
+    Answer,
+    CallQueue,
+    CallResult,
+    QueuedCall,
+    answer,
+    discard,
+    failure,
+    shared,
+)
 from cenote_worker.serving.calls.content_transfer import FrameOutbox, Uploads
 from cenote_worker.serving.calls.history_requests import HistoryRequests
 from cenote_worker.serving.calls.requests import Requests, put_to_sleep, target_of
@@ -327,14 +335,14 @@ class ClientSession:
             for output in call.cell.take():
                 self.tell(Frame(call=call.number, output=output))
 
-    def _settled(self, call: QueuedCall, outcome: answers.Answer) -> None:
+    def _settled(self, call: QueuedCall, outcome: Answer) -> None:
         self._printed(call)
         content = None
         if call.number in self._calls:
-            frame, content = answers.answer(call.number, outcome, self._about)
+            frame, content = answer(call.number, outcome, self._about)
             self._answer(call, frame, content)
         else:
-            answers.discard(outcome)
+            discard(outcome)
             self._answer(call, None)
 
     def _answer(self, call: QueuedCall, frame: Frame | None, content: Content | None = None) -> None:
@@ -353,7 +361,7 @@ class ClientSession:
             self._turns.carried()
 
     def _fail(self, number: int, error: Exception) -> None:
-        self.tell(answers.failure(number, error, self._about))
+        self.tell(failure(number, error, self._about))
 
     @property
     def _about(self) -> dict[str, object]:
@@ -381,7 +389,7 @@ class ClientSession:
         if (error := future.exception()) is not None:
             self._settled(call, error if isinstance(error, Exception) else UnavailableError(str(error)))
             return
-        self._answer(call, answers.shared(call.number, future.result()))
+        self._answer(call, shared(call.number, future.result()))
 
     # -- the end --
 
