@@ -153,18 +153,25 @@ class _Scan:
     deferred: dict[str, Facts] = field(default_factory=dict)
 
     def own(self) -> Facts:
-        first = frozenset(self.first)
-        facts = Facts(
-            loads=frozenset(self.loads), stores=frozenset(self.stores), attributes=frozenset(self.attributes),
-            sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
-            within=frozenset(self.within), on_results=self.on_results,
-            submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=first,
-            asks=frozenset(self.asks), sequences=self.sequences,
-            deletes=frozenset(self.deletes),
-        )  # fmt: skip
-        for inner in self.inner:
-            facts |= inner
-        return replace(facts, first=first) if self.inner else facts
+        """What runs with it: inner code is included, but binds nothing first."""
+        inner = self.inner
+        return Facts(
+            loads=frozenset(self.loads).union(*(each.loads for each in inner)),
+            stores=frozenset(self.stores).union(*(each.stores for each in inner)),
+            attributes=frozenset(self.attributes).union(*(each.attributes for each in inner)),
+            sets=frozenset(self.sets).union(*(each.sets for each in inner)),
+            chains=frozenset(self.chains).union(*(each.chains for each in inner)),
+            imports=frozenset(self.imports).union(*(each.imports for each in inner)),
+            star=self.star or any(each.star for each in inner),
+            first=frozenset(self.first),
+            within=frozenset(self.within).union(*(each.within for each in inner)),
+            on_results=self.on_results or any(each.on_results for each in inner),
+            submodules=frozenset(self.submodules).union(*(each.submodules for each in inner)),
+            texts=frozenset(self.texts).union(*(each.texts for each in inner)),
+            asks=frozenset(self.asks).union(*(each.asks for each in inner)),
+            sequences=self.sequences or any(each.sequences for each in inner),
+            deletes=frozenset(self.deletes).union(*(each.deletes for each in inner)),
+        )
 
 
 _known: OrderedDict[int, tuple[CodeType, Facts]] = OrderedDict()
@@ -244,7 +251,12 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             sure_from = max(sure_from, steps[index + 1][2] + 2 * argument)
         elif operation in _NAMING:
             name = code.co_names[argument >> _SHIFT.get(operation, 0)]
-            if operation == _BINDS and offset >= sure_from and name not in scan.loads | scan.met:
+            if (
+                operation == _BINDS
+                and offset >= sure_from
+                and name not in scan.loads
+                and name not in scan.met
+            ):
                 scan.first.add(name)
             _note(scan, operation, name, in_class)
             if operation == _IMPORT:
