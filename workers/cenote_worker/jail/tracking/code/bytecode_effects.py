@@ -154,24 +154,32 @@ class _Scan:
 
     def own(self) -> Facts:
         """What runs with it: inner code is included, but binds nothing first."""
-        inner = self.inner
+        for inner in self.inner:
+            self._include(inner)
         return Facts(
-            loads=frozenset(self.loads).union(*(each.loads for each in inner)),
-            stores=frozenset(self.stores).union(*(each.stores for each in inner)),
-            attributes=frozenset(self.attributes).union(*(each.attributes for each in inner)),
-            sets=frozenset(self.sets).union(*(each.sets for each in inner)),
-            chains=frozenset(self.chains).union(*(each.chains for each in inner)),
-            imports=frozenset(self.imports).union(*(each.imports for each in inner)),
-            star=self.star or any(each.star for each in inner),
-            first=frozenset(self.first),
-            within=frozenset(self.within).union(*(each.within for each in inner)),
-            on_results=self.on_results or any(each.on_results for each in inner),
-            submodules=frozenset(self.submodules).union(*(each.submodules for each in inner)),
-            texts=frozenset(self.texts).union(*(each.texts for each in inner)),
-            asks=frozenset(self.asks).union(*(each.asks for each in inner)),
-            sequences=self.sequences or any(each.sequences for each in inner),
-            deletes=frozenset(self.deletes).union(*(each.deletes for each in inner)),
-        )
+            loads=frozenset(self.loads), stores=frozenset(self.stores), attributes=frozenset(self.attributes),
+            sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
+            within=frozenset(self.within), on_results=self.on_results,
+            submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=frozenset(self.first),
+            asks=frozenset(self.asks), sequences=self.sequences,
+            deletes=frozenset(self.deletes),
+        )  # fmt: skip
+
+    def _include(self, inner: Facts) -> None:
+        self.loads |= inner.loads
+        self.stores |= inner.stores
+        self.attributes |= inner.attributes
+        self.sets |= inner.sets
+        self.chains |= inner.chains
+        self.imports |= inner.imports
+        self.star = self.star or inner.star
+        self.within |= inner.within
+        self.on_results = self.on_results or inner.on_results
+        self.submodules |= inner.submodules
+        self.texts |= inner.texts
+        self.asks |= inner.asks
+        self.sequences = self.sequences or inner.sequences
+        self.deletes |= inner.deletes
 
 
 _known: OrderedDict[int, tuple[CodeType, Facts]] = OrderedDict()
