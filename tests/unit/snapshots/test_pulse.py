@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from cenote_security.walls.kernel import libc_unsafe as libc
-from cenote_worker.jail.snapshots.protocol import pulse_timer, wake_warden
+from cenote_worker.jail.snapshots.protocol import FIRST_PULSE, PULSE_INTERVAL, pulse_timer, wake_warden
+from cenote_worker.zygote.warden.snapshot_cost_monitor import COPY_SECONDS, LONGEST, ORDINARY, pause_after
 
 
 @pytest.fixture
@@ -47,3 +48,16 @@ def test_a_long_cell_is_told_of_until_it_ends(timer: int) -> None:
         assert beats(timer, 10_000) >= 1
         assert beats(timer, 10_000) >= 1
     assert 0 == beats(timer, 20)
+
+
+def test_no_beat_comes_while_nothing_can_be_decided() -> None:
+    """In the time before the first one, as many pages can be copied as are written around any cell."""
+    assert FIRST_PULSE / 1e9 == ORDINARY * COPY_SECONDS
+
+
+def test_a_warden_pauses_only_if_it_misses_a_beat() -> None:
+    """A shorter pause would wake it once more than the timer does."""
+    interval = PULSE_INTERVAL / 1e9
+    assert 0 == pause_after(8 * interval, shares=True)
+    assert interval < pause_after(9 * interval, shares=True) < 2 * interval
+    assert LONGEST == pause_after(100, shares=True) == pause_after(0, shares=False)

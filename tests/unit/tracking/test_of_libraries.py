@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 
+import numpy
 import pytest
 from tests.support.tracking.steps import Steps
 
@@ -109,3 +110,15 @@ def test_memory_at_an_address_keeps_its_owner() -> None:
     seen = memory_at(ctypes.addressof(ctypes.c_char.from_buffer(owner)), 3, owner)
     owner[0] = ord("x")
     assert (b"xbc", b"") == (bytes(seen), bytes(memory_at(0, 0, owner)))
+
+
+def test_only_what_is_missing_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a step, whose answer is given to the next one; unless a generator has come since."""
+    known = ambient_state.versions(())
+    monkeypatch.setenv("CENOTE_TESTED", "1")
+    now = ambient_state.versions({"decimal"})
+    assert known["environ"] != now["environ"]
+    assert known | {"decimal": now["decimal"]} == ambient_state.versions({"decimal"}, known)
+    numpy.random.seed(0)
+    lacking = {each: version for each, version in known.items() if each != "numpy.random"}
+    assert now["environ"] == ambient_state.versions((), lacking)["environ"]

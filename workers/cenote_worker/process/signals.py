@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -63,10 +63,10 @@ class Deferred:
         self._heard[number] = self.handler
 
 
-def handler_of(number: int) -> object:
-    """The handler of the user's program for a signal, also between two cells."""
-    found = _get_handler(number)
-    return found.handler if type(found) is Deferred else found
+def handlers_of(numbers: Iterable[int]) -> list[object]:
+    """Functions of the user's program that handle any of these signals, also between two cells."""
+    found = filter(callable, map(_get_handler, numbers))
+    return [each.handler if type(each) is Deferred else each for each in found]
 
 
 class DeferredSignals:

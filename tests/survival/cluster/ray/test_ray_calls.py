@@ -11,7 +11,7 @@ from ray.exceptions import GetTimeoutError
 
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_worker.node.node import HostGone
-from cenote_worker.node.ray.actor_calls import ask, looked_up
+from cenote_worker.node.ray.actor_calls import ActorLookup, ask, looked_up
 
 
 def test_an_answer_that_says_no_is_an_answer() -> None:
@@ -62,3 +62,25 @@ def test_an_actor_that_hangs_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> 
         looked_up(look, 2.0)
     assert "facts" == looked_up(look, 2.0)
     assert 4 == len(asked)
+
+
+def test_an_actor_is_looked_up_again_after_a_failure_only() -> None:
+    """Calls share one look-up until a call over it fails; one that finds no actor leaves nothing behind."""
+    found: list[str] = []
+
+    def look() -> str:
+        if not found:
+            found.append("")
+            raise ValueError("there is no such actor")
+        found.append(f"handle {len(found)}")
+        return found[-1]
+
+    lookup = ActorLookup(look)
+    first = lookup.for_call()
+    with pytest.raises(ValueError, match="no such"):
+        first()
+    assert "handle 1" == first()
+    second = lookup.for_call()
+    assert "handle 1" == second()
+    assert "handle 2" == second()
+    assert "handle 2" == lookup.for_call()()

@@ -189,8 +189,9 @@ class Beginning:
         return number(self.wanted or {}, "files")
 
 
-FIRST_PULSE: Final = 2_000_000
-"""Nanoseconds: a cell that ends sooner cannot pay much for its snapshot."""
+FIRST_PULSE: Final = 4_000_000
+"""Nanoseconds in which hardly more pages can be copied than are written around any cell (`ORDINARY`). A cell that
+ends sooner wakes no warden."""
 
 PULSE_INTERVAL: Final = 2_000_000
 """Nanoseconds between two pulses: a cell that sweeps pays for its snapshot continuously."""

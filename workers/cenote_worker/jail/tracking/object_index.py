@@ -481,8 +481,8 @@ class ObjectIndex:
         return elders
 
     def _value(self, location: Location) -> tuple[bool, object]:
-        key = key_of(location)
-        if kind_of(location) == "module":
+        kind, _, key = location.partition(":")
+        if kind == "module":
             patched, _ = self.patches.found.get(key, (None, None))
             own = self.own_modules.found.get(key)
             return own is not None or patched is not None, own if own is not None else patched

@@ -115,16 +115,16 @@ class StepTracer:
         if facts.imports:  # their settings afterwards are not known yet
             used |= ambient_state.settings()
         left, album.left = album.left, None
-        told = left is not None and ambient_state.tells(left, used)
-        self._states = left if left is not None and told else ambient_state.versions(used)
+        self._states = ambient_state.versions(used, left)
         self._libraries = album.patches.version
         self._left = False
         self._by_chance = False
         """Whether it may have asked DuckDB for a random number, as its queries are unknown."""
-        everything = facts | self._met.facts
-        self._patchable = album.patches.before(everything, self._met, own_modules.found)
+        self._facts = facts | self._met.facts
+        """Of the cell, and of the user's code in its reach; after the step, of all that it has reached."""
+        self._patchable = album.patches.before(self._facts, self._met, own_modules.found)
         self._files = StepFileWatch(
-            files, album.namespace, everything, self._met.packages, budget, tuple(filter(None, parts))
+            files, album.namespace, self._facts, self._met.packages, budget, self._parts
         )
         self.bound_only: frozenset[str] | None = None
         """After the step: names that it has written, if it has certainly changed nothing else but files here."""
@@ -140,7 +140,7 @@ class StepTracer:
         self._album.handlers.look_around()
         bound = self._bound()
         patches = self._album.patches
-        everything, own = self._cell | self._met.facts, self._own_modules.found
+        everything, own = self._facts, self._own_modules.found
         self._lend(patches.after(self._patchable, everything, self._met, own), bound, budget)
         sqlite_connections.look_for_more(everything, self._met.packages | self._cell.imports)
         asked = self._ask_duckdb(everything)
@@ -154,7 +154,7 @@ class StepTracer:
         self._look_again_inside(bound, budget)
         for each in bound & self._lent.keys():
             self._album.hand_on(each, self._lent[each])
-        facts = self._cell | self._met.facts
+        facts = self._facts = self._cell | self._met.facts
         files_read, files_changed = self._files.end(facts, self._met.packages, budget, holds=self._met.holds)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
@@ -225,15 +225,12 @@ class StepTracer:
     @property
     def libraries(self) -> frozenset[str]:
         """After the step: libraries that it has imported, or has had objects of."""
-        return self._met.packages | {
-            each.partition(".")[0] for each in (self._cell | self._met.facts).imports
-        }
+        return self._met.packages | {each.partition(".")[0] for each in self._facts.imports}
 
     @property
     def words(self) -> frozenset[str]:
         """After the step: names and attributes in its code, and in that of the user's functions in reach."""
-        facts = self._cell | self._met.facts
-        return facts.loads | facts.attributes
+        return self._facts.loads | self._facts.attributes
 
     # -- after the step --
 
@@ -303,7 +300,7 @@ class StepTracer:
     def _lend_blind(self, writes: Iterable[Location], bound: set[Location]) -> None:
         """Lends to objects that do not show their references all that the step that wrote them has, or all of its
         code."""
-        hands_on = sqlite_connections.hands_on(self._cell | self._met.facts)
+        hands_on = sqlite_connections.hands_on(self._facts)
         for each in list(writes):
             picture = self._album.known(each)
             if picture is None or kind_of(each) != "name":

@@ -153,6 +153,30 @@ def ask(
                 raise UnavailableError(_ENDING) from error
 
 
+class ActorLookup:
+    """The handle of an actor, for `ask`: looked up once, and again after each call over it that failed.
+
+    A look-up and a new handle cost Ray's processes several times what a call does.
+    """
+
+    def __init__(self, look: Callable[[], Any]) -> None:
+        """look: raises ValueError while there is no such actor."""
+        self._look = look
+        self._handle: Any = None
+
+    def for_call(self) -> Callable[[], Any]:
+        """The `actor` of one call of `ask`, which calls it again only after a failure."""
+        known = iter(() if self._handle is None else (self._handle,))
+
+        def find() -> Any:
+            handle = next(known, None)
+            if handle is None:
+                handle = self._handle = self._look()
+            return handle
+
+        return find
+
+
 def _arrived(
     reference: ray.ObjectRef[T], ending: threading.Event, check: Callable[[], None]
 ) -> ray.ObjectRef[T]:

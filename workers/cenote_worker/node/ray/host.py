@@ -30,6 +30,7 @@ from cenote_worker.node.ray.actor_calls import (
     LOOKERS,
     LOOKS,
     THREADS,
+    ActorLookup,
     answer,
     ask,
     here,
@@ -145,6 +146,7 @@ class RuntimeActor:
         self._settings = settings
         self._name = name
         self._ended = threading.Event()
+        self._nursery = ActorLookup(lambda: ray.get_actor(nursery_name()))
         self._descriptor_store = DescriptorStoreClient(Path(settings.folder), RETURN_SECONDS)
         certificate = HostCertificate(self._descriptor_store)
         self._host = RuntimeHost(
@@ -202,7 +204,7 @@ class RuntimeActor:
 
     def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
         """Calls the process that has the zygote."""
-        key: str = ask(lambda: ray.get_actor(nursery_name()), "start_spare", policy)
+        key: str = ask(self._nursery.for_call(), "start_spare", policy)
         return take_spare(self._descriptor_store, key)
 
 

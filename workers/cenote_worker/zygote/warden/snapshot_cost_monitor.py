@@ -286,7 +286,7 @@ _PART: Final = 0.125
 """The part of a cell's time so far after which it is sampled again: it pays for little more in between, and a sample
 with all that wakes this process takes up to a quarter of a millisecond of a processor."""
 
-_LONGEST: Final = 0.025
+LONGEST: Final = 0.025
 """Seconds between two samples at most, and between two pulses that are looked at while no copy shares memory."""
 
 _LATE: Final = 10
@@ -305,7 +305,7 @@ class SnapshotCostMonitor:
         self._tax: SnapshotTax | None = None
         self._began = self._waited = self._last = 0.0
         self.pause = 0.0
-        """Seconds from the latest beat on in which further ones need not be looked at."""
+        """See `pause_after`, of the latest beat."""
         self._waited_before: float | None = None
         """The worker's waiting time when its copy was made; None once a cell was seen."""
         self._areas: tuple[int, Sequence[range]] | None = None
@@ -332,7 +332,7 @@ class SnapshotCostMonitor:
             self._began, self._waited_before = now - begun, None
             self._waited = waited if before is None else max(before, waited - begun)
         self._last = now
-        self.pause = min(_PART * (now - self._began), _LONGEST) if shares else _LONGEST
+        self.pause = pause_after(now - self._began, shares=shares)
         if not shares:
             return False
         elapsed = now - self._began - (self._counters.waited(worker) - self._waited)
@@ -350,6 +350,13 @@ class SnapshotCostMonitor:
         if self._areas is None or self._areas[0] != copy:
             self._areas = copy, areas(copy)
         return self._tax.is_too_much(shared_of(self._areas[1], worker))
+
+
+def pause_after(seconds: float, *, shares: bool) -> float:
+    """Seconds after a beat in which further ones need not be looked at; 0 if none comes so soon. seconds: since the
+    cell began. shares: see `SnapshotCostMonitor.beat`."""
+    pause = min(_PART * seconds, LONGEST) if shares else LONGEST
+    return pause if pause > PULSE_INTERVAL / _NANOSECONDS else 0.0
 
 
 def _beats() -> int:

@@ -153,18 +153,33 @@ class _Scan:
     deferred: dict[str, Facts] = field(default_factory=dict)
 
     def own(self) -> Facts:
-        first = frozenset(self.first)
-        facts = Facts(
+        """What runs with it: inner code is included, but binds nothing first."""
+        for inner in self.inner:
+            self._include(inner)
+        return Facts(
             loads=frozenset(self.loads), stores=frozenset(self.stores), attributes=frozenset(self.attributes),
             sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
             within=frozenset(self.within), on_results=self.on_results,
-            submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=first,
+            submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=frozenset(self.first),
             asks=frozenset(self.asks), sequences=self.sequences,
             deletes=frozenset(self.deletes),
         )  # fmt: skip
-        for inner in self.inner:
-            facts |= inner
-        return replace(facts, first=first) if self.inner else facts
+
+    def _include(self, inner: Facts) -> None:
+        self.loads |= inner.loads
+        self.stores |= inner.stores
+        self.attributes |= inner.attributes
+        self.sets |= inner.sets
+        self.chains |= inner.chains
+        self.imports |= inner.imports
+        self.star = self.star or inner.star
+        self.within |= inner.within
+        self.on_results = self.on_results or inner.on_results
+        self.submodules |= inner.submodules
+        self.texts |= inner.texts
+        self.asks |= inner.asks
+        self.sequences = self.sequences or inner.sequences
+        self.deletes |= inner.deletes
 
 
 _known: OrderedDict[int, tuple[CodeType, Facts]] = OrderedDict()
@@ -244,7 +259,12 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             sure_from = max(sure_from, steps[index + 1][2] + 2 * argument)
         elif operation in _NAMING:
             name = code.co_names[argument >> _SHIFT.get(operation, 0)]
-            if operation == _BINDS and offset >= sure_from and name not in scan.loads | scan.met:
+            if (
+                operation == _BINDS
+                and offset >= sure_from
+                and name not in scan.loads
+                and name not in scan.met
+            ):
                 scan.first.add(name)
             _note(scan, operation, name, in_class)
             if operation == _IMPORT:

@@ -13,7 +13,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from itertools import chain, count
-from operator import ne
+from operator import length_hint, ne
 from types import CodeType, ModuleType
 from typing import Any, Final
 
@@ -210,7 +210,7 @@ class ObjectGraph:
 
     def tokens(self, values: Iterable[object]) -> list[object]:
         """Raises TooDear for more objects than the budget allows, before any of them is numbered."""
-        if isinstance(values, Sized) and len(values) >= _MANY_OBJECTS:
+        if length_hint(values) >= _MANY_OBJECTS and isinstance(values, Sized):
             identities = {id(value) for value in values if type(value) not in ATOMS}
             self.budget.foresee(len(identities - self._numbers.keys()))
         return [value if type(value) in ATOMS and value == value else self.token(value) for value in values]

@@ -10,7 +10,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from cenote_worker.jail.tracking.libraries import pytorch
 from cenote_worker.jail.tracking.process_state import event_loop_state
 from cenote_worker.jail.tracking.process_state.modules import is_of_library
 from cenote_worker.process.pristine import BUILTINS
-from cenote_worker.process.signals import handler_of
+from cenote_worker.process.signals import handlers_of
 
 __builtins__ = BUILTINS
 
@@ -87,8 +87,20 @@ def beneath(libraries: Iterable[str]) -> set[str]:
     return {other for library in libraries if library in _BENEATH for other in _BENEATH[library]}
 
 
-def versions(used: Iterable[str]) -> dict[str, Version]:
-    """The version of each state, by its name; of libraries' settings only if they are used."""
+def versions(used: Collection[str], known: Mapping[str, Version] | None = None) -> dict[str, Version]:
+    """The version of each state, by its name; of libraries' settings only if they are used.
+
+    known: a former answer, if nothing has run since: only settings that it lacks are looked at.
+    """
+    found = dict(known) if known is not None and _has_generators(known) else _basic()
+    for state, look in _SETTINGS:
+        if state in used and state not in found and _is_imported(state):
+            found[state] = _guarded(look)
+    return found
+
+
+def _basic() -> dict[str, Version]:
+    """All states but the settings of libraries."""
     found = {"random": _of_random.version(_shared_random)}
     found |= {state: kept.version() for state, kept in _LOOKS}
     if (numpy := _legacy()) is not None:
@@ -97,9 +109,6 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
         found[EVENT_LOOP] = _of_loop()
     if _is_imported("torch"):
         found[pytorch.GENERATOR] = _guarded(pytorch.generator_state)
-    for state, look in _SETTINGS:
-        if state in used and _is_imported(state):
-            found[state] = _guarded(look)
     return found
 
 
@@ -114,11 +123,10 @@ def settings() -> frozenset[str]:
     return frozenset(state for state, _ in _SETTINGS if state in _modules)
 
 
-def tells(states: Container[str], used: Iterable[str]) -> bool:
-    """Whether `versions` of these would give nothing but these states."""
+def _has_generators(states: Container[str]) -> bool:
+    """Whether the states of all generators are among these."""
     numpy, torch = _legacy() is not None, _is_imported("torch")
-    drawn = (not numpy or "numpy.random" in states) and (not torch or pytorch.GENERATOR in states)
-    return drawn and all(state in states for state in used if state in _OF_LIBRARIES and _is_imported(state))
+    return (not numpy or "numpy.random" in states) and (not torch or pytorch.GENERATOR in states)
 
 
 def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
@@ -337,7 +345,7 @@ def _showing_warnings() -> list[object]:
 
 def _handling_signals() -> list[object]:
     """The user's signal handlers; any step may get a signal."""
-    found = filter(callable, map(handler_of, _SIGNALS))
+    found = handlers_of(_SIGNALS)
     return [each for each in found if each is not _INTERRUPTED and not _is_not_the_users(each)]
 
 
@@ -480,7 +488,6 @@ _SETTINGS: Final = (
     ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials), ("torch", pytorch.settings), ("polars", _of_polars),
     ("scipy.special", _of_special_functions),
 )  # fmt: skip
-_OF_LIBRARIES: Final = frozenset(state for state, _ in _SETTINGS)
 _LOOKS: Final = (
     ("environ", _Look(_environ)), ("cwd", _Look(_cwd)), ("sys.path", _Look(_path)),
     ("warnings", _Look(_warnings)), ("logging", _Look(_logging)), ("locale", _Look(_locale)),
