@@ -17,6 +17,7 @@ from cenote.runtime import CheckpointStore, PythonRuntime, foretold
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.image_files import ImageDraft, ImageFiles
+from cenote_worker.runtime.state.images import ProcessImages
 
 Make = Callable[..., PythonRuntime]
 
@@ -182,6 +183,24 @@ def test_a_call_does_not_wait_for_the_image(
     assert [1] == images(folder)
     again = restored(make_runtime, folder)
     assert ("1", "exact") == (value(again, "x"), how(again))
+
+
+def test_the_process_is_copied_while_its_state_is_stored(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a cell that comes right after the checkpoint does not wait for that, and changes nothing in the image."""
+    runtime, begin = begun(make_runtime, folder, "x = 1"), ProcessImages.begin
+
+    def after_a_cell(*args: Any, **settings: Any) -> None:
+        assert "2" == value(runtime, "x += 1; x")
+        begin(*args, **settings)
+
+    monkeypatch.setattr(ProcessImages, "begin", after_a_cell)
+    runtime.checkpoint()
+    runtime.close()
+    again = restored(make_runtime, folder)
+    asked = "import os; x, os.getpriority(os.PRIO_PROCESS, 0)"
+    assert ("(1, 0)", "exact") == (value(again, asked), how(again))
 
 
 def test_a_later_state_ends_an_image_that_is_being_written(

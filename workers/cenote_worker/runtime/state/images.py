@@ -6,7 +6,8 @@ lacks what a pickle lacks, and fits any jail. So whatever has to outlive the env
 image is put beside it.
 
 Beside a checkpoint it is written in a thread of its own, at a low priority, since it takes several times as long as
-what is stored by value. The jail is asked for it before the next call can be: it stops for one more copy of itself.
+what is stored by value. The jail makes the copy for it while its state is stored by value, and the copy waits until
+that is done: no call waits for either.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def image_of(
     """See ImageRequest. Raises CheckpointRefusedError where the state has to go by value."""
     if supervisor.isolation != "strict":
         raise CheckpointRefusedError(_NO_LEVEL)
-    return ImageRequest(runtime, supervisor, patience, partial=partial).received()
+    return ImageRequest(runtime, supervisor, patience).received(partial=partial)
 
 
 PATIENCE: Final = 10.0
@@ -148,6 +149,52 @@ class _Writing:
     """Whether it is to stay when the next state is stored."""
 
 
+class ProcessCopy:
+    """A frozen copy of a jail's process, which waits to be written. It is made by the first call."""
+
+    def __init__(self, runtime: HostedRuntime, supervisor: Supervisor, seals: ImageSeals | None) -> None:
+        """seals: None where there are no images."""
+        self.supervisor = supervisor
+        self._runtime = runtime
+        self._seals = seals
+        self._asked: ImageRequest | None = None
+        self._refused: CheckpointRefusedError | None = None
+
+    def ask(self) -> None:
+        """Has the jail make it, before what it is asked next."""
+        if self._seals is None or self._asked is not None or self._refused is not None:
+            return
+        try:
+            self._check(self._seals)
+        except CheckpointRefusedError as refused:
+            self._refused = refused
+            return
+        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
+        self._asked = ImageRequest(self._runtime, self.supervisor, form=form)
+
+    def take(self) -> ImageRequest:
+        """The request, for the caller to receive. Raises CheckpointRefusedError where there can be no image."""
+        self.ask()
+        asked, self._asked = self._asked, None
+        if self._refused is not None:
+            raise self._refused
+        assert asked is not None  # it is taken once, and where there are images
+        return asked
+
+    def close(self) -> None:
+        """Ends it, unless it was taken."""
+        if self._asked is not None:
+            self._asked.abandon()
+
+    def _check(self, seals: ImageSeals) -> None:
+        if not self.supervisor.image_key:
+            raise CheckpointRefusedError(_NO_LEVEL if self.supervisor.isolation != "strict" else _NO_KEY)
+        try:
+            seals.check_key()
+        except SecretFileError as error:
+            raise CheckpointRefusedError(f"images need a private key, and there is none: {error}") from error
+
+
 class ProcessImages(StoredImages):
     """The same, written by this process, one at a time."""
 
@@ -164,8 +211,12 @@ class ProcessImages(StoredImages):
 
     # -- writing --
 
-    def begin(self, manifest: Manifest, supervisor: Supervisor, *, partial: bool) -> None:
-        """Has the process of that jail stored beside the checkpoint with its state; `finish` waits for it.
+    def copy_of(self, supervisor: Supervisor) -> ProcessCopy:
+        """A copy of that jail's process, for `begin`."""
+        return ProcessCopy(self._runtime, supervisor, self._seals if self.files is not None else None)
+
+    def begin(self, manifest: Manifest, copy: ProcessCopy, *, partial: bool) -> None:
+        """Has the process stored beside the checkpoint with its state; `finish` waits for it.
 
         Where there can be no image, `wake` says why. partial: it may lack connections and the like.
         """
@@ -175,15 +226,16 @@ class ProcessImages(StoredImages):
         if files is None:
             return
         try:
-            asked = self._asked(supervisor, partial=partial)
+            asked = copy.take()
         except CheckpointRefusedError as refused:
             self._refuse(number, refused.reason)
             return
-        thread = threading.Thread(target=self._keep, args=(files, manifest, supervisor, asked), name=_THREAD)
+        arguments = (files, manifest, copy.supervisor, asked, partial)
+        thread = threading.Thread(target=self._keep, args=arguments, name=_THREAD)
         try:
             thread.start()
         except RuntimeError:  # no thread can be had
-            self._keep(files, manifest, supervisor, asked)
+            self._keep(*arguments)
         else:
             self._writing = _Writing(thread, asked, lasts=bool(manifest.label))
 
@@ -208,25 +260,20 @@ class ProcessImages(StoredImages):
         if (writing := self._writing) is not None:
             writing.thread.join(patience)
 
-    def _asked(self, supervisor: Supervisor, *, partial: bool) -> ImageRequest:
-        if not supervisor.image_key:
-            raise CheckpointRefusedError(_NO_LEVEL if supervisor.isolation != "strict" else _NO_KEY)
-        try:
-            self._seals.check_key()
-        except SecretFileError as error:
-            raise CheckpointRefusedError(f"images need a private key, and there is none: {error}") from error
-        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
-        return ImageRequest(self._runtime, supervisor, partial=partial, form=form)
-
     def _keep(
-        self, files: ImageFiles, manifest: Manifest, supervisor: Supervisor, asked: ImageRequest
+        self,
+        files: ImageFiles,
+        manifest: Manifest,
+        supervisor: Supervisor,
+        asked: ImageRequest,
+        partial: bool,
     ) -> None:
         began, number = time.monotonic(), manifest.number
         if threading.current_thread().name == _THREAD:
             with suppress(OSError):  # of this thread alone, and of those that it starts
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY)
         try:
-            received, head = asked.received()
+            received, head = asked.received(partial=partial)
             with closing(received):
                 if head != manifest.dealings.head:
                     raise CheckpointRefusedError(_MOVED_ON)

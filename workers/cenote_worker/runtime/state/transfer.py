@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
@@ -51,10 +51,12 @@ _IMAGE_BYTES_PER_SECOND: Final = 50e6
 """What a slow disk reads."""
 
 
-def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft) -> tuple[State, int]:
+def collected(
+    runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft, meanwhile: Callable[[], None]
+) -> tuple[State, int]:
     """The state of that jail, when the earlier requests to it are over; all its parts are in the draft.
 
-    The step whose end that is comes second, as the supervisor knows it.
+    The step whose end that is comes second, as the supervisor knows it. meanwhile: called once the jail was asked.
 
     Raises CheckpointRefusedError, what the jail's end raises, and OSError for errors of the draft.
     """
@@ -62,6 +64,7 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointD
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answer = _Answer(supervisor)
     supervisor.submit(jail_requests.make_checkpoint(known, theirs, answer, jail_pb2.MakeCheckpoint.CHUNKS))
+    meanwhile()
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     assembly, longest = supervisor.new_assembly(), max(STALL_SECONDS, runtime.policy.call_seconds)
     stalled = partial(answer.stalled, longest)
@@ -99,7 +102,8 @@ def handed_over(
 class ImageRequest:
     """As `handed_over`, a request for the process of a jail itself, with its files unless it is IMAGE_ALONE.
 
-    It is sent when this is made: what the jail is asked later comes after the image. `received` has to be called.
+    It is sent when this is made: what the jail is asked later comes after the image. The jail's copy waits until
+    `received` is called, or `abandon`.
     """
 
     def __init__(
@@ -108,13 +112,10 @@ class ImageRequest:
         supervisor: Supervisor,
         patience: float | None = None,
         *,
-        partial: bool = False,
         form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
     ) -> None:
-        """partial: it may lack something; otherwise that is refused before anything is written."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
-        self._partial = partial
         self._channel = ours
         supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, self._answer, form))
         limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
@@ -131,13 +132,19 @@ class ImageRequest:
         if reason := self._answer.given_up():
             raise CheckpointRefusedError(reason)
 
-    def received(self) -> tuple[ReceivedImage, int]:
+    def abandon(self) -> None:
+        """Ends the jail's copy, instead of `received`."""
+        self._receiver.close()
+
+    def received(self, *, partial: bool) -> tuple[ReceivedImage, int]:
         """The image, for the caller to close, and the step whose end it is.
 
+        partial: it may lack something; otherwise that is refused before anything is written.
         Raises CheckpointRefusedError, what the jail's end raises, and OSError when memory is short.
         """
+        self._answer.count_from_now()
         with self._answer.reason_of_the_end():
-            received = self._receiver.receive_image(partial=self._partial)
+            received = self._receiver.receive_image(partial=partial)
         outcome = self._answer.outcomes.get()
         if isinstance(outcome, Exception):
             received.close()
@@ -277,6 +284,7 @@ class _Answer(WaitingListener):
         self.head = 0
         self._answered = math.inf
         self._patience = patience or afterwards
+        self._counts_from_answer = patience is None
         self._deadline = None if patience is None else time.monotonic() + patience
         self._failure = ""
 
@@ -288,9 +296,14 @@ class _Answer(WaitingListener):
             outcome = CheckpointRefusedError(self._failure)
         elif isinstance(outcome, Exception):
             self._failure = str(outcome)
-        elif self._deadline is None:
+        elif self._counts_from_answer:
             self._deadline = time.monotonic() + self._patience
         super().done(outcome)
+
+    def count_from_now(self) -> None:
+        """The copy has waited for its receiver until now."""
+        if self._counts_from_answer and self._deadline is not None:
+            self._deadline = time.monotonic() + self._patience
 
     @contextmanager
     def reason_of_the_end(self) -> Iterator[None]:
