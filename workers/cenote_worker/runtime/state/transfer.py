@@ -136,7 +136,7 @@ class ImageRequest:
         """Ends the jail's copy, instead of `received`."""
         self._receiver.close()
 
-    def received(self, *, partial: bool) -> tuple[ReceivedImage, int]:
+    def received(self, *, partial: bool = False) -> tuple[ReceivedImage, int]:
         """The image, for the caller to close, and the step whose end it is.
 
         partial: it may lack something; otherwise that is refused before anything is written.
