@@ -18,6 +18,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.image_files import ImageDraft, ImageFiles
 from cenote_worker.runtime.state.images import ProcessImages
+from cenote_worker.transport.image_parts import ImageParts
 
 Make = Callable[..., PythonRuntime]
 
@@ -162,9 +163,9 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Images are written once it is set."""
     write, go_on = ImageDraft.write, threading.Event()
 
-    def waits(self: ImageDraft, image: Any, check: Callable[[], None]) -> None:
+    def waits(self: ImageDraft, image: Any, check: Callable[[], None], parts: ImageParts) -> None:
         assert go_on.wait(PATIENCE)
-        write(self, image, check)
+        write(self, image, check, parts)
 
     monkeypatch.setattr(ImageDraft, "write", waits)
     return go_on

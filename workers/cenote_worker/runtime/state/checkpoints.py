@@ -479,7 +479,7 @@ class Checkpoints:
     def close(self) -> None:
         if self._pid == os.getpid():
             self._acknowledger.close()
-            self.processes.finish()
+            self.processes.close()
             with self._making:
                 self._forget_ready()
                 self._writer.close()

@@ -39,6 +39,7 @@ from cenote_worker.supervisor.protocol import RequestKind
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
+from cenote_worker.transport.image_parts import WHOLE, ImageParts
 
 STALL_SECONDS: Final = 60.0
 """The least time for a jail to send each part of its state: a short limit for calls must not keep a large state from
@@ -172,20 +173,23 @@ def become(
     supervisor: Supervisor,
     image: Content,
     common: Content | None = None,
+    base: Content | None = None,
     *,
     draw_anew: bool,
+    parts: ImageParts = WHOLE,
     patience: float = math.inf,
 ) -> None:
     """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
 
-    common: the memory of the zygote that the image is of, where the jail is of another one. A jail that has not
-    become it after `patience`, or after the time that an image of this size may take, is ended.
+    base, parts: of an image that is not whole. common: the memory of the zygote that the image is of, where the jail
+    is of another one. A jail that has not become it after `patience`, or after the time that an image of this size
+    may take, is ended.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
-    order = ProcessOrder(draw_anew=draw_anew)
+    order = ProcessOrder(draw_anew=draw_anew, parts=parts.to_message())
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
-    for memory in (image, common):
+    for memory in (image, base, common):
         if memory is not None:
             memory.to_wire(message.restore.memories.add(), descriptors)
     outcome = _restored(supervisor, message, descriptors, min(patience, image_patience(image.size)))
