@@ -531,6 +531,7 @@ class StoredImage(_message.Message):
     SEAL_FIELD_NUMBER: _builtins.int
     COMMON_FIELD_NUMBER: _builtins.int
     COMMON_OF_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     zygote: _builtins.str
     """of earlier versions, whose images only jails of the same zygote could become"""
     key: _builtins.str
@@ -551,6 +552,10 @@ class StoredImage(_message.Message):
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what it lacks of the state, a line each"""
 
+    @_builtins.property
+    def parts(self) -> Global___ImageParts:
+        """of one that has only what its base, a file beside it, has not"""
+
     def __init__(
         self,
         *,
@@ -563,10 +568,11 @@ class StoredImage(_message.Message):
         seal: _builtins.bytes = ...,
         common: _builtins.bytes = ...,
         common_of: _builtins.str = ...,
+        parts: Global___ImageParts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common", b"common", "common_of", b"common_of", "digest", b"digest", "key", b"key", "missing", b"missing", "reason", b"reason", "seal", b"seal", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common", b"common", "common_of", b"common_of", "digest", b"digest", "key", b"key", "missing", b"missing", "parts", b"parts", "reason", b"reason", "seal", b"seal", "size", b"size", "zygote", b"zygote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -948,17 +954,53 @@ class ProcessOrder(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DRAW_ANEW_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     draw_anew: _builtins.bool
     """Random numbers begin anew."""
+    @_builtins.property
+    def parts(self) -> Global___ImageParts:
+        """Then the image is in two files, the second of which is the base."""
+
     def __init__(
         self,
         *,
         draw_anew: _builtins.bool = ...,
+        parts: Global___ImageParts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessOrder: _TypeAlias = ProcessOrder  # noqa: Y015
+
+@_typing.final
+class ImageParts(_message.Message):
+    """Where an image in two files is: in its own file, and in an earlier image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of 64 KiB, in each part"""
+
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """twice the number of the first of them in its file, and 1 more in the base"""
+
+    def __init__(
+        self,
+        *,
+        chunks: _abc.Iterable[_builtins.int] | None = ...,
+        places: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageParts: _TypeAlias = ImageParts  # noqa: Y015

@@ -17,6 +17,8 @@ from cenote.runtime import CheckpointStore, PythonRuntime, foretold
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.image_files import ImageDraft, ImageFiles
+from cenote_worker.runtime.state.images import ProcessImages
+from cenote_worker.transport.image_parts import ImageParts
 
 Make = Callable[..., PythonRuntime]
 
@@ -161,9 +163,9 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Images are written once it is set."""
     write, go_on = ImageDraft.write, threading.Event()
 
-    def waits(self: ImageDraft, image: Any, check: Callable[[], None]) -> None:
+    def waits(self: ImageDraft, image: Any, check: Callable[[], None], parts: ImageParts) -> None:
         assert go_on.wait(PATIENCE)
-        write(self, image, check)
+        write(self, image, check, parts)
 
     monkeypatch.setattr(ImageDraft, "write", waits)
     return go_on
@@ -182,6 +184,24 @@ def test_a_call_does_not_wait_for_the_image(
     assert [1] == images(folder)
     again = restored(make_runtime, folder)
     assert ("1", "exact") == (value(again, "x"), how(again))
+
+
+def test_the_process_is_copied_while_its_state_is_stored(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a cell that comes right after the checkpoint does not wait for that, and changes nothing in the image."""
+    runtime, begin = begun(make_runtime, folder, "x = 1"), ProcessImages.begin
+
+    def after_a_cell(*args: Any, **settings: Any) -> None:
+        assert "2" == value(runtime, "x += 1; x")
+        begin(*args, **settings)
+
+    monkeypatch.setattr(ProcessImages, "begin", after_a_cell)
+    runtime.checkpoint()
+    runtime.close()
+    again = restored(make_runtime, folder)
+    asked = "import os; x, os.getpriority(os.PRIO_PROCESS, 0)"
+    assert ("(1, 0)", "exact") == (value(again, asked), how(again))
 
 
 def test_a_later_state_ends_an_image_that_is_being_written(

@@ -21,7 +21,7 @@ import json, os, signal, sys
 sys.path[:] = json.loads(sys.argv[2])  # which Ray, for one, adds to: jails see the folders there
 from cenote.runtime import Function, PythonRuntime
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.checkpoints.image_files import ImageDraft
+from cenote_worker.checkpoints.image_files import ImageDraft, ImageFiles
 from tests.support.exact_state import STATE, outside
 from tests.support.checkpoints.imaged import end_here, finish, images
 SANDBOX = SandboxPolicy(preload=("numpy",))

@@ -80,6 +80,33 @@ def test_a_kill_while_an_image_is_written_costs_the_image(
         assert ("[1]", "exact") == (value(again, "x"), how(again))
 
 
+SHARED = """
+runtime = made()
+code = "import random; large = random.Random(1).randbytes(40 * 2**20); moments = iter([1, 2]); x = [1]"
+assert runtime.execute(code).success
+runtime.checkpoint("former"); finish(runtime); runtime.execute("x = [2]")
+link = ImageFiles.link_base
+def linked(*given):
+    link(*given); end_here()
+ImageFiles.link_base = linked
+runtime.checkpoint()
+runtime.close()
+"""
+
+
+def test_a_kill_before_an_image_that_shares_another_one_is_whole(make_runtime: Make, folder: Path) -> None:
+    """Nothing is left of it, and the other one is whole."""
+    killed(folder, SHARED)
+    again = restored(make_runtime, folder, sandbox=NUMPY)
+    reason = "rebuilt no image of its process was stored with that state"
+    assert ("[2]", reason) == (value(again, "x"), how(again))
+    assert [] == [path.name for path in (folder / "r").iterdir() if path.suffix in (".part", ".base")]
+    again.close()
+    again = restored(make_runtime, folder, "former", sandbox=NUMPY)
+    assert ("[1]", "exact") == (value(again, "x"), how(again))
+    assert [1] == images(folder)
+
+
 def full(*_: object) -> NoReturn:
     raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -394,11 +394,11 @@ def test_a_jail_that_fails_to_wake_is_replaced(
     """A forged image harms the jail that becomes it, not the runtime: the next jail gets the state by value."""
     write = ImageDraft.write
 
-    def forged(self: ImageDraft, image: Any, check: Callable[[], None]) -> None:
+    def forged(self: ImageDraft, image: Any, check: Callable[[], None], *parts: Any) -> None:
         view = image.map()
         view[at : at + 8] = b"\xff" * 8
         image.map = lambda: view
-        write(self, image, check)
+        write(self, image, check, *parts)
 
     monkeypatch.setattr(ImageDraft, "write", forged)
     runtime = asleep(make_runtime, folder, "x = [1]")

@@ -6,6 +6,10 @@ so it is not synced.
 
     image ...  |  StoredImage (protobuf)  |  its length, magic
 
+An image has only those chunks that an earlier one lacks, its base, if that has at least half of it. The base is a
+whole image, and its name beside the other is a hard link: the kernel counts who needs it. While a process writes
+images, the latest whole one has another name, of no checkpoint, so that it can be the base of the next one.
+
 So a file has its image and all that is said of it, or has no name yet: a process that is killed meanwhile leaves a
 draft, which the next writer removes. Where a process could not be written, the file says why, and has no image.
 
@@ -38,10 +42,18 @@ from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.sealed_memory import SealedMemory, copy_bytes
 from cenote_worker.process.file_systems import is_of_this_machine
+from cenote_worker.transport.chunks import cut, digest
 from cenote_worker.transport.content import Content
+from cenote_worker.transport.image_parts import WHOLE, ImageParts
 
 IMAGE: Final = ".image"
 """Suffix of the files."""
+
+BASE: Final = ".base"
+"""Suffix of the further names of an image that others lack chunks of."""
+
+LATEST: Final = 0
+"""The number of the base for the next image. No checkpoint has it."""
 
 COMMON: Final = ".common"
 """Suffix of the files with the memory of a zygote."""
@@ -69,7 +81,7 @@ class StoredImage:
     key: see `zygote/image_key.py`; jails with the same one can become it. size: bytes. seal: see
     `runtime/state/image_seals.py`; it covers all else. missing: what it lacks of the state, a line each. common: the
     SHA-256 of the file with its zygote's memory; empty if it needs none. common_of: which zygote that was. reason:
-    why there is no image; then all else is empty.
+    why there is no image; then all else is empty. parts: where it is, if it is not all in its file.
     """
 
     key: str = ""
@@ -79,6 +91,7 @@ class StoredImage:
     common: bytes = b""
     common_of: str = ""
     reason: str = ""
+    parts: ImageParts = WHOLE
 
     def to_message(self) -> checkpoint_pb2.StoredImage:
         return make(
@@ -90,6 +103,7 @@ class StoredImage:
             common=self.common,
             common_of=self.common_of,
             reason=self.reason,
+            parts=None if self.parts == WHOLE else self.parts.to_message(),
         )
 
     @classmethod
@@ -102,7 +116,42 @@ class StoredImage:
             common=message.common,
             common_of=message.common_of,
             reason=message.reason,
+            parts=ImageParts.from_message(message.parts),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedImage:
+    """An image for a jail, and what is said of it. Its owner closes it."""
+
+    stored: StoredImage
+    content: Content
+    base: SealedMemory | None
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The descriptors of its own file and, if it has one, of its base."""
+        assert self.content.memory is not None  # see ImageFiles.open
+        own = self.content.memory.fileno()
+        return (own,) if self.base is None else (own, self.base.fileno())
+
+    @property
+    def identities(self) -> tuple[FileIdentity, ...]:
+        return tuple(map(identity, self.files))
+
+    def close(self) -> None:
+        self.content.close()
+        if self.base is not None:
+            self.base.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBase:
+    """A whole image that this process has written. file: device, inode, size, time of the last change; links that
+    come and go change no part of that. chunks: their numbers by their digests."""
+
+    file: FileIdentity
+    chunks: dict[bytes, int] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +204,8 @@ class ImageFiles:
         os.close(file)
         return stored
 
-    def open(self, number: int) -> tuple[StoredImage, Content] | None:
-        """The same, with the image for a jail; its receiver closes it. None where there is no image."""
+    def open(self, number: int) -> OpenedImage | None:
+        """The same, with the image for a jail. None where there is no image, or its base is gone."""
         found = self._opened(number)
         if found is None:
             return None
@@ -164,7 +213,16 @@ class ImageFiles:
         if not stored.size:
             os.close(file)
             return None
-        return stored, Content(size=stored.size, count=0, memory=SealedMemory(file, stored.size))
+        base: SealedMemory | None = None
+        if stored.parts != WHOLE:
+            try:
+                found_base = os.open(self._file(number, BASE), os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                os.close(file)
+                return None
+            base = SealedMemory(found_base, os.fstat(found_base).st_size)
+        content = Content(size=stored.size, count=0, memory=SealedMemory(file, stored.size))
+        return OpenedImage(stored, content, base)
 
     def _opened(self, number: int) -> tuple[int, StoredImage] | None:
         try:
@@ -239,9 +297,34 @@ class ImageFiles:
             return None
         return Content(size=memory.size, count=0, memory=memory)
 
+    def keep_as_base(self, number: int, chunks: dict[bytes, int]) -> ImageBase | None:
+        """Gives a whole image the name of the base for the next one. None where files cannot have two names."""
+        draft = self._file(LATEST, ".base.part")
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+            os.link(self._file(number), draft)
+            draft.rename(self._file(LATEST, BASE))
+            return ImageBase(_unlinked(self._file(LATEST, BASE)), chunks)
+        return None
+
+    def is_there(self, base: ImageBase) -> bool:
+        """Whether the base for the next image is this one."""
+        with suppress(OSError):
+            return _unlinked(self._file(LATEST, BASE)) == base.file
+        return False
+
+    def link_base(self, number: int, base: ImageBase) -> None:
+        """Puts the base beside the image of a checkpoint, before that."""
+        target = self._file(number, BASE)
+        target.unlink(missing_ok=True)
+        os.link(self._file(LATEST, BASE), target)
+        if _unlinked(target) != base.file:
+            raise OSError("the image that it lacks chunks of is gone")
+
     def delete(self, number: int) -> None:
         """Deletes an image; a missing one is fine."""
         self._file(number).unlink(missing_ok=True)
+        self._file(number, BASE).unlink(missing_ok=True)
         common = self._file(number, COMMON)
         with suppress(FileNotFoundError), common.open("rb") as file:
             common.unlink()
@@ -253,7 +336,7 @@ class ImageFiles:
         """Deletes the images of all other checkpoints."""
         with suppress(FileNotFoundError):
             for path in self._folder.iterdir():
-                is_ours = path.suffix in (IMAGE, COMMON) and path.stem.isdecimal()
+                is_ours = path.suffix in (IMAGE, BASE, COMMON) and path.stem.isdecimal()
                 if is_ours and int(path.stem) not in numbers:
                     self.delete(int(path.stem))
 
@@ -282,23 +365,24 @@ class ImageDraft:
         self._draft = target.with_suffix(".image.part")
         self._file = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
-    def write(self, image: SealedMemory, check: Callable[[], None]) -> None:
-        """Writes the image itself. check: called now and then; what it raises ends that."""
+    def write(self, image: SealedMemory, check: Callable[[], None], parts: ImageParts = WHOLE) -> None:
+        """Writes the parts of the image that its base lacks. check: called now and then; what it raises ends that."""
         if not is_of_this_machine(self._file):
             raise OSError("its file system may remove files that are in use")
         view = image.map()
-        for at in range(0, len(view), _PIECE):
-            check()
-            self._append(view[at : at + _PIECE])
+        extents = parts.extents()
+        ends = [*(each.start for each in extents[1:]), len(view)]
+        for extent, end in zip(extents, ends, strict=True):
+            for at in () if extent.in_base else range(extent.start, end, _PIECE):
+                check()
+                self._append(view[at : min(at + _PIECE, end)])
 
-    def publish(self, stored: StoredImage) -> FileIdentity:
+    def publish(self, stored: StoredImage) -> None:
         """Writes what is said of it, and gives the file its name."""
         said = stored.to_message().SerializeToString()
         self._append(memoryview(said + _FOOTER.pack(len(said), _MAGIC)))
         self._draft.rename(self._target)
-        found = identity(self._file)
         self.discard()
-        return found
 
     def discard(self) -> None:
         """Removes what has no name. Calling it again, or after `publish`, is fine. Never raises."""
@@ -327,7 +411,8 @@ def _said(file: int) -> StoredImage | None:
         message = checkpoint_pb2.StoredImage.FromString(os.pread(file, length, rest))
     except DecodeError:
         return None
-    return StoredImage.from_message(message) if message.size == rest else None
+    stored = StoredImage.from_message(message)
+    return stored if stored.parts.fit(stored.size) and stored.parts.own_bytes(stored.size) == rest else None
 
 
 def _shared_in(store: Path) -> Iterator[Path]:
@@ -341,10 +426,32 @@ def identity(file: int) -> FileIdentity:
     return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
 
+def _unlinked(path: Path) -> FileIdentity:
+    """See ImageBase."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def digests_of(image: SealedMemory, check: Callable[[], None]) -> list[bytes]:
+    """Of the chunks of an image, in their order. check: see ImageDraft. Not SHA-256: a runtime that makes two chunks
+    with one digest gets an image that does not have its seal."""
+    view, found = image.map(), list[bytes]()
+    for at in range(0, len(view), _PIECE):
+        check()
+        found += map(digest, cut(view[at : at + _PIECE]))
+    return found
+
+
 def sha256_of(file: int, start: int = 0, end: int = sys.maxsize) -> bytes:
     """Of the bytes of an open file between these offsets, as far as it has them."""
-    digesting, buffer = hashlib.sha256(), memoryview(bytearray(_AT_ONCE))
+    digesting = hashlib.sha256()
+    digest_more(digesting, file, start, end)
+    return digesting.digest()
+
+
+def digest_more(digesting: hashlib._Hash, file: int, start: int, end: int) -> None:
+    """See `sha256_of`."""
+    buffer = memoryview(bytearray(_AT_ONCE))
     while got := os.preadv(file, [buffer[: end - start]], start):
         digesting.update(buffer[:got])
         start += got
-    return digesting.digest()

@@ -97,7 +97,7 @@ class LocalFolder:
             os.close(former)
         for leftover in self._path.glob("*.part"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
-        self.images.keep_only(self.numbers())
+        self.images.keep_only(set(self.numbers()).intersection(self.images.numbers()))
         self.images.sweep()
         return fence
 

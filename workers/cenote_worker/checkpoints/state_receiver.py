@@ -291,6 +291,11 @@ class StateReceiver:
         self._rooms: list[FillableMemory | Content] = []
         self._is_written = False
 
+    def close(self) -> None:
+        """Ends the copy, unless one of the others was called."""
+        with self._reading():
+            pass
+
     def receive(self) -> ReceivedState:
         """The state, which no process can change any more.
 

@@ -14,7 +14,7 @@ from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_security.extras import MissingExtraError, importing
 from cenote_worker.checkpoints.errors import CheckpointDamagedError, NewerCheckpointError, StoreFailedError
 from cenote_worker.checkpoints.folder import Folder
-from cenote_worker.checkpoints.image_files import COMMON, IMAGE
+from cenote_worker.checkpoints.image_files import BASE, COMMON, IMAGE
 from cenote_worker.checkpoints.local_folder import SUFFIX, LocalFolder
 from cenote_worker.checkpoints.manifest import (
     FOOTER,
@@ -274,13 +274,13 @@ def _local_children(root: Path) -> list[str]:
 
 
 def _local_size(root: Path) -> int:
-    size, common = 0, dict[int, int]()
+    size, linked = 0, dict[int, int]()
     for folder in (root, *(root / name for name in _local_children(root))):
         with suppress(FileNotFoundError), os.scandir(folder) as files:  # removed just now
             for file in files:
                 with suppress(FileNotFoundError):  # swept just now
-                    if file.name.endswith(COMMON):
-                        common[file.inode()] = file.stat().st_size
-                    elif file.name.endswith((SUFFIX, IMAGE)):
+                    if file.name.endswith((IMAGE, BASE, COMMON)):
+                        linked[file.inode()] = file.stat().st_size
+                    elif file.name.endswith(SUFFIX):
                         size += file.stat().st_size
-    return size + sum(common.values())
+    return size + sum(linked.values())

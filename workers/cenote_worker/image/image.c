@@ -37,6 +37,10 @@
 #define SLACK (256 * PAGE) /* what a process may come to have between the count and the writing */
 /* Shorter runs are read. A mapping costs a region of memory, of which a process may have 65,530. */
 #define MAPPED_RUN 16
+/* A store keeps chunks of this size once. Longer runs begin in the file as far into one as in memory, so that what comes
+ * before them may grow and they still have the same chunks. */
+#define CHUNK (16 * PAGE)
+#define LONG_RUN 256
 #define LONGEST_SCAN 512 /* entries of pagemap that are read at once */
 
 /* PLAIN: memory, that of files without a name too. COMMON: of the zygote's memory file, see `zygote/memory_layout_unsafe`. */
@@ -47,6 +51,10 @@ struct action { uint64_t handler, flags, restorer, mask; };
 struct signal_stack { uint64_t base; int32_t flags, pad; uint64_t size; };
 struct region { uint64_t start, end, offset, device, inode; uint32_t name; uint8_t access, kind, shared, stack, whole, written; };
 struct run { uint64_t at, pages, offset; };
+/* Where an image is from `start` on: from `offset` on in its own file, or in its base. */
+struct part { uint64_t start, offset, in_base; };
+/* size: of the image, which is whole in its file, or in parts of two. */
+struct source { int32_t fds[2]; uint64_t size, count; const struct part *parts; };
 struct file { int32_t number, flags, close_on_exec; uint32_t name; int64_t position; };
 /* What a named file was when it was mapped, looked at before it is mapped again. */
 struct named { uint32_t name, executed; uint64_t inode, size, seconds, nanoseconds; };
@@ -293,6 +301,10 @@ static long end_run(struct writer *w) {
     struct header *h = &w->t->head;
     if (!w->run.pages) return 0;
     if (h->runs == MAX_RUNS) return -E2BIG;
+    if (w->run.pages >= LONG_RUN) /* zeros are there already; counted, it is more than can be needed */
+        w->written += w->fd < 0 ? CHUNK : (w->run.at - w->written) % CHUNK;
+    w->run.offset = w->written;
+    w->written += w->run.pages * PAGE;
     if (w->fd >= 0) TRY(write_at(w->fd, (void *)w->run.at, w->run.pages * PAGE, w->run.offset));
     w->t->runs[h->runs++] = w->run;
     w->run.pages = 0;
@@ -306,8 +318,8 @@ static int is_zero(const uint64_t *page) {
 
 static long add_page(struct writer *w, uint64_t page) {
     if (w->run.pages && w->run.at + w->run.pages * PAGE != page) TRY(end_run(w));
-    if (!w->run.pages) w->run = (struct run){page, 0, w->written};
-    w->run.pages++; w->written += PAGE;
+    if (!w->run.pages) w->run.at = page;
+    w->run.pages++;
     return 0;
 }
 
@@ -421,7 +433,8 @@ struct piece { uint64_t start, end; uint32_t region, access; int fd; };
 
 struct arena {
     uint64_t size; int passed[MAX_PASSED]; /* read by image_write */
-    int fd, common, foreign; /* foreign: the image is of another zygote, whose memory file `common` is, or -1 */
+    struct source image;
+    int common, foreign; /* foreign: the image is of another zygote, whose memory file `common` is, or -1 */
     uint64_t rseq, rseq_size;
     const struct header *head;
     const struct region *regions; const struct run *runs; const struct file *files; const struct named *named;
@@ -541,14 +554,51 @@ static void map_regions(const struct arena *a) {
     if (a->common >= 0) MUST(sys(close, a->common));
 }
 
+/* Which file has the byte at `offset` of an image, and where. Gives how many follow there. */
+static uint64_t place(const struct source *s, uint64_t offset, int *fd, uint64_t *at) {
+    uint64_t low = 0;
+    for (uint64_t high = s->count; high - low > 1;) {
+        uint64_t middle = (low + high) / 2;
+        if (s->parts[middle].start <= offset) low = middle; else high = middle;
+    }
+    const struct part *p = &s->parts[low];
+    *fd = s->fds[p->in_base != 0];
+    *at = p->offset + (offset - p->start);
+    return (low + 1 < s->count ? p[1].start : s->size) - offset;
+}
+
+static long read_image(const struct source *s, void *into, uint64_t size, uint64_t offset) {
+    if (offset > s->size || size > s->size - offset) return -EIO;
+    for (char *to = into; size;) {
+        int fd;
+        uint64_t at, here = place(s, offset, &fd, &at);
+        if (here > size) here = size;
+        TRY(read_at(fd, to, here, at));
+        to += here; size -= here; offset += here;
+    }
+    return 0;
+}
+
+static long fill(const struct source *s, const struct run *run, int may_map) {
+    uint64_t size = run->pages * PAGE;
+    for (uint64_t done = 0; done < size;) {
+        int fd;
+        uint64_t at, here = place(s, run->offset + done, &fd, &at);
+        if (here > size - done) here = size - done;
+        if (may_map && here >= MAPPED_RUN * PAGE)
+            TRY(sys(mmap, run->at + done, here, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE, fd, at));
+        else TRY(read_at(fd, (void *)(run->at + done), here, at));
+        done += here;
+    }
+    return 0;
+}
+
 static void fill_regions(const struct arena *a) {
     const struct region *r = a->regions, *last = r + a->head->regions - 1;
     for (const struct run *run = a->runs; run < a->runs + a->head->runs; run++) {
         while (r < last && r->end <= run->at) r++;
-        uint64_t size = run->pages * PAGE;
-        if (run->pages >= MAPPED_RUN && !r->shared && !r->stack)
-            MUST(sys(mmap, run->at, size, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE, a->fd, run->offset));
-        else MUST(read_at(a->fd, (void *)run->at, size, run->offset));
+        if (run->offset > a->image.size || run->pages > (a->image.size - run->offset) / PAGE) MUST(-EIO);
+        MUST(fill(&a->image, run, !r->shared && !r->stack));
     }
     for (r = a->regions; r <= last; r++)
         if (is_filled(r) && r->access != (PROT_READ | PROT_WRITE))
@@ -610,7 +660,7 @@ __attribute__((noreturn)) static void become(struct arena *a) {
     if (moves_heap) move_heap(h);
     if (a->foreign) MUST(move_kernels(a, h->kernels_start));
     for (uint64_t i = 0; i < a->made_count; i++) if (a->made[i].fd >= 0) sys(close, a->made[i].fd);
-    sys(close, a->fd);
+    for (int i = 0; i < 2; i++) if (a->image.fds[i] >= 0) sys(close, a->image.fds[i]);
     open_files(a);
     MUST(sys(arch_prctl, ARCH_SET_FS, h->fs));
     long tid = sys(set_tid_address, h->tid_address);
@@ -639,10 +689,12 @@ static int is_foreign(const struct header *h, const struct header *now) {
 }
 
 /* At a place that is free here and in the image. */
-static struct arena *make_arena(const struct header *h, const struct region *wanted, const struct tables *now) {
+static struct arena *make_arena(const struct source *image, const struct header *h, const struct region *wanted,
+                                const struct tables *now) {
     int foreign = is_foreign(h, &now->head);
     uint64_t most = h->regions + now->head.regions + 64, kernels = now->head.kernels_end - now->head.kernels_start;
     uint64_t size = up(sizeof(struct arena)) + PAGE + up(table_size(h)) + up(3 * 2 * most * sizeof(struct piece)) + STACK +
+        up(image->count * sizeof(struct part)) +
         (foreign ? kernels + CODE_SIZE : 0);
     for (uint64_t at = 0x100000000ul; at < 0x7f0000000000ul; at += 0x10000000ul) {
         if (!is_free(wanted, h->regions, at, at + size) || !is_free(now->regions, now->head.regions, at, at + size)) continue;
@@ -660,6 +712,10 @@ static struct arena *make_arena(const struct header *h, const struct region *wan
         a->named = (void *)(a->files + h->files);
         a->text = (void *)(a->named + h->named);
         place += up(table_size(h));
+        a->image = *image;
+        a->image.parts = (void *)place;
+        memcpy(place, image->parts, image->count * sizeof(struct part));
+        place += up(image->count * sizeof(struct part));
         a->kept = (void *)place; a->made = a->kept + a->most; a->gone = a->made + a->most;
         return a;
     }
@@ -699,9 +755,9 @@ static long prepare_foreign(struct arena *a, const struct tables *now) {
     return copy_code(a, now);
 }
 
-static long prepare(struct arena *a, const struct tables *now, int fd, int common, const int *passed, int count) {
+static long prepare(struct arena *a, const struct tables *now, int common, const int *passed, int count) {
     const struct header *h = a->head;
-    TRY(read_at(fd, (void *)a->regions, table_size(h), h->tables));
+    TRY(read_image(&a->image, (void *)a->regions, table_size(h), h->tables));
     if (h->text && a->text[h->text - 1]) return -EINVAL;
     int next = 64;
     for (uint64_t i = 0; i < h->files; i++) if (a->files[i].number >= next) next = a->files[i].number + 1;
@@ -710,9 +766,12 @@ static long prepare(struct arena *a, const struct tables *now, int fd, int commo
     if (a->foreign) TRY(prepare_foreign(a, now));
     else if (!covers(a->kept, a->kept_count, (uint64_t)&become)) return -EXDEV;
     TRY(open_named(a, &next));
-    a->fd = sys(fcntl, fd, F_DUPFD_CLOEXEC, next);
-    TRY(a->fd);
-    next = a->fd + 1;
+    for (int i = 0; i < 2; i++) {
+        if (a->image.fds[i] < 0) continue;
+        a->image.fds[i] = sys(fcntl, a->image.fds[i], F_DUPFD_CLOEXEC, next);
+        TRY(a->image.fds[i]);
+        next = a->image.fds[i] + 1;
+    }
     if (common >= 0) {
         a->common = sys(fcntl, common, F_DUPFD_CLOEXEC, next);
         TRY(a->common);
@@ -729,12 +788,10 @@ static long prepare(struct arena *a, const struct tables *now, int fd, int commo
  * zygote. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that it is told; all others are
  * closed. Gives an error's number, below 0, when it cannot: nothing has changed then, but for descriptors. -EXDEV: of
  * another zygote, whose memory file is missing, or the kernel is another. -ESTALE: of files that are not what they were. */
-EXPORT long image_become(int fd, int common, int fixed, const int *passed, int count) {
+EXPORT long image_become(const struct source *image, int common, int fixed, const int *passed, int count) {
     struct header first;
-    struct statx s;
-    TRY(sys(statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &s));
-    TRY(read_at(fd, &first, sizeof first, 0));
-    if (!is_sane(&first, s.stx_size) || count > MAX_PASSED) return -EINVAL;
+    TRY(read_image(image, &first, sizeof first, 0));
+    if (!is_sane(&first, image->size) || count > MAX_PASSED) return -EINVAL;
     struct tables *now = anonymous(0, sizeof *now, MAP_NORESERVE);
     TRY(now);
     long result = look(now);
@@ -742,14 +799,14 @@ EXPORT long image_become(int fd, int common, int fixed, const int *passed, int c
     struct arena *a = (void *)-ENOMEM;
     if (!FAILED(result)) {
         struct region *wanted = anonymous(0, up(first.regions * sizeof *wanted), 0);
-        result = FAILED(wanted) ? (long)wanted : read_at(fd, wanted, first.regions * sizeof *wanted, first.tables);
-        if (!FAILED(result)) result = (long)(a = make_arena(&first, wanted, now));
+        result = FAILED(wanted) ? (long)wanted : read_image(image, wanted, first.regions * sizeof *wanted, first.tables);
+        if (!FAILED(result)) result = (long)(a = make_arena(image, &first, wanted, now));
         if (!FAILED(wanted)) sys(munmap, wanted, up(first.regions * sizeof *wanted));
     }
-    if (!FAILED(result)) result = prepare(a, now, fd, common, passed, count);
+    if (!FAILED(result)) result = prepare(a, now, common, passed, count);
     if (!FAILED(result)) {
         a->rseq = now->head.rseq; a->rseq_size = now->head.rseq_size;
-        int lowest = a->fd;
+        int lowest = a->image.fds[0];
         for (uint64_t i = 0; i < a->made_count; i++) if (a->made[i].fd >= 0 && a->made[i].fd < lowest) lowest = a->made[i].fd;
         sys(close_range, fixed, lowest - 1, 0);
     }

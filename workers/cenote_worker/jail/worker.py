@@ -482,21 +482,20 @@ class Worker:
 
     def _become(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         """Replaces this process by another one, which answers; unless that is refused."""
-        memory, *others = (Content.delivered(each, descriptors) for each in request.restore.memories)
-        common = others[0].memory.fileno() if others and others[0].memory is not None else -1
         self._quiet()
         try:
-            with self._refusing("the process cannot become another one"):
-                if memory.memory is None or not is_single_threaded():
+            with (
+                self._refusing("the process cannot become another one"),
+                image.GivenImage(request.restore, descriptors) as given,
+            ):
+                if not is_single_threaded():
                     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
                 note = os.memfd_create("cenote-order", os.MFD_CLOEXEC)
                 os.write(note, request.SerializeToString())
                 fixed = 1 + max((self._sock.fileno(), *self._copies.line))
                 links = [number for number in self._kept_descriptors() if number >= fixed]
-                image.become(memory.memory.fileno(), common, fixed, (note, *links))
+                given.become(fixed, (note, *links))
         finally:
-            for each in (memory, *others):
-                each.close()
             self._resume()
 
     def _restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:

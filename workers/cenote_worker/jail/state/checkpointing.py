@@ -58,6 +58,7 @@ _HELPERS = ("reply", "display")
 
 _OUR_THREADS = ("cenote-host-replies", "output")
 _REASON_CHARS = 300
+_PRIORITY = 10
 _ONE_PROCESS = "a connection, a pipe, a thread or a process is at one runtime only"
 _MOST_NAMED = 20
 
@@ -169,6 +170,8 @@ class Checkpointing:
                 if with_files:
                     self._ship_files(way, state)
                 tell()
+                if not with_files:  # beside a checkpoint: no caller waits for it
+                    os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
                 for name in severed:
                     make(state.unkept.add, name=name, reason=_ONE_PROCESS, step=self._writers.get(name, 0))
                 way.state(state)

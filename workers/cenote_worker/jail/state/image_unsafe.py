@@ -7,10 +7,14 @@ import ctypes
 import errno
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.transport.content import Content
+from cenote_worker.transport.image_parts import WHOLE, ImageParts
 
 __builtins__ = BUILTINS
 
@@ -60,15 +64,64 @@ def write(file: int) -> tuple[int, ...] | None:
     return tuple(number for number in given if number)
 
 
-def become(file: int, common: int, fixed: int, given: tuple[int, ...]) -> None:
-    """Never returns: this process, which has one thread, becomes the one in the file.
+class _Source(ctypes.Structure):
+    """`struct source` of `image.c`."""
 
-    common: a file with the memory of its zygote, if that is another one than this process's; else -1.
-    It keeps its descriptors below `fixed`, and gets those in `given` under other numbers, in this order; all others
-    are closed. Raises OSError when it cannot; then at most descriptors have changed.
+    _fields_ = (
+        ("files", ctypes.c_int32 * 2),
+        ("size", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+        ("parts", ctypes.POINTER(ctypes.c_uint64)),
+    )
+
+
+class GivenImage:
+    """An image that this process was asked to become. Leaving the context closes its files."""
+
+    def __init__(self, asked: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
+        """Takes ownership of the descriptors."""
+        order = checkpoint_pb2.ProcessOrder.FromString(Content.delivered(asked.content, []).whole())
+        self._parts = ImageParts.from_message(order.parts)
+        self._memories = [Content.delivered(each, descriptors) for each in asked.memories]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for memory in self._memories:
+            memory.close()
+
+    def become(self, fixed: int, given: tuple[int, ...]) -> None:
+        """See `become`."""
+        files = [each.memory.fileno() for each in self._memories if each.memory is not None]
+        if len(files) != len(self._memories):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        file, *others = files
+        base = others.pop(0) if self._parts != WHOLE else -1
+        common = others.pop(0) if others else -1
+        become(file, base, self._memories[0].size, self._parts.extents(), common, fixed, given)
+
+
+def become(
+    file: int,
+    base: int,
+    size: int,
+    parts: Sequence[tuple[int, int, bool]],
+    common: int,
+    fixed: int,
+    given: tuple[int, ...],
+) -> None:
+    """Never returns: this process, which has one thread, becomes the one in an image of this many bytes.
+
+    parts: where the image is from an offset on, the first of which is 0: the offset, that in the file, and whether
+    that is `base`, which is -1 if none is. common: a file with the memory of its zygote, if that is another one than
+    this process's; else -1. It keeps its descriptors below `fixed`, and gets those in `given` under other numbers, in
+    this order; all others are closed. Raises OSError when it cannot; then at most descriptors have changed.
     """
     numbers = (ctypes.c_int * len(given))(*given)
-    _checked(_there().image_become(file, common, fixed, numbers, len(given)))
+    table = (ctypes.c_uint64 * (3 * len(parts)))(*(number for part in parts for number in part))
+    source = _Source((ctypes.c_int32 * 2)(file, base), size, len(parts), table)
+    _checked(_there().image_become(ctypes.byref(source), common, fixed, numbers, len(given)))
 
 
 def _there() -> ctypes.PyDLL:

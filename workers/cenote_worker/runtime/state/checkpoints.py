@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -73,6 +73,10 @@ def _is_full(error: StoreFailedError | QuotaExceededError) -> bool:
     cause = error.__cause__
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return full or isinstance(error, QuotaExceededError)
+
+
+def _nothing() -> None:
+    """Nothing is asked meanwhile."""
 
 
 def _boundless(_size: int) -> AbstractContextManager[None]:
@@ -212,7 +216,7 @@ class Checkpoints:
             missing = fidelity(manifest, manifest.state.message.hosts).missing
             if missing and not partial:
                 raise IncompleteRestoreError(self.name, manifest.number, missing)
-            self.processes.begin(manifest, supervisor, partial=partial)
+            self.processes.begin(manifest, self.processes.copy_of(supervisor), partial=partial)
             self.processes.finish()
             self._runtime.sleep()
             return self._writer.describe(manifest)
@@ -229,7 +233,7 @@ class Checkpoints:
             if missing:
                 self._wakeful = state
                 raise IncompleteRestoreError(self.name, manifest.number, missing)
-            self.processes.begin(manifest, supervisor, partial=False)
+            self.processes.begin(manifest, self.processes.copy_of(supervisor), partial=False)
             self.processes.finish()
             if not self._runtime.doze(supervisor, state):
                 raise UnavailableError(BUSY)
@@ -301,28 +305,36 @@ class Checkpoints:
 
     def _make_exactly(self, supervisor: Supervisor, label: str, *beside: int) -> Manifest:
         """Makes a checkpoint with an image of its process. beside: checkpoints that keep theirs, too."""
-        manifest = self._make(supervisor, label, *beside)
-        missing = fidelity(manifest, manifest.state.message.hosts).missing
-        self.processes.begin(manifest, supervisor, partial=bool(missing))
+        with closing(self.processes.copy_of(supervisor)) as copy:
+            manifest = self._make(supervisor, label, *beside, meanwhile=copy.ask)
+            missing = fidelity(manifest, manifest.state.message.hosts).missing
+            self.processes.begin(manifest, copy, partial=bool(missing))
         if manifest.state.unkept:
             self.processes.finish()
         return manifest
 
-    def _make(self, supervisor: Supervisor, label: str, *beside: int) -> Manifest:
-        """Makes a checkpoint by value. Images give way to it where there is no room for both."""
+    def _make(
+        self, supervisor: Supervisor, label: str, *beside: int, meanwhile: Callable[[], None] = _nothing
+    ) -> Manifest:
+        """Makes a checkpoint by value. Images give way to it where there is no room for both.
+
+        meanwhile: called while the jail is at it, more than once where it has to be made again.
+        """
         try:
-            return self._made_by_value(supervisor, label, *beside)
+            return self._made_by_value(supervisor, label, beside, meanwhile)
         except (StoreFailedError, QuotaExceededError) as error:
             if not (_is_full(error) and self.processes.give_way()):
                 raise
-            return self._made_by_value(supervisor, label, *beside)
+            return self._made_by_value(supervisor, label, beside, meanwhile)
 
-    def _made_by_value(self, supervisor: Supervisor, label: str, *beside: int) -> Manifest:
+    def _made_by_value(
+        self, supervisor: Supervisor, label: str, beside: Iterable[int], meanwhile: Callable[[], None]
+    ) -> Manifest:
         self.processes.supersede()
         draft = self._writer.begin()
         try:
             told, made = self._runtime.rerunning().telling(), (supervisor, self._runtime.state)
-            state, head, rebuild, record = self._collected(draft, supervisor)
+            state, head, rebuild, record = self._collected(draft, supervisor, meanwhile)
             with self._room(draft.fresh):
                 dealings, whole = self._dealings(head), told.holds(head)
                 manifest = self._writer.publish(
@@ -354,7 +366,7 @@ class Checkpoints:
                 return True
             if (supervisor, state) == self._made and self.processes.lacking(base) is None:
                 missing = fidelity(base, base.state.message.hosts).missing
-                self.processes.begin(base, supervisor, partial=bool(missing))
+                self.processes.begin(base, self.processes.copy_of(supervisor), partial=bool(missing))
             return True
         finally:
             self._making.release()
@@ -368,11 +380,11 @@ class Checkpoints:
         return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()), head=head)
 
     def _collected(
-        self, draft: CheckpointDraft, supervisor: Supervisor
+        self, draft: CheckpointDraft, supervisor: Supervisor, meanwhile: Callable[[], None]
     ) -> tuple[State, int, Rebuild, StoredPart | None]:
         """The state, the step whose end it is, and the plan and record that rebuild what is not in it."""
         try:
-            state, head = collected(self._runtime, supervisor, draft)
+            state, head = collected(self._runtime, supervisor, draft, meanwhile)
             return state, head, *self._plans.plan(state, head, draft)
         except OSError as error:
             place = self.store.folder(self.name).place
@@ -468,7 +480,7 @@ class Checkpoints:
     def close(self) -> None:
         if self._pid == os.getpid():
             self._acknowledger.close()
-            self.processes.finish()
+            self.processes.close()
             with self._making:
                 self._forget_ready()
                 self._writer.close()

@@ -17,7 +17,8 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,8 @@ from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.auth.secret_files import kept_secret
 from cenote_security.errors import SecretFileError
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.image_files import StoredImage, sha256_of
+from cenote_worker.checkpoints.image_files import StoredImage, digest_more
+from cenote_worker.transport.image_parts import ImageExtent
 
 _KEY_BYTES: Final = 32
 
@@ -79,27 +81,43 @@ class ImageSeals:
         """Raises SecretFileError where there is no key to seal with."""
         self._key()
 
-    def seal(self, file: int, subject: ImageSubject) -> bytes:
-        """The seal of the image in an open file. Raises SecretFileError, OSError."""
+    def seal(self, file: int, subject: ImageSubject, base: int = -1) -> bytes:
+        """The seal of the image in an open file, and in its base. Raises SecretFileError, OSError."""
         facts, size = [_FORM, *self._owner, *subject.described()], subject.image.size
         mac = hmac.new(self._key(), json.dumps(facts).encode(), hashlib.sha256)
         threads = min(_THREADS, len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(threads, thread_name_prefix="cenote-seal") as pool:
             starts = range(0, size, _PART)
-            for digest in pool.map(lambda at: sha256_of(file, at, min(at + _PART, size)), starts):
+            extents = subject.image.parts.extents()
+            for digest in pool.map(
+                lambda at: _digest(file, base, extents, at, min(at + _PART, size)), starts
+            ):
                 mac.update(digest)
         return mac.digest()
 
-    def check(self, file: int, subject: ImageSubject) -> None:
+    def check(self, file: int, subject: ImageSubject, base: int = -1) -> None:
         """Raises CheckpointRefusedError unless the image has the seal of that file."""
         if not subject.image.seal:
             raise CheckpointRefusedError(_UNSEALED)
         try:
-            expected = self.seal(file, subject)
+            expected = self.seal(file, subject, base)
         except (SecretFileError, OSError) as error:
             raise CheckpointRefusedError(f"the seal of its image cannot be checked: {error}") from error
         if not hmac.compare_digest(expected, subject.image.seal):
             raise CheckpointRefusedError(_ANOTHER)
+
+
+def _digest(file: int, base: int, extents: Sequence[ImageExtent], start: int, end: int) -> bytes:
+    """Of the bytes of an image between these offsets."""
+    digesting = hashlib.sha256()
+    at = bisect_right(extents, start, key=lambda extent: extent.start) - 1
+    while start < end:
+        extent = extents[at]
+        until = min(end, extents[at + 1].start) if at + 1 < len(extents) else end
+        offset = extent.offset + start - extent.start
+        digest_more(digesting, base if extent.in_base else file, offset, offset + until - start)
+        start, at = until, at + 1
+    return digesting.digest()
 
 
 def own_seals(runtime: str) -> ImageSeals:

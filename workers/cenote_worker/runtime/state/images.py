@@ -6,7 +6,8 @@ lacks what a pickle lacks, and fits any jail. So whatever has to outlive the env
 image is put beside it.
 
 Beside a checkpoint it is written in a thread of its own, at a low priority, since it takes several times as long as
-what is stored by value. The jail is asked for it before the next call can be: it stops for one more copy of itself.
+what is stored by value. The jail makes the copy for it while its state is stored by value, and the copy waits until
+that is done: no call waits for either.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ from cenote_worker.checkpoints.errors import CheckpointError, CheckpointRefusedE
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.folder import Folder
 from cenote_worker.checkpoints.image_files import (
+    LATEST,
     CommonMemory,
     FileIdentity,
+    ImageBase,
     ImageFiles,
+    OpenedImage,
     StoredImage,
     digest_of,
-    identity,
+    digests_of,
 )
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.restoring import Piece
@@ -46,6 +50,7 @@ from cenote_worker.runtime.state.state_source import FreshJailNeededError
 from cenote_worker.runtime.state.transfer import ImageRequest, become, put
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
+from cenote_worker.transport.image_parts import WHOLE, shared_parts
 from cenote_worker.zygote.image_key import difference, difference_here
 
 Room = Callable[[int], AbstractContextManager[None]]
@@ -75,7 +80,7 @@ def image_of(
     """See ImageRequest. Raises CheckpointRefusedError where the state has to go by value."""
     if supervisor.isolation != "strict":
         raise CheckpointRefusedError(_NO_LEVEL)
-    return ImageRequest(runtime, supervisor, patience, partial=partial).received()
+    return ImageRequest(runtime, supervisor, patience).received(partial=partial)
 
 
 PATIENCE: Final = 10.0
@@ -101,7 +106,7 @@ class StoredImages:
         self._seals = seals
         self._refused: dict[int, str] = {}
         """Images that no jail may or can become, by number, with the reasons."""
-        self._written: tuple[FileIdentity, ImageSubject] | None = None
+        self._written: tuple[tuple[FileIdentity, ...], ImageSubject] | None = None
         """What this object has stored last. Reading it again takes longer than waking a process."""
 
     def foretold(self, manifest: Manifest) -> tuple[str, tuple[str, ...]]:
@@ -109,17 +114,16 @@ class StoredImages:
         and what that lacks. Whether a jail has the environment shows only when there is one.
         """
         try:
-            stored, image = self._opened(manifest)
-            with closing(image):
-                if clause := difference_here(stored.key):
+            with closing(self._opened(manifest)) as image:
+                if clause := difference_here(image.stored.key):
                     raise CheckpointRefusedError(_ENVIRONMENT + clause)
-                self._check_seal(manifest, stored, image)
+                self._check_seal(manifest, image)
         except CheckpointRefusedError as refused:
             return refused.reason, ()
-        return "", stored.missing
+        return "", image.stored.missing
 
-    def _opened(self, manifest: Manifest) -> tuple[StoredImage, Content]:
-        """What is said of the image, and itself, for the caller to close. Raises CheckpointRefusedError."""
+    def _opened(self, manifest: Manifest) -> OpenedImage:
+        """The image, for the caller to close. Raises CheckpointRefusedError."""
         number = manifest.number
         if reason := self._refused.get(number, "" if self.files is not None else _NO_FOLDER):
             raise CheckpointRefusedError(reason)
@@ -132,12 +136,12 @@ class StoredImages:
             raise CheckpointRefusedError(printable(described.reason[:_LONGEST_REASON]))
         raise CheckpointRefusedError(_GONE if number in self.files.numbers() else _NONE)
 
-    def _check_seal(self, manifest: Manifest, stored: StoredImage, image: Content) -> None:
+    def _check_seal(self, manifest: Manifest, image: OpenedImage) -> None:
         """Raises CheckpointRefusedError unless this is the image of that state."""
-        memory, subject = image.memory, _subject(manifest, stored)
-        assert memory is not None  # see ImageFiles.open
-        if self._written != (identity(memory.fileno()), subject):
-            self._seals.check(memory.fileno(), subject)
+        subject = _subject(manifest, image.stored)
+        if self._written != (image.identities, subject):
+            own, *base = image.files
+            self._seals.check(own, subject, *base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,52 @@ class _Writing:
     asked: ImageRequest
     lasts: bool
     """Whether it is to stay when the next state is stored."""
+
+
+class ProcessCopy:
+    """A frozen copy of a jail's process, which waits to be written. It is made by the first call."""
+
+    def __init__(self, runtime: HostedRuntime, supervisor: Supervisor, seals: ImageSeals | None) -> None:
+        """seals: None where there are no images."""
+        self.supervisor = supervisor
+        self._runtime = runtime
+        self._seals = seals
+        self._asked: ImageRequest | None = None
+        self._refused: CheckpointRefusedError | None = None
+
+    def ask(self) -> None:
+        """Has the jail make it, before what it is asked next."""
+        if self._seals is None or self._asked is not None or self._refused is not None:
+            return
+        try:
+            self._check(self._seals)
+        except CheckpointRefusedError as refused:
+            self._refused = refused
+            return
+        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
+        self._asked = ImageRequest(self._runtime, self.supervisor, form=form)
+
+    def take(self) -> ImageRequest:
+        """The request, for the caller to receive. Raises CheckpointRefusedError where there can be no image."""
+        self.ask()
+        asked, self._asked = self._asked, None
+        if self._refused is not None:
+            raise self._refused
+        assert asked is not None  # it is taken once, and where there are images
+        return asked
+
+    def close(self) -> None:
+        """Ends it, unless it was taken."""
+        if self._asked is not None:
+            self._asked.abandon()
+
+    def _check(self, seals: ImageSeals) -> None:
+        if not self.supervisor.image_key:
+            raise CheckpointRefusedError(_NO_LEVEL if self.supervisor.isolation != "strict" else _NO_KEY)
+        try:
+            seals.check_key()
+        except SecretFileError as error:
+            raise CheckpointRefusedError(f"images need a private key, and there is none: {error}") from error
 
 
 class ProcessImages(StoredImages):
@@ -159,13 +209,19 @@ class ProcessImages(StoredImages):
         self.seconds = 0.0
         """What the last one took."""
         self._writing: _Writing | None = None
+        self._base: ImageBase | None = None
+        """The latest whole image that this object has stored: the next one has only what that lacks."""
         self._labelled: list[int] | None = None
         """Numbers of checkpoints with a label that may have an image, oldest first; read when it is first needed."""
 
     # -- writing --
 
-    def begin(self, manifest: Manifest, supervisor: Supervisor, *, partial: bool) -> None:
-        """Has the process of that jail stored beside the checkpoint with its state; `finish` waits for it.
+    def copy_of(self, supervisor: Supervisor) -> ProcessCopy:
+        """A copy of that jail's process, for `begin`."""
+        return ProcessCopy(self._runtime, supervisor, self._seals if self.files is not None else None)
+
+    def begin(self, manifest: Manifest, copy: ProcessCopy, *, partial: bool) -> None:
+        """Has the process stored beside the checkpoint with its state; `finish` waits for it.
 
         Where there can be no image, `wake` says why. partial: it may lack connections and the like.
         """
@@ -175,15 +231,16 @@ class ProcessImages(StoredImages):
         if files is None:
             return
         try:
-            asked = self._asked(supervisor, partial=partial)
+            asked = copy.take()
         except CheckpointRefusedError as refused:
             self._refuse(number, refused.reason)
             return
-        thread = threading.Thread(target=self._keep, args=(files, manifest, supervisor, asked), name=_THREAD)
+        arguments = (files, manifest, copy.supervisor, asked, partial)
+        thread = threading.Thread(target=self._keep, args=arguments, name=_THREAD)
         try:
             thread.start()
         except RuntimeError:  # no thread can be had
-            self._keep(files, manifest, supervisor, asked)
+            self._keep(*arguments)
         else:
             self._writing = _Writing(thread, asked, lasts=bool(manifest.label))
 
@@ -208,25 +265,20 @@ class ProcessImages(StoredImages):
         if (writing := self._writing) is not None:
             writing.thread.join(patience)
 
-    def _asked(self, supervisor: Supervisor, *, partial: bool) -> ImageRequest:
-        if not supervisor.image_key:
-            raise CheckpointRefusedError(_NO_LEVEL if supervisor.isolation != "strict" else _NO_KEY)
-        try:
-            self._seals.check_key()
-        except SecretFileError as error:
-            raise CheckpointRefusedError(f"images need a private key, and there is none: {error}") from error
-        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
-        return ImageRequest(self._runtime, supervisor, partial=partial, form=form)
-
     def _keep(
-        self, files: ImageFiles, manifest: Manifest, supervisor: Supervisor, asked: ImageRequest
+        self,
+        files: ImageFiles,
+        manifest: Manifest,
+        supervisor: Supervisor,
+        asked: ImageRequest,
+        partial: bool,
     ) -> None:
         began, number = time.monotonic(), manifest.number
         if threading.current_thread().name == _THREAD:
             with suppress(OSError):  # of this thread alone, and of those that it starts
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY)
         try:
-            received, head = asked.received()
+            received, head = asked.received(partial=partial)
             with closing(received):
                 if head != manifest.dealings.head:
                     raise CheckpointRefusedError(_MOVED_ON)
@@ -260,23 +312,34 @@ class ProcessImages(StoredImages):
                 common=digest_of(common) if common is not None else b"",
                 common_of=common.zygote if common is not None else "",
             )
+            digests, base = digests_of(memory, check), self._base
+            has_base = base is not None and files.is_there(base)
+            parts = shared_parts(digests, base.chunks) if base is not None and has_base else WHOLE
             fresh = common.file.size if common is not None and not files.has_common(common) else 0
-            with self.room(memory.size + fresh):
+            fresh += parts.own_bytes(memory.size)
+            with self.room(fresh):
                 pass  # nothing is written that has no room
-            if files.free() < 2 * (memory.size + fresh):
+            if files.free() < 2 * fresh:
                 raise CheckpointRefusedError(_NO_DISK)
             draft = files.draft(number)
             held.callback(draft.discard)
             subject = _subject(manifest, stored)
             sealer = held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="cenote-seal"))
             sealing = sealer.submit(self._seals.seal, memory.fileno(), subject)
-            draft.write(memory, check)
-            sealed = replace(stored, seal=sealing.result())
-            with self.room(memory.size + fresh):  # short: all that is stored of a tenant waits for it
+            draft.write(memory, check, parts)
+            sealed = replace(stored, seal=sealing.result(), parts=parts)
+            with self.room(fresh):  # short: all that is stored of a tenant waits for it
                 if common is not None:
                     files.write_common(number, common)
-                written = draft.publish(sealed)
-        self._written = written, _subject(manifest, sealed)
+                if base is not None and parts != WHOLE:
+                    files.link_base(number, base)
+                draft.publish(sealed)
+                if parts == WHOLE:
+                    chunks = {digest: at for at, digest in enumerate(digests)}
+                    self._base = files.keep_as_base(number, chunks)
+        if (image := files.open(number)) is not None:
+            with closing(image):
+                self._written = image.identities, _subject(manifest, sealed)
 
     def _refuse(self, number: int, reason: str) -> None:
         """Notes why there is no image, for other processes as well where that can be written."""
@@ -294,15 +357,23 @@ class ProcessImages(StoredImages):
         if self.files is not None:
             if newest.label:
                 self._lasting().append(newest.number)
-            self.files.keep_only({newest.number, *beside, *self._lasting()[-_LASTING:]})
+            self.files.keep_only({LATEST, newest.number, *beside, *self._lasting()[-_LASTING:]})
 
     def give_way(self) -> bool:
         """Deletes all images, for states by value that there is no room for. Returns whether there were any."""
         self.finish()
-        if self.files is None or not self.files.numbers():
-            return False
-        self.files.keep_only(())
-        return True
+        there = self.files is not None and (self._base is not None or bool(self.files.numbers()))
+        if self.files is not None:
+            self._base = None
+            self.files.keep_only(())
+        return there
+
+    def close(self) -> None:
+        """Ends what is begun. The base of the next image goes, unless an image needs it."""
+        self.finish()
+        if self.files is not None and self._base is not None:
+            with suppress(OSError):
+                self.files.delete(LATEST)
 
     def _lasting(self) -> list[int]:
         if self._labelled is None:
@@ -339,9 +410,9 @@ class ProcessImages(StoredImages):
         number = manifest.number
         with ExitStack() as held:
             try:
-                stored, image = self._opened(manifest)
-                held.callback(image.close)
-                self._check(manifest, stored, image, supervisor, added)
+                image = held.enter_context(closing(self._opened(manifest)))
+                stored = image.stored
+                self._check(manifest, image, supervisor, added)
                 common = self._common(number, stored, supervisor)
                 if common is not None:
                     held.callback(common.close)
@@ -352,7 +423,9 @@ class ProcessImages(StoredImages):
                 for piece in files():
                     with closing(piece.content):
                         put(supervisor, piece, self._runtime.name, number)
-                become(supervisor, image, common, draw_anew=False)
+                lent = image.base
+                base = None if lent is None else Content(size=lent.size, count=0, memory=lent)
+                become(supervisor, image.content, common, base, draw_anew=False, parts=stored.parts)
             except (CheckpointError, UnavailableError) as error:
                 reason = error.reason if isinstance(error, CheckpointRefusedError) else str(error)
                 self._refused[number] = reason
@@ -362,19 +435,18 @@ class ProcessImages(StoredImages):
     def _check(
         self,
         manifest: Manifest,
-        stored: StoredImage,
-        image: Content,
+        image: OpenedImage,
         supervisor: Supervisor,
         added: Iterable[str],
     ) -> None:
         """Raises CheckpointRefusedError where that jail must not become it."""
-        if clause := difference(stored.key, supervisor.image_key):
+        if clause := difference(image.stored.key, supervisor.image_key):
             raise CheckpointRefusedError(_ENVIRONMENT + clause)
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             raise CheckpointRefusedError(_GIVEN_OTHERWISE)
         try:
-            self._check_seal(manifest, stored, image)
+            self._check_seal(manifest, image)
         except CheckpointRefusedError as refused:
             self._refused[manifest.number] = refused.reason
             raise

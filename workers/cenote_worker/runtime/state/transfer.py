@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
@@ -39,6 +39,7 @@ from cenote_worker.supervisor.protocol import RequestKind
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
+from cenote_worker.transport.image_parts import WHOLE, ImageParts
 
 STALL_SECONDS: Final = 60.0
 """The least time for a jail to send each part of its state: a short limit for calls must not keep a large state from
@@ -51,10 +52,12 @@ _IMAGE_BYTES_PER_SECOND: Final = 50e6
 """What a slow disk reads."""
 
 
-def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft) -> tuple[State, int]:
+def collected(
+    runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft, meanwhile: Callable[[], None]
+) -> tuple[State, int]:
     """The state of that jail, when the earlier requests to it are over; all its parts are in the draft.
 
-    The step whose end that is comes second, as the supervisor knows it.
+    The step whose end that is comes second, as the supervisor knows it. meanwhile: called once the jail was asked.
 
     Raises CheckpointRefusedError, what the jail's end raises, and OSError for errors of the draft.
     """
@@ -62,6 +65,7 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointD
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answer = _Answer(supervisor)
     supervisor.submit(jail_requests.make_checkpoint(known, theirs, answer, jail_pb2.MakeCheckpoint.CHUNKS))
+    meanwhile()
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     assembly, longest = supervisor.new_assembly(), max(STALL_SECONDS, runtime.policy.call_seconds)
     stalled = partial(answer.stalled, longest)
@@ -99,7 +103,8 @@ def handed_over(
 class ImageRequest:
     """As `handed_over`, a request for the process of a jail itself, with its files unless it is IMAGE_ALONE.
 
-    It is sent when this is made: what the jail is asked later comes after the image. `received` has to be called.
+    It is sent when this is made: what the jail is asked later comes after the image. The jail's copy waits until
+    `received` is called, or `abandon`.
     """
 
     def __init__(
@@ -108,13 +113,10 @@ class ImageRequest:
         supervisor: Supervisor,
         patience: float | None = None,
         *,
-        partial: bool = False,
         form: jail_pb2.MakeCheckpoint.Form.ValueType = jail_pb2.MakeCheckpoint.IMAGE,
     ) -> None:
-        """partial: it may lack something; otherwise that is refused before anything is written."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
-        self._partial = partial
         self._channel = ours
         supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, self._answer, form))
         limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
@@ -131,13 +133,19 @@ class ImageRequest:
         if reason := self._answer.given_up():
             raise CheckpointRefusedError(reason)
 
-    def received(self) -> tuple[ReceivedImage, int]:
+    def abandon(self) -> None:
+        """Ends the jail's copy, instead of `received`."""
+        self._receiver.close()
+
+    def received(self, *, partial: bool = False) -> tuple[ReceivedImage, int]:
         """The image, for the caller to close, and the step whose end it is.
 
+        partial: it may lack something; otherwise that is refused before anything is written.
         Raises CheckpointRefusedError, what the jail's end raises, and OSError when memory is short.
         """
+        self._answer.count_from_now()
         with self._answer.reason_of_the_end():
-            received = self._receiver.receive_image(partial=self._partial)
+            received = self._receiver.receive_image(partial=partial)
         outcome = self._answer.outcomes.get()
         if isinstance(outcome, Exception):
             received.close()
@@ -165,20 +173,23 @@ def become(
     supervisor: Supervisor,
     image: Content,
     common: Content | None = None,
+    base: Content | None = None,
     *,
     draw_anew: bool,
+    parts: ImageParts = WHOLE,
     patience: float = math.inf,
 ) -> None:
     """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
 
-    common: the memory of the zygote that the image is of, where the jail is of another one. A jail that has not
-    become it after `patience`, or after the time that an image of this size may take, is ended.
+    base, parts: of an image that is not whole. common: the memory of the zygote that the image is of, where the jail
+    is of another one. A jail that has not become it after `patience`, or after the time that an image of this size
+    may take, is ended.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
-    order = ProcessOrder(draw_anew=draw_anew)
+    order = ProcessOrder(draw_anew=draw_anew, parts=parts.to_message())
     Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
-    for memory in (image, common):
+    for memory in (image, base, common):
         if memory is not None:
             memory.to_wire(message.restore.memories.add(), descriptors)
     outcome = _restored(supervisor, message, descriptors, min(patience, image_patience(image.size)))
@@ -277,6 +288,7 @@ class _Answer(WaitingListener):
         self.head = 0
         self._answered = math.inf
         self._patience = patience or afterwards
+        self._counts_from_answer = patience is None
         self._deadline = None if patience is None else time.monotonic() + patience
         self._failure = ""
 
@@ -288,9 +300,14 @@ class _Answer(WaitingListener):
             outcome = CheckpointRefusedError(self._failure)
         elif isinstance(outcome, Exception):
             self._failure = str(outcome)
-        elif self._deadline is None:
+        elif self._counts_from_answer:
             self._deadline = time.monotonic() + self._patience
         super().done(outcome)
+
+    def count_from_now(self) -> None:
+        """The copy has waited for its receiver until now."""
+        if self._counts_from_answer and self._deadline is not None:
+            self._deadline = time.monotonic() + self._patience
 
     @contextmanager
     def reason_of_the_end(self) -> Iterator[None]:
