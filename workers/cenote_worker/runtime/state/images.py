@@ -164,16 +164,17 @@ class ProcessCopy:
         self._refused: CheckpointRefusedError | None = None
 
     def ask(self) -> None:
-        """Has the jail make it, before what it is asked next."""
+        """Has the jail make it, before what it is asked next. What prevents that costs the image only."""
         if self._seals is None or self._asked is not None or self._refused is not None:
             return
+        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
         try:
             self._check(self._seals)
+            self._asked = ImageRequest(self._runtime, self.supervisor, form=form)
         except CheckpointRefusedError as refused:
             self._refused = refused
-            return
-        form = jail_pb2.MakeCheckpoint.IMAGE_ALONE
-        self._asked = ImageRequest(self._runtime, self.supervisor, form=form)
+        except OSError as error:  # there is no further descriptor
+            self._refused = CheckpointRefusedError(f"its image could not be had: {error.strerror or error}")
 
     def take(self) -> ImageRequest:
         """The request, for the caller to receive. Raises CheckpointRefusedError where there can be no image."""
