@@ -191,12 +191,10 @@ def _message(number: int, given: Mapping[str, object]) -> job_pb2.JobTask:
     variables = given.get("variables")
     if variables:
         try:
-            task.variables = utf8_text(json.dumps(variables, allow_nan=False))
-        except (
-            TypeError,
-            ValueError,
-        ):  # the slower way, for what numpy and pandas give, or to say where it is wrong
-            task.variables = as_json(variables, "variables")
+            text = json.dumps(variables, allow_nan=False)
+        except (TypeError, ValueError):  # the slower way, for numpy's numbers, or to say what is wrong
+            text = as_json(variables, "variables")
+        task.variables = utf8_text(text)
     return task
 
 

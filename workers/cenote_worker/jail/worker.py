@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import pathlib
 import posixpath
@@ -21,7 +20,6 @@ from dataclasses import replace
 
 from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
-from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.execution import messages
 from cenote_worker.execution.messages import fill_variable
 from cenote_worker.execution.trace import Location, StepTrace
@@ -32,6 +30,7 @@ from cenote_worker.jail.libraries.duckdb_threads import THREADS
 from cenote_worker.jail.output import e2b_forms
 from cenote_worker.jail.output.frame_sink import FrameSink
 from cenote_worker.jail.output.limits import KernelLimits
+from cenote_worker.jail.output.streams import write_whole_lines
 from cenote_worker.jail.process.authors import Turn, TurnState
 from cenote_worker.jail.process.proc_info import is_single_threaded
 from cenote_worker.jail.snapshots.cost_forecast import Foresight
@@ -80,10 +79,7 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
     # As at Python's prompt: programs with an argument parser would take the worker's arguments for their own.
     sys.argv = [""]
-    # What a cell prints there comes among what it prints to `sys.stdout`, and not with a later cell's.
-    libc.write_whole_lines()
-    if isinstance(sys.__stdout__, io.TextIOWrapper):
-        sys.__stdout__.reconfigure(line_buffering=True)
+    write_whole_lines()
     for module in (contextlib, pathlib, posixpath):
         keep_builtins(module)
     sock = socket_of(frames_fd)
@@ -93,12 +89,11 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
         kept_files = WorkdirSnapshots(settings, is_mount=settings.isolation == "strict")
         if settings.borrower >= 0:
             live_briefly(lambda: Worker(sock, settings, beginning, kept_files).lend(settings.borrower))
-        if beginning.wanted is None:
-            worker = Worker(sock, settings, beginning, kept_files)
+        amiss = None if beginning.wanted is None else _bring_files(kept_files, beginning)
+        worker = Worker(sock, settings, beginning, kept_files)
+        if amiss is None:
             worker.say_ready()
         else:
-            amiss = _bring_files(kept_files, beginning)
-            worker = Worker(sock, settings, beginning, kept_files)
             worker.go_on(amiss)
         worker.serve()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import sys
 import threading
 import time
 import weakref
@@ -20,6 +21,7 @@ from os import write as write_descriptor
 from typing import TYPE_CHECKING, Protocol
 
 from cenote_proto.scalars import utf8_text
+from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_worker.execution.results import StreamName
 from cenote_worker.jail.tracking.process_state.event_loop_state import OwnThread
 from cenote_worker.process.pristine import BUILTINS
@@ -40,6 +42,13 @@ times what it takes on an idle machine."""
 
 _Thread, _Event = OwnThread, threading.Event
 _sleep, _exists = time.sleep, os.path.exists
+
+
+def write_whole_lines() -> None:
+    """From now on, lines that a cell prints past `CellStream` come among its other ones, not with a later cell's."""
+    libc.write_whole_lines()
+    if isinstance(sys.__stdout__, io.TextIOWrapper):
+        sys.__stdout__.reconfigure(line_buffering=True)
 
 
 class Pacer:
