@@ -1956,8 +1956,11 @@ class HostError(_message.Message):
     EXCEPTIONS_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     message: _builtins.str
+    base: _builtins.str
+    """The nearest builtin class that `type` is one of, if it is another."""
     @_builtins.property
     def exceptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostError]:
         """Of an exception group: what it is made of."""
@@ -1978,10 +1981,11 @@ class HostError(_message.Message):
         exceptions: _abc.Iterable[Global___HostError] | None = ...,
         cause: Global___HostError | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
+        base: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "exceptions", b"exceptions", "message", b"message", "notes", b"notes", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "cause", b"cause", "exceptions", b"exceptions", "message", b"message", "notes", b"notes", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 from typing import Any
 
 import pytest
+from tests.support.forks.fixtures import by_value  # noqa: F401
 from tests.support.overdue import LIMITS
 from tests.waiting import PATIENCE
 
@@ -86,6 +88,44 @@ def test_errors_are_data(make_runtime) -> None:
     result = runtime.execute("fail('custom')")
     assert "Custom: details" in str(result.error)
     assert "test_hosts" not in str(result.error)
+
+
+@pytest.mark.at("embedded", "platform", "relayed")
+def test_an_error_is_caught_by_its_builtin_base(make_runtime) -> None:
+    """Its class is not in the jail, but code there may name what that inherits from."""
+
+    class Away(ConnectionError):
+        pass
+
+    errors = {
+        "json": lambda: json.loads("{"),
+        "unicode": lambda: b"\xff".decode(),
+        "own": lambda: (_ for _ in ()).throw(Away("no route")),
+    }
+
+    def ask(kind: str) -> None:
+        errors[kind]()
+
+    runtime = make_runtime(functions=[host(ask)])
+    for kind, base, text in (
+        ("json", "ValueError", "JSONDecodeError: Expecting property name"),
+        ("unicode", "ValueError", "UnicodeDecodeError: 'utf-8' codec can't decode"),
+        ("own", "OSError", "Away: no route"),
+    ):
+        code = f"try:\n    ask({kind!r})\nexcept {base} as error:\n    met = error"
+        assert runtime.execute(code).success
+        assert runtime.execute("str(met)").value.strip("'\"").startswith(text)
+        assert "HostError" == runtime.execute(f"ask({kind!r})").error.type
+
+
+@pytest.mark.at("embedded")
+@pytest.mark.usefixtures("by_value")
+def test_such_an_error_goes_by_value() -> None:
+    with PythonRuntime(functions=[host(lambda: json.loads("{"), name="ask")]) as runtime:
+        runtime.execute("try:\n    ask()\nexcept ValueError as error:\n    met = error")
+        with runtime.fork() as branch:
+            found = branch.execute("isinstance(met, ValueError), 'JSONDecodeError' in str(met)")
+            assert "(True, True)" == found.value
 
 
 @pytest.mark.at("embedded", "platform", "relayed")

@@ -88,7 +88,8 @@ class CellUsage:
 class HostFailure:
     """The exception that a host function raised: names of classes and texts, nothing more.
 
-    exceptions: the members of an exception group. cause: what it was raised `from`. notes: by `add_note`.
+    exceptions: the members of an exception group. cause: what it was raised `from`. notes: by `add_note`. base: the
+    nearest builtin class that `type` inherits from; empty if it is one itself.
     """
 
     type: str
@@ -96,6 +97,7 @@ class HostFailure:
     exceptions: tuple[HostFailure, ...] = ()
     cause: HostFailure | None = None
     notes: tuple[str, ...] = ()
+    base: str = ""
 
 
 MimeBundle = Mapping[str, str | bytes]

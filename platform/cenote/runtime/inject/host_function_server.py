@@ -441,4 +441,11 @@ def _shown(error: BaseException) -> Failed[BaseException]:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     except Exception:  # noqa: BLE001  (a user's exception may fail to print)
         return Failed(kind=name, text="")
-    return Failed(kind=name, text=text, cause=error.__cause__, notes=notes)
+    builtin = next(filter(_is_plain_builtin, type(error).__mro__)).__name__
+    base = "" if builtin == name else builtin
+    return Failed(kind=name, text=text, cause=error.__cause__, notes=notes, base=base)
+
+
+def _is_plain_builtin(kind: type) -> bool:
+    """Whether it is a builtin class that can be made from a text alone."""
+    return kind.__module__ == "builtins" and not issubclass(kind, UnicodeError)

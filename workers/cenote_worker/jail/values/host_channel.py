@@ -45,6 +45,7 @@ class HostCallFailed(Exception):
     exceptions: tuple[HostCallFailed, ...] = ()
     cause: HostCallFailed | None = None
     notes: tuple[str, ...] = ()
+    base: str = ""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -216,4 +217,4 @@ class HostChannel:
 def _failure(error: jail_pb2.HostError) -> HostCallFailed:
     inner = tuple(map(_failure, error.exceptions))
     cause = _failure(error.cause) if error.HasField("cause") else None
-    return HostCallFailed(error.type, error.message, inner, cause, tuple(error.notes))
+    return HostCallFailed(error.type, error.message, inner, cause, tuple(error.notes), error.base)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
@@ -33,7 +33,33 @@ _RAISABLE = {
 
 
 class HostError(RuntimeError):
-    """A host function failed with an exception of a class that this jail does not know."""
+    """A host function failed with an exception of a class that this jail does not know.
+
+    Where that inherits from a builtin class other than Exception, so does this one's: `except ValueError` catches it.
+    """
+
+    __str__ = BaseException.__str__  # not that of KeyError or SyntaxError
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        *_, base = type(self).__bases__
+        if _host_errors.get(base) is not type(self):  # it is found under its name
+            return super().__reduce__()
+        return _host_error, (base.__name__, *self.args), self.__dict__
+
+
+_host_errors: dict[type[Exception], type[HostError]] = {}
+"""Classes of HostErrors by their builtin bases."""
+
+
+def _host_error(base: str, *args: object) -> HostError:
+    known = _RAISABLE.get(base, RuntimeError)
+    if issubclass(HostError, known):
+        return HostError(*args)
+    if known not in _host_errors:
+        _host_errors[known] = type(
+            HostError.__name__, (HostError, known), {"__module__": HostError.__module__}
+        )
+    return _host_errors[known](*args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +159,7 @@ def _as_exception(failure: HostCallFailed) -> Exception:
     if failure.exceptions:  # of any kind of group, so that `except*` finds its members
         error = ExceptionGroup(failure.message, list(map(_as_exception, failure.exceptions)))
     else:
-        error = HostError(str(failure)) if known is None else known(failure.message)
+        error = _host_error(failure.base, str(failure)) if known is None else known(failure.message)
     error.__cause__ = None if failure.cause is None else _as_exception(failure.cause)
     for note in failure.notes:
         error.add_note(note)

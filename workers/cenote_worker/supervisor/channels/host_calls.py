@@ -419,6 +419,7 @@ def from_failure(failure: HostFailure) -> jail_pb2.HostError:
         message=failure.message,
         exceptions=map(from_failure, failure.exceptions),
         notes=failure.notes,
+        base=failure.base,
     )
     if failure.cause is not None:
         message.cause.CopyFrom(from_failure(failure.cause))
@@ -437,18 +438,22 @@ def _read(message: jail_pb2.HostError) -> Failed[jail_pb2.HostError]:
         members=message.exceptions,
         cause=message.cause if message.HasField("cause") else None,
         notes=message.notes,
+        base=message.base,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Generic[Source]):
-    """The content of an exception. kind: the name of its class. members: of an exception group."""
+    """The content of an exception. kind: the name of its class. members: of an exception group. base: see
+    HostFailure.
+    """
 
     kind: str
     text: str
     members: Sequence[Source] = ()
     cause: Source | None = None
     notes: Sequence[str] = ()
+    base: str = ""
 
 
 def bounded_failure(source: Source, read: Callable[[Source], Failed[Source]]) -> HostFailure:
@@ -474,7 +479,8 @@ def bounded_failure(source: Source, read: Callable[[Source], Failed[Source]]) ->
         inner = [found for member in failed.members if (found := further(member, depth)) is not None]
         cause = None if failed.cause is None else further(failed.cause, depth)
         notes = tuple(taken(note) for note in failed.notes[:MAX_NOTES])
-        return HostFailure(failed.kind[:MAX_CLASS], text, tuple(inner), cause, notes)
+        base = failed.base[:MAX_CLASS]
+        return HostFailure(failed.kind[:MAX_CLASS], text, tuple(inner), cause, notes, base)
 
     return within(source, 0)
 
