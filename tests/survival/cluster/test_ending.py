@@ -82,7 +82,7 @@ def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
     starting = platform.begin("up", "--port", "0")
     until((platform.state / "cluster.json").exists)
     kill(platform.watcher, platform.gateway)
-    assert "not ready in time" in starting.communicate(timeout=90)[1]
+    assert "ended before it was ready" in starting.communicate(timeout=90)[1]
     until(lambda: not platform.marked())
     assert not (platform.state / "cluster.json").exists()
 

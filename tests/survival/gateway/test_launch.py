@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Never
+from typing import Any, Never
 
 import pytest
 
@@ -24,6 +24,7 @@ from cenote.gateway.machines.joined_cluster import JoinedCluster, check_address,
 from cenote.gateway.process import daemon, watcher
 from cenote.gateway.process.announcement import PipeAnnouncer, announce, read_announcement
 from cenote.gateway.process.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.process.daemon_unsafe import Daemon, spawn
 from cenote.gateway.process.launch import ShutdownReport, start_platform, stop_platform
 from cenote.gateway.process.logs import without_secrets
 from cenote.gateway.process.options import PlatformOptions
@@ -296,9 +297,28 @@ def test_a_failed_start_ends_nothing_of_a_former_platform(
     monkeypatch.setattr("cenote.gateway.process.launch._MODULE", "this")
     state = StateFolder(path=tmp_path)
     JoinedCluster(address="127.0.0.1:1", platform="p").keep(state)
-    with pytest.raises(UnavailableError, match="ended, or was not ready in time"):
+    with pytest.raises(UnavailableError, match="ended before it was ready"):
         start_platform(PlatformOptions(state=state, ray_address="127.0.0.1:1"))
     assert state.joined.exists()
+
+
+def test_a_start_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would become a platform later, since it has no lock yet by which it is found."""
+    begun: list[Daemon] = []
+
+    @contextmanager
+    def noted(*arguments: Any) -> Iterator[Daemon]:
+        with spawn(*arguments) as daemon:
+            begun.append(daemon)
+            yield daemon
+
+    monkeypatch.setattr("cenote.gateway.process.launch.spawn", noted)
+    monkeypatch.setattr("cenote.gateway.process.launch.READY_PATIENCE", 0.0)
+    state = StateFolder(path=tmp_path)
+    with pytest.raises(UnavailableError, match=r"was not ready in 0 s.*when less runs.*platform\.log"):
+        start_platform(PlatformOptions(state=state, without_ray=True))
+    assert begun[0].process.returncode is not None
+    assert running_at(state.lock) is None
 
 
 @pytest.mark.parametrize(("version", "outdated"), [("1.2.3", False), ("1.2.2", True), ("", True)])

@@ -23,8 +23,9 @@ from cenote.gateway.process.options import PlatformOptions
 from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
-READY_PATIENCE: Final = 60.0
-"""Seconds for a platform to become ready; one or two are usual."""
+READY_PATIENCE: Final = 180.0
+"""Seconds for a platform to become ready. It takes two without Ray and ten with it, and many times that on a machine
+that is busy. One that fails ends, which is noticed at once."""
 
 END_PATIENCE: Final = 50.0
 """Seconds for a platform to end its agents and then its cluster, before it is killed."""
@@ -66,9 +67,13 @@ def start_platform(options: PlatformOptions, giving_up: Callable[[], None] = lam
             _end_child(daemon)
             _end_started(options.state, former=former)
             raise
+        if message is None:
+            _end_child(daemon)
         if not message:
             _end_started(options.state, former=former)
-            raise UnavailableError(f"the platform ended, or was not ready in time; see {options.state.log}")
+            late = f"was not ready in {READY_PATIENCE:.0f} s, and was ended; try again when less runs here"
+            what = late if message is None else "ended before it was ready"
+            raise UnavailableError(f"the platform {what}; see {options.state.log}")
     return read_announcement(message)
 
 
@@ -108,14 +113,14 @@ def _end_child(daemon: Daemon) -> None:
     daemon.process.wait()
 
 
-def _first_words(daemon: Daemon) -> bytes:
-    """What the new process writes until it closes the pipe; empty on timeout."""
+def _first_words(daemon: Daemon) -> bytes | None:
+    """What the new process writes until it closes the pipe; None on timeout."""
     said, until = b"", time.monotonic() + READY_PATIENCE
     while select.select([daemon.pipe], [], [], max(until - time.monotonic(), 0.0))[0]:
         if not (more := os.read(daemon.pipe, 65536)):
             return said
         said += more
-    return b""
+    return None
 
 
 def _end_processes(state: StateFolder) -> bool:
