@@ -190,6 +190,11 @@ def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(
     ("file", "content", "described"),
     [
         ("x.csv", "a,b\n1,2\n3,4\n", ("DataFrame", (2, 2))),
+        ("x.csv", "a;b\r\n1,5;2\r\n", ("DataFrame", (1, 2))),
+        ("x.csv", '"one; two","b|c"\n1,2\n', ("DataFrame", (1, 2))),
+        ("x.csv", '"one, two";b\n1;2\n', ("DataFrame", (1, 2))),
+        ("x.csv", "a\tb\n1\t2\n", ("DataFrame", (1, 2))),
+        ("x.csv", "a\n1\n2\n", ("DataFrame", (2, 1))),
         ("x.tsv", "a\tb\n1\t2\n", ("DataFrame", (1, 2))),
         ("x.jsonl", '{"a": 1}\n{"a": 2}\n', ("DataFrame", (2, 1))),
         ("x.json", '{"a": [1, 2]}', ("dict", (1,))),

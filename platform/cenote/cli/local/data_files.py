@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cenote_worker.execution.results import ErrorInfo
 
 LOADERS: Final = {
-    ".csv": "pandas.read_csv(stream(), encoding=encoding)",
+    ".csv": "pandas.read_csv(stream(), sep=separator(), encoding=encoding)",
     ".tsv": "pandas.read_csv(stream(), sep='\\t', encoding=encoding)",
     ".parquet": "pandas.read_parquet(stream())",
     ".feather": "pandas.read_feather(stream())",
@@ -42,7 +42,7 @@ COMPRESSED: Final = {
 """Endings that may follow those of LOADERS, and what undoes them."""
 
 _PROGRAM = """
-import bz2, codecs, gzip, io, json, lzma, zipfile
+import bz2, codecs, csv, gzip, io, json, lzma, zipfile
 {imports}
 
 def only_member(packed):
@@ -60,6 +60,12 @@ encoding = {encoding!r} or next((name for mark, name in marks if content.startsw
 
 def stream():
     return io.BytesIO(content)
+
+def separator():
+    # Excel writes semicolons where a comma is the decimal sign. With one column there is none.
+    header = io.TextIOWrapper(stream(), encoding, newline="").readline()
+    fields = {{each: len(next(csv.reader([header], delimiter=each), ())) for each in ",;\t|"}}
+    return "," if fields[","] > 1 else max(fields, key=fields.get)
 
 def text():
     return content.decode(encoding)
