@@ -142,6 +142,7 @@ class PlatformCallers:
         async with self._turn:
             former = self._known.get(key)
             runtimes = self._opened(platform) if former is None else former.caller.runtimes
+            runtimes.changes = Scope.RUNTIMES_WRITE in info.scopes
             caller = Caller(runtimes=runtimes, platform=platform, scopes=frozenset(info.scopes))
             self._known[key] = _Known(caller, time.monotonic())
             self._known.move_to_end(key)

@@ -194,6 +194,8 @@ class OpenRuntimes:
     """The runtimes that a process has open for its doors. They are opened one at a time; cells run concurrently."""
 
     def __init__(self, source: RuntimeSource) -> None:
+        self.changes = True
+        """Whether its user may run cells there, and change states."""
         self._source = source
         self._held: dict[str, _Held] = {}
         self._turn = asyncio.Lock()

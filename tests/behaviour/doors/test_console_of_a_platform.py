@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from tests.support.doors.browser import Browser
+from tests.support.doors.browser import Browser, Page
 from tests.support.doors.chromium import Tab, chromium, needs_chromium, tab
 from tests.support.doors.console_platform import BARE, HOSTILE, ConsolePlatform, console_platform
 from tests.support.doors.http_served import served
@@ -151,6 +151,25 @@ def test_a_page_says_which_scope_a_token_lacks(here: ConsolePlatform, path: str,
         assert not viewer.page.all("polyline")
 
 
+def test_a_viewer_is_shown_no_form_that_is_refused(here: ConsolePlatform) -> None:
+    """Nor a link to one. The others are there for a token that may change the runtime."""
+    with (
+        here.client.runtime("looked-at", sandbox=BARE) as runtime,
+        here.browser(here.limited(Scope.RUNTIMES_READ)) as viewer,
+        here.browser() as owner,
+    ):
+        runtime.execute("a = 1")
+        runtime.snapshot("one")
+        runtime.execute("a = 2")
+        with runtime.fork(name="looked-at-too"):
+            for page, forms in (("", 2), ("/steps/1", 2), ("/branches", 3)):
+                path = f"/runtimes/looked-at{page}"
+                assert forms == _changing(owner.open(path))
+                assert 0 == _changing(viewer.open(path))
+            assert "no scope runtimes:write" in viewer.open("/runtimes/looked-at").text
+            assert "Merge" not in viewer.open("/runtimes/looked-at/branches").text
+
+
 def test_a_viewer_sees_output_of_other_clients_cells(here: ConsolePlatform) -> None:
     """As it comes, with its author; the page names the cell; it says what came too fast for it."""
     code = "print('x' * 63 + '\\n' + 'begun')\nimport time\nwhile True: time.sleep(0.01)"
@@ -170,6 +189,12 @@ def test_a_viewer_sees_output_of_other_clients_cells(here: ConsolePlatform) -> N
             assert {"step": number, "author": "ana"}.items() <= json.loads(found["status"]).items()
             ana.interrupt()
             thread.join()
+
+
+def _changing(page: Page) -> int:
+    """Number of forms that change something, and do not end the session."""
+    posting = [each for each in page.all("form") if each["method"] == "post"]
+    return len([each for each in posting if each["action"] != "/sign-out"])
 
 
 def _first_events(browser: Browser, path: str) -> dict[str, str]:

@@ -92,8 +92,9 @@ class Console:
             if session is None:
                 return _to_sign_in(request)
             try:
-                door = (await self._callers.runtimes(session.token)).through(DOOR)
-                return await page(Visit(request, session, door, self._templates, self._cells))
+                seen = await self._callers.runtimes(session.token)
+                door = seen.through(DOOR)
+                return await page(Visit(request, session, door, seen.changes, self._templates, self._cells))
             except NotAuthenticatedError:
                 self._sessions.end(cookie)
                 return _to_sign_in(request)

@@ -96,6 +96,8 @@ class _Checkpoints:
 class Records:
     """The histories and the stores in some places, by names that are unique among them."""
 
+    changes: Final = False
+
     def __init__(self, places: Sequence[str | Path]) -> None:
         """places: files or URLs of databases, folders of such files or of checkpoints.
 

@@ -207,7 +207,10 @@ class ConsoleDoor(Protocol):
 
 
 class SeenRuntimes(Protocol):
-    """All that one caller sees."""
+    """All that one caller sees. changes: whether the caller may run cells there, and change states."""
+
+    @property
+    def changes(self) -> bool: ...
 
     def through(self, door: str) -> ConsoleDoor: ...
 
@@ -228,11 +231,12 @@ class ReadOnlyError(RejectedError):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request of a session."""
+    """A request of a session. changes: see SeenRuntimes."""
 
     request: Request
     session: ConsoleSession
     door: ConsoleDoor
+    changes: bool
     templates: Templates
     cells: LiveCells
 
@@ -265,9 +269,11 @@ class Visit:
         return form
 
     def page(self, template: str, status: int = 200, /, **shown: Any) -> Response:
-        """See Templates. Templates get `live`, too: whether cells can be run and states changed."""
+        """See Templates. They get `live`, too: whether there is a runtime, not its record alone; and `changes`."""
         live, path = isinstance(self.door, Door), self.request.url.path
-        return self.templates.page(template, self.session, status, path, live=live, **shown)
+        return self.templates.page(
+            template, self.session, status, path, live=live, changes=self.changes, **shown
+        )
 
 
 Page = Callable[[Visit], Awaitable[Response]]
