@@ -81,6 +81,11 @@ def test_processes_of_a_cluster_load_what_each_of_them_needs(module: str) -> Non
     assert {"grpc"} == (loaded(module) - loaded("ray")) & (HEAVY | {"cenote"})
 
 
+def test_a_gateway_loads_ray_after_its_cluster_has_a_token() -> None:
+    """Ray looks for tokens as it is loaded, and would be refused by its own cluster later."""
+    assert "ray" not in loaded("cenote.gateway.process.daemon")
+
+
 @pytest.mark.parametrize(
     "module",
     [

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cenote.gateway.machines import cluster_nodes
-from cenote.gateway.machines.cluster_nodes import IdleMachines
+from cenote.gateway.machines import idle_machines
+from cenote.gateway.machines.idle_machines import IdleMachines
 from cenote_worker.node.node import NodeUse
 
 AFTER = 60.0
@@ -38,7 +38,7 @@ class Machines:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, agents: Mapping[str, Agent], *, after: float = AFTER
     ) -> None:
-        monkeypatch.setattr(cluster_nodes, "answers", lambda asked, *_: dict(asked))
+        monkeypatch.setattr(idle_machines, "answers", lambda asked, *_: dict(asked))
         self.given_back: list[str] = []
         self.doomed: set[str] = set()
         self.idle = IdleMachines(
