@@ -51,7 +51,7 @@ def test_two_tenants_may_use_one_name(runtimes: Runtimes, acme: Tenant, rival: T
     one, other = runtimes.add(acme.id, "etl"), runtimes.add(rival.id, "etl")
     assert one.id != other.id
     assert (one, other) == (runtimes.by_name(acme.id, "etl"), runtimes.by_name(rival.id, "etl"))
-    with pytest.raises(EntryExistsError, match="a runtime 'etl' already"):
+    with pytest.raises(EntryExistsError, match="the runtime 'etl' exists already"):
         runtimes.add(acme.id, "etl")
 
 

@@ -23,7 +23,7 @@ def test_a_closed_tenant_keeps_its_name(tenants: Tenants, acme: Tenant) -> None:
     """A new tenant with that name would be taken for the former one."""
     tenants.close("acme")
     assert tenants.get("acme").closed is not None
-    with pytest.raises(EntryExistsError, match="a tenant 'acme' already"):
+    with pytest.raises(EntryExistsError, match="the tenant 'acme' exists already"):
         tenants.create("acme")
     with pytest.raises(UnknownEntryError):
         tenants.close("acme")
