@@ -159,7 +159,7 @@ def test_pages_of_the_console_are_a_tenant_s(world: World, ours: httpx.Client) -
     browser.send("/sign-in", token=reader)
     browser.open("/runtimes/shown")
     assert "kept" in browser.page.text
-    browser.send("/runtimes/shown/run", status=403, code="kept = 'changed'")
+    browser.post("/runtimes/shown/run", status=403, code="kept = 'changed'")
     assert "runtimes:write" in browser.page.text
     browser.http.close()
     ours.delete("/v1/runtimes/shown").raise_for_status()
