@@ -197,7 +197,7 @@ def test_a_fork_after_a_step(browser: Browser, named: str) -> None:
     branch = fork(browser, named, "1")
     assert "Value 1" in run(browser, branch, "x").text
     browser.open(f"/runtimes/{named}/branches")
-    assert "Not possible" in browser.send(f"/runtimes/{named}/fork", status=400, branch=branch).text
+    assert "Not possible" in browser.send(f"/runtimes/{named}/fork", status=409, branch=branch).text
     browser.open(f"/runtimes/{named}/branches")
     browser.send(f"/runtimes/{named}/fork", status=400, branch="a/b")
 

@@ -189,7 +189,7 @@ async def test_a_fork_is_tried_merged_and_closed(door: Speaker) -> None:
     assert await door.text("run", runtime="trunk", code="n") == "[1]"
     assert "taken: n, more" in await door.text("merge", runtime="trunk", branch="try")
     assert (await door.text("run", runtime="trunk", code="n, more")).startswith("([1, 2], 5)")
-    assert "open already" in await door.error("fork", runtime="trunk", branch="try")
+    assert "exists already" in await door.error("fork", runtime="trunk", branch="try")
     await door.text("close", runtime="try")
     assert "no runtime 'try' is open" in await door.error("run", runtime="try", code="n")
 
