@@ -66,15 +66,27 @@ def rival(platform: Platform, operator: Operator) -> Platform:
     return operator.tenant(f"rival-{os.urandom(4).hex()}")
 
 
-def test_it_is_built_by_name_and_used(platform: Platform, there: EnvironmentStore) -> None:
+@pytest.fixture
+def fresh(wheels: Path) -> str:
+    """A package that no environment on this machine has: others with equal content are not built again."""
+    name = f"fresh{os.urandom(4).hex()}"
+    write_wheel(wheels, name, "1.0", {f"{name}.py": ""})
+    return f"{name}==1.0"
+
+
+def test_it_is_built_by_name_and_used(platform: Platform, there: EnvironmentStore, fresh: str) -> None:
     """By its name, in each form: runtimes, jobs, and what the record says of it."""
     lines: list[str] = []
-    built = platform.environments.build(Environment(["greeting==1.0"]), "words", progress=lines.append)
-    assert ("words", "ready", ("greeting==1.0", "tone==1.5")) == (built.name, built.state, built.packages)
+    built = platform.environments.build(Environment(["greeting==1.0", fresh]), "used", progress=lines.append)
+    assert ("used", "ready", (fresh, "greeting==1.0", "tone==1.5")) == (
+        built.name,
+        built.state,
+        built.packages,
+    )
     assert [line for line in lines if "resolving" in line or "packages" in line]
     assert there.get(built.digest) is not None
     assert not list((there.root / "staging").iterdir())
-    for number, given in enumerate(("words", built.digest)):
+    for number, given in enumerate(("used", built.digest)):
         with platform.runtime(f"named-{number}", sandbox=policy(given)) as runtime:
             assert "'1.0'" == runtime.execute(VERSION).value
             error = runtime.execute("import pathlib\npathlib.Path(greeting.__file__).write_text('')").error
@@ -83,7 +95,7 @@ def test_it_is_built_by_name_and_used(platform: Platform, there: EnvironmentStor
             assert built.digest == runtime.state.environment(1).digest
         platform.delete(f"named-{number}")
     job = platform.jobs.submit(
-        [{"code": f"{VERSION}\nsaid = greeting.VERSION"}], sandbox=policy("words"), result="said"
+        [{"code": f"{VERSION}\nsaid = greeting.VERSION"}], sandbox=policy("used"), result="said"
     )
     (result,) = job.results(follow=True)
     assert ("1.0", "") == (result.value, result.error or "")
@@ -244,11 +256,12 @@ def test_the_audit_log_has_it(platform: Platform) -> None:
     assert ["environment.removed", "environment.built", "environment.requested"] == kinds[:3]
 
 
-def test_the_command(platform: Platform, operator: Operator) -> None:
+def test_the_command(platform: Platform, operator: Operator, fresh: str) -> None:
     """`cenote env build|ls|rm --address`, with progress on standard error."""
     there = ("--address", operator.address)
-    done = operator("env", "build", "greeting==1.0", "--name", "typed", *there, CENOTE_TOKEN=operator.token)
-    assert (0, True) == (done.returncode, "typed  2 packages" in done.stdout), done.stderr
+    wanted = ("greeting==1.0", fresh, "--name", "typed")
+    done = operator("env", "build", *wanted, *there, CENOTE_TOKEN=operator.token)
+    assert (0, True) == (done.returncode, "typed  3 packages" in done.stdout), done.stderr
     assert "resolving" in done.stderr
     listed = operator("env", "ls", "--json", *there, CENOTE_TOKEN=operator.token)
     assert "ready" == next(each for each in json.loads(listed.stdout) if each["name"] == "typed")["state"]
