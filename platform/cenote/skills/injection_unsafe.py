@@ -45,10 +45,7 @@ def _run(path: Path, name: str) -> ModuleType:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a script that ends with sys.exit() does not end its user's program
+    except (Exception, SystemExit) as error:  # `sys.exit()` of a script does not end its user's program
         sys.modules.pop(module_name, None)
         raise SkillError(
             f"Error loading injection module: {_line_of(error, path)}{type(error).__name__}: {error}"

@@ -373,7 +373,9 @@ class ImageDraft:
         extents = parts.extents()
         ends = [*(each.start for each in extents[1:]), len(view)]
         for extent, end in zip(extents, ends, strict=True):
-            for at in () if extent.in_base else range(extent.start, end, _PIECE):
+            if extent.in_base:
+                continue
+            for at in range(extent.start, end, _PIECE):
                 check()
                 self._append(view[at : min(at + _PIECE, end)])
 
