@@ -136,7 +136,7 @@ def test_from_a_file_to_a_file(
         assert 2 == main(["job", "submit", "-"])
     said = capfd.readouterr()
     assert "line 1: it is no JSON" in said.err
-    assert "line 2: it is no object" in said.err
+    assert "line 2: it is a list" in said.err
 
 
 def test_cancel_prints_what_became_of_it(

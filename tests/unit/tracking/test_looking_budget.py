@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.jail.tracking import object_index
+from cenote_worker.jail.tracking import budget, object_index
 from cenote_worker.jail.tracking.budget import InspectionBudget, TooDear
 from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import digest_of_numbers
 from cenote_worker.jail.tracking.fingerprint import fingerprint_of
@@ -106,6 +106,8 @@ class Session:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Its clock stands still: a collection of the garbage of all tests takes longer than a step may look."""
+    monkeypatch.setattr(budget, "_now", lambda: 0.0)
     return Session(tmp_path, monkeypatch)
 
 
@@ -123,7 +125,7 @@ def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
         assert 0 == session.looks_for(code), code
     assert len(session.left) == len(set(session.left)) >= 4
     assert 1 <= session.looks_for("del many[1000:]")
-    assert 1 == session.looks_for(MANY % (4 * OBJECTS))
+    assert 1 <= session.looks_for(MANY % (4 * OBJECTS))  # the small one that it replaces is looked at too
     assert 0 == session.looks_for("t = len(many)")
 
 
