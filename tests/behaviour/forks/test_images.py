@@ -281,14 +281,31 @@ def test_patience_grows_with_the_image() -> None:
     assert [30.0, 50.0] == [transfer.image_patience(size) for size in (0, 10**9)]
 
 
-def test_an_image_of_another_zygote_is_refused(make: Make) -> None:
+def test_a_branch_of_another_zygote_is_exact_too(
+    make: Make, fork: Fork, leave_zygotes: Callable[[], object]
+) -> None:
+    """As after a restart of a platform whose runtimes have gone on: the branch gets the memory of the former one."""
+    source = make(functions=[Function(outside)])
+    printed(source, STATE)
+    for _ in range(2):
+        leave_zygotes()
+        (source,) = fork(source)
+        assert "exact" == how(source)
+    unforked = make(functions=[Function(outside)])
+    printed(unforked, STATE)
+    assert printed(unforked, QUESTIONS) == printed(source, QUESTIONS)
+
+
+def test_an_image_of_another_environment_is_refused(make: Make) -> None:
     """Before anything has changed: the jail continues."""
     source, other = make(), make(sandbox=SandboxPolicy(preload=("json",)))
     printed(source, "x = 1")
     printed(other, "y = 2")
-    image, _ = transfer.ImageRequest(backend(source), backend(source).started()).received()
+    image, _ = image_of(backend(source), backend(source).started(), partial=False)
     try:
-        with pytest.raises(CheckpointRefusedError, match="another zygote"):
+        with pytest.raises(
+            CheckpointRefusedError, match="another environment: jails begin with other modules"
+        ):
             transfer.put_image(backend(other).started(), image, draw_anew=True, patience=20)
     finally:
         image.close()

@@ -15,7 +15,9 @@ from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.state import State, parse_state
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointDraft, CheckpointWriter
+from cenote_worker.supervisor import start
 from cenote_worker.transport.chunks import cut, digest
+from cenote_worker.zygote.client import ZygoteClient
 
 LIMIT = 1 << 30
 
@@ -69,3 +71,34 @@ def store(writer: CheckpointWriter, label: str = "", **variables: bytes) -> Mani
 def writer_of(where: str | Path, name: str = "r") -> CheckpointWriter:
     """A separate writer, as another process would have."""
     return CheckpointWriter(CheckpointStore(where), name, None)
+
+
+@pytest.fixture
+def leave_zygotes() -> Iterator[Callable[[], list[ZygoteClient]]]:
+    """Has the next jail be of another zygote, with other addresses. Returns those before, which run on. Only this
+    test's zygotes end: runtimes that other tests of this process share have theirs.
+    """
+    nursery = start._nursery
+    others, nursery._zygotes = nursery._zygotes, []
+    left: list[ZygoteClient] = []
+
+    def leave() -> list[ZygoteClient]:
+        left.extend(nursery._zygotes)
+        nursery._zygotes = []
+        return left
+
+    yield leave
+    for zygote in leave():
+        zygote.close()
+    nursery._zygotes = others
+
+
+@pytest.fixture
+def end_zygotes(leave_zygotes: Callable[[], list[ZygoteClient]]) -> Callable[[], None]:
+    """The same, and ends those before."""
+
+    def end() -> None:
+        for zygote in leave_zygotes():
+            zygote.close()
+
+    return end

@@ -1,5 +1,5 @@
 """Fixtures of these tests, shared with other kinds of the same subject."""
 
-from tests.support.checkpoints.fixtures import folder, make_runtime
+from tests.support.checkpoints.fixtures import end_zygotes, folder, leave_zygotes, make_runtime
 
-__all__ = ["folder", "make_runtime"]
+__all__ = ["end_zygotes", "folder", "leave_zygotes", "make_runtime"]

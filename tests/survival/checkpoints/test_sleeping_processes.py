@@ -27,7 +27,6 @@ from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.image_files import ImageDraft, ImageFiles
 from cenote_worker.jail.state.image_unsafe import LIBRARY
 from cenote_worker.runtime.state.checkpoints import Checkpoints
-from cenote_worker.supervisor import start
 
 Make = Callable[..., PythonRuntime]
 EndZygotes = Callable[[], None]
@@ -59,24 +58,6 @@ def keeping(runtime: PythonRuntime) -> Checkpoints:
     states = runtime.core.backend.refill  # type: ignore[attr-defined]
     assert isinstance(states, Checkpoints)
     return states
-
-
-@pytest.fixture
-def end_zygotes() -> Iterator[EndZygotes]:
-    """Has the next jail be of another zygote, with other addresses. Only this test's zygotes end: runtimes that other
-    tests of this process share have theirs.
-    """
-    nursery = start._nursery
-    others, nursery._zygotes = nursery._zygotes, []
-
-    def end() -> None:
-        for zygote in nursery._zygotes:
-            zygote._connection.close()
-
-    yield end
-    for zygote in nursery._zygotes:
-        zygote.close()
-    nursery._zygotes = others
 
 
 def asleep(make_runtime: Make, folder: Path, code: str, **settings: Any) -> PythonRuntime:
@@ -322,11 +303,13 @@ def test_images_have_one_copy_of_their_zygotes_memory(make_runtime: Make, folder
     assert size + 2 * image.stat().st_size < whole < 2 * size + 2 * image.stat().st_size
     printed(runtime, "x = 2")
     runtime.checkpoint()
+    keeping(runtime).processes.finish()
     assert [memory] == memories(folder)
     assert "2" == value(other, "x")
-    other.close()
-    CheckpointStore(folder).remove("other")
-    assert [] == memories(folder)
+    for left, awake, name in (([memory], other, "other"), ([], runtime, "r")):
+        awake.close()
+        CheckpointStore(folder).remove(name)
+        assert left == memories(folder)
 
 
 def test_a_jail_of_the_same_zygote_needs_no_file_of_its_memory(make_runtime: Make, folder: Path) -> None:
@@ -528,6 +511,13 @@ def test_a_reset_forgets_the_process(make_runtime: Make, folder: Path) -> None:
     runtime.reset()
     assert "False" == value(runtime, "'x' in globals()")
     assert runtime.carried is None
+
+
+def test_a_program_of_the_lowest_priority_is_written_too(make_runtime: Make, folder: Path) -> None:
+    """Its copy may not raise that. So it is where all of Cenote runs under `nice`."""
+    runtime = asleep(make_runtime, folder, "import os; before = os.nice(19)")
+    assert "19\n" == printed(runtime, "print(before)")
+    assert "exact" == how(runtime)
 
 
 def test_it_is_foretold(make_runtime: Make, folder: Path) -> None:

@@ -25,6 +25,7 @@ from cenote_security.printable import printable
 from cenote_security.sealed_memory import FillableMemory, SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import missing_of
+from cenote_worker.checkpoints.image_files import CommonMemory
 from cenote_worker.checkpoints.state import MAX_PARTS, MAX_TEXT, MAX_THINGS, State, parse_state
 from cenote_worker.checkpoints.writer import CheckpointDraft
 from cenote_worker.transport.chunks import CHUNK, split_digests
@@ -252,10 +253,15 @@ class ReceivedState:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedImage:
-    """state: files only. memories: the files, if there are any, and the process. The owner closes it."""
+    """state: files only. memories: the files, if there are any, and the process. key: see `zygote/image_key.py`.
+    zygote: the memory that the image lacks, for a jail of another zygote; None if it is not known. The owner closes
+    it.
+    """
 
     state: State
     memories: tuple[Content, ...]
+    key: str = ""
+    zygote: CommonMemory | None = None
 
     @property
     def image(self) -> Content:
@@ -270,6 +276,8 @@ class ReceivedImage:
     def close(self) -> None:
         for memory in self.memories:
             memory.close()
+        if self.zygote is not None:
+            self.zygote.file.close()
 
 
 class StateReceiver:

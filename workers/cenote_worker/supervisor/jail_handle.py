@@ -159,9 +159,16 @@ class JailHandle:
             with suppress(OSError):
                 signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
 
+    def set_common(self, file: int) -> None:
+        """Has `common` be that file: the worker has become a process of another zygote, with its memory."""
+        with self._lock:
+            if self._open and self._ends.common >= 0:
+                os.dup2(file, self._ends.common, inheritable=False)
+
     def release(self) -> None:
         """Closes the jail's ends. A jail that still runs continues if another process has its ends open."""
-        self._open = False
+        with self._lock:
+            self._open = False
         if self._alarm is not None:
             self._alarm.cancel()
         if self._egress is not None:

@@ -196,6 +196,7 @@ class Supervisor:
             kept=policy.output_bytes,
         )
         handle = JailHandle(reactor, self._lock, ends, egress, buried)
+        self.set_common = handle.set_common
         self._ending = Termination(
             self._work,
             reactor=reactor,

@@ -171,7 +171,8 @@ class Checkpointing:
                     self._ship_files(way, state)
                 tell()
                 if not with_files:  # beside a checkpoint: no caller waits for it
-                    os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+                    niceness = max(_PRIORITY, os.getpriority(os.PRIO_PROCESS, 0))  # it can be raised only
+                    os.setpriority(os.PRIO_PROCESS, 0, niceness)
                 for name in severed:
                     make(state.unkept.add, name=name, reason=_ONE_PROCESS, step=self._writers.get(name, 0))
                 way.state(state)

@@ -47,7 +47,7 @@ from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.image_seals import ImageSeals, ImageSubject
 from cenote_worker.runtime.state.state_source import FreshJailNeededError
-from cenote_worker.runtime.state.transfer import ImageRequest, become, put
+from cenote_worker.runtime.state.transfer import OTHER_ENVIRONMENT, ImageRequest, become, put, zygote_of
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.image_parts import WHOLE, shared_parts
@@ -60,7 +60,6 @@ _NO_LEVEL: Final = "its jail cannot take an image"
 _NO_FOLDER: Final = "images are stored on this machine's disks only"
 _MOVED_ON: Final = "its state changed while it was stored"
 _NO_KEY: Final = "it is not known what its image depends on"
-_ENVIRONMENT: Final = "its image is of another environment: "
 _GIVEN_OTHERWISE: Final = "other functions or values are given than the process had"
 _SUPERSEDED: Final = "a later state was stored before its image was"
 _NONE: Final = "no image of its process was stored with that state"
@@ -80,7 +79,15 @@ def image_of(
     """See ImageRequest. Raises CheckpointRefusedError where the state has to go by value."""
     if supervisor.isolation != "strict":
         raise CheckpointRefusedError(_NO_LEVEL)
-    return ImageRequest(runtime, supervisor, patience).received(partial=partial)
+    received, head = ImageRequest(runtime, supervisor, patience).received(partial=partial)
+    with (
+        ExitStack() as held,
+        suppress(CheckpointRefusedError, OSError),
+    ):  # jails of the same zygote have it anyway
+        common = _common_of(supervisor, received, held)
+        held.pop_all()
+        return replace(received, key=supervisor.image_key, zygote=common), head
+    return received, head
 
 
 PATIENCE: Final = 10.0
@@ -116,7 +123,7 @@ class StoredImages:
         try:
             with closing(self._opened(manifest)) as image:
                 if clause := difference_here(image.stored.key):
-                    raise CheckpointRefusedError(_ENVIRONMENT + clause)
+                    raise CheckpointRefusedError(OTHER_ENVIRONMENT + clause)
                 self._check_seal(manifest, image)
         except CheckpointRefusedError as refused:
             return refused.reason, ()
@@ -442,7 +449,7 @@ class ProcessImages(StoredImages):
     ) -> None:
         """Raises CheckpointRefusedError where that jail must not become it."""
         if clause := difference(image.stored.key, supervisor.image_key):
-            raise CheckpointRefusedError(_ENVIRONMENT + clause)
+            raise CheckpointRefusedError(OTHER_ENVIRONMENT + clause)
         given = offers_of(self._runtime.noted.all())
         if given != manifest.dealings.offers or not set(manifest.state.message.names).issuperset(added):
             raise CheckpointRefusedError(_GIVEN_OTHERWISE)
@@ -454,7 +461,8 @@ class ProcessImages(StoredImages):
 
     def _common(self, number: int, stored: StoredImage, supervisor: Supervisor) -> Content | None:
         """The memory that the image lacks, where that jail does not have it. Raises CheckpointRefusedError."""
-        if not stored.common or stored.common_of == _zygote_of(supervisor):
+        here = zygote_of(supervisor)
+        if not stored.common or (here is not None and stored.common_of == here.zygote):
             return None
         common = self.files.open_common(number, stored) if self.files is not None else None
         if common is None:
@@ -478,15 +486,3 @@ def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack)
     if common.inode != received.common:
         raise CheckpointRefusedError(_NO_COMMON)
     return common
-
-
-def _zygote_of(supervisor: Supervisor) -> str:
-    """Empty where it is not known."""
-    if supervisor.common < 0:
-        return ""
-    try:
-        common = CommonMemory.of(supervisor.common)
-    except OSError:  # the jail has ended, as the next request to it says
-        return ""
-    common.file.close()
-    return common.zygote

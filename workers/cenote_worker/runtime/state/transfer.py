@@ -20,6 +20,7 @@ from cenote_worker.checkpoints.errors import (
     IncompleteForkError,
     IncompleteRestoreError,
 )
+from cenote_worker.checkpoints.image_files import CommonMemory
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.state_receiver import (
@@ -40,6 +41,7 @@ from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.image_parts import WHOLE, ImageParts
+from cenote_worker.zygote.image_key import difference
 
 STALL_SECONDS: Final = 60.0
 """The least time for a jail to send each part of its state: a short limit for calls must not keep a large state from
@@ -153,15 +155,37 @@ class ImageRequest:
         return received, self._answer.head
 
 
+OTHER_ENVIRONMENT: Final = "its image is of another environment: "
+
+
 def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, patience: float) -> None:
     """Replaces the jail's worker by that process, with its files; the caller still owns the state.
 
     Raises CheckpointRefusedError when it cannot, UnavailableError.
     """
+    common, zygote = None, state.zygote
+    if zygote is not None and zygote != zygote_of(supervisor):
+        if clause := difference(state.key, supervisor.image_key):
+            raise CheckpointRefusedError(OTHER_ENVIRONMENT + clause)
+        common = Content(size=zygote.file.size, count=0, memory=zygote.file)
     if state.state.files:
         given = make(RebuildGiven, files=range(len(state.state.files)))
         put_whole(supervisor, state, given, partial=False, patience=patience)
-    become(supervisor, state.image, draw_anew=draw_anew, patience=patience)
+    become(supervisor, state.image, common, draw_anew=draw_anew, patience=patience)
+    if common is not None and common.memory is not None:
+        supervisor.set_common(common.memory.fileno())  # the image of this process lacks that memory again
+
+
+def zygote_of(supervisor: Supervisor) -> CommonMemory | None:
+    """The memory of a jail's zygote, which holds no descriptor; None where it is not known."""
+    if supervisor.common < 0:
+        return None
+    try:
+        common = CommonMemory.of(supervisor.common)
+    except OSError:  # the jail has ended, as the next request to it says
+        return None
+    common.file.close()
+    return common
 
 
 def image_patience(size: int) -> float:
