@@ -309,6 +309,7 @@ def user(chrome: Chromium, here: ConsolePlatform) -> Iterator[Tab]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.timeout(400)  # axe-core takes seconds of CPU a page
 @needs_chromium
 def test_nothing_keeps_someone_from_using_a_page(
     chrome: Chromium, here: ConsolePlatform, scheme: Literal["light", "dark"]
