@@ -23,9 +23,7 @@ class TestShell:
         assert "6 IT it 5 on 2\n{1,2} {x,y} {1:2} {unknown+1} set {x/0}\n" == sink.out
 
     def test_variables_of_a_function_are_put_in(self, good, sink):
-        good(
-            "x = 'global'\ndef f(x):\n    !echo {x} $x {x * 2}\n    y = !echo {x}\n    return y\nf('local')"
-        )
+        good("x = 'global'\ndef f(x):\n    !echo {x} $x {x * 2}\n    y = !echo {x}\n    return y\nf('local')")
         assert "local local locallocal\n" == sink.out
         assert "['local']" == good("f('local')").value
 
@@ -168,7 +166,8 @@ class TestTiming:
 
 class TestOthers:
     @pytest.mark.parametrize(
-        "code", ["%matplotlib inline", "%load_ext autoreload", "%autoreload 2", "%config A.b = 1", "%xmode Minimal"]
+        "code",
+        ["%matplotlib inline", "%load_ext autoreload", "%autoreload 2", "%config A.b = 1", "%xmode Minimal"],
     )
     def test_without_effect(self, good, sink, code):
         assert good(code).value is None

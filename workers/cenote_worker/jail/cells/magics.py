@@ -293,7 +293,7 @@ class Magics:
     # -- lines and cells of one name --
 
     def _expanded(self, text: str) -> str:
-        """With values for what it refers to, where the cell's code stands: in a function, its variables come first."""
+        """With values for what it refers to. Where the cell's code stands in a function, its variables come first."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_globals is not self.namespace:
             frame = frame.f_back
