@@ -532,7 +532,9 @@ def endpoint(
 
     async def serve(request: Request) -> Response:
         door = await door_of(request)
-        parsed = await _parsed(request, body) if body is not None else None
+        # A body of options may be left out; a value may not.
+        optional = operation.body is not Any
+        parsed = await _parsed(request, body, empty_is_object=optional) if body is not None else None
         asked = OperationCall(door, request, dict(request.path_params), parsed)
         work = operation.run(asked)
         found = await (work if body is None else until_gone(request, work))
@@ -549,10 +551,10 @@ def _is_json(kind: Any) -> bool:
     return kind is not None and not isinstance(kind, str)
 
 
-async def _parsed(request: Request, adapter: TypeAdapter[Any]) -> Any:
+async def _parsed(request: Request, adapter: TypeAdapter[Any], *, empty_is_object: bool) -> Any:
     text = await body_of(request, MOST_JSON, "the request")
     try:
-        return adapter.validate_json(text or b"{}")
+        return adapter.validate_json(b"{}" if not text and empty_is_object else text)
     except ValidationError as error:
         raise bad_arguments("the request does", error) from None
 

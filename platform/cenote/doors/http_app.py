@@ -16,10 +16,11 @@ from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers
@@ -30,7 +31,7 @@ from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
 from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint
 from cenote.doors.metrics import BUILD_INFO, READY, MetricSample, exposition
 from cenote.doors.open_runtimes import Door, OpenRuntimes
-from cenote.doors.request_checks import ServerNames, SiteCheck, TraceContext, refusal, token_of
+from cenote.doors.request_checks import ServerNames, SiteCheck, TraceContext, error_answer, refusal, token_of
 from cenote_security.errors import (
     CenoteError,
 )
@@ -111,7 +112,7 @@ def http_app(
             Middleware(SiteCheck, names=ServerNames(hosts)),
             Middleware(TraceContext),
         ],
-        exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
+        exception_handlers={CenoteError: _refused, HTTPException: _unrouted, ClientDisconnect: _left},
     )
 
 
@@ -199,6 +200,24 @@ async def _document(_: Request) -> Response:
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, CenoteError)
     return refusal(error)
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    """A path that there is not, or not with this method. Starlette names the methods of one route alone."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    methods = sorted(
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    )
+    if error.status_code == 405 and methods:
+        said = f"{request.method} is not for {path!r:.200}, {', '.join(methods)} are; see /openapi.json"
+        return error_answer(405, "UsageError", said, {"allow": ", ".join(methods)})
+    if error.status_code == 404:
+        return error_answer(404, "UnknownPathError", f"nothing is at {path!r:.200}; see /openapi.json")
+    return error_answer(error.status_code, "UsageError", error.detail, error.headers)
 
 
 async def _left(_: Request, __: Exception) -> Response:

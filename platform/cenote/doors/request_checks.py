@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
@@ -68,9 +68,9 @@ class SiteCheck:
             pass
         elif "/" in host or not self._is_ours(host):
             said = f"the server is not called {host!r:.200}; `cenote serve --name` and certificates give it names"
-            answer = _answer(400, "RejectedError", said)
+            answer = error_answer(400, "RejectedError", said)
         elif origin and ("/" not in origin or not self._is_ours(origin)):
-            answer = _answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
+            answer = error_answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
         await (answer or self._app)(scope, receive, send)
 
     def _is_ours(self, site: str) -> bool:
@@ -117,11 +117,14 @@ def refusal(error: CenoteError) -> Response:
     status = status_of(error)
     if status == 500:
         log.error("a request failed: %s", error)
-    answer = _answer(status, type(error).__name__, str(error))
+    answer = error_answer(status, type(error).__name__, str(error))
     if status == 401:
         answer.headers["www-authenticate"] = "Bearer"
     return answer
 
 
-def _answer(status: int, kind: str, message: str) -> JSONResponse:
-    return JSONResponse({"error": {"type": kind, "message": message}}, status)
+def error_answer(
+    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The one form of all errors."""
+    return JSONResponse({"error": {"type": kind, "message": message}}, status, headers)

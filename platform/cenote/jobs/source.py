@@ -4,8 +4,10 @@ those that were read lie in a temporary file.
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,9 @@ from cenote_security.errors import UsageError
 from cenote_security.values.plain_json import as_json
 
 FIELDS: Final = frozenset({"id", "task", "code", "variables"})
+
+_GZIP: Final = b"\x1f\x8b"
+"""What gzip's files begin with, and no text does."""
 
 MESSAGE: Final = 2**20
 """Bytes of tasks in one message, besides the last of them."""
@@ -125,16 +130,18 @@ def objects_of(source: Source) -> Iterator[tuple[int, object]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, object]]:
-    """Invalid JSON is returned as an error. Blank lines are skipped."""
+    """Invalid JSON is returned as an error. Blank lines are skipped. A file that gzip has packed is unpacked."""
     try:
         if path.stat().st_size > MAX_INPUT:
             raise UsageError(f"{str(path)!r} has more than the {MAX_INPUT >> 20} MiB that a job may have")
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            lines = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == _GZIP else file
+            for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield number, _parsed(line)
-    except OSError as error:
-        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or f"its gzip data are damaged: {error}"
+        raise UsageError(f"{str(path)!r} cannot be read: {reason}") from None
 
 
 def _parsed(line: bytes) -> object:

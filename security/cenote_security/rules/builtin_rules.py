@@ -280,8 +280,9 @@ class DynamicAttributeRule(UseRule):
 
 COMPUTING_MAGICS = names(
     """
-    %autoreload %config %load_ext %lsmagic %matplotlib %pdoc %pinfo %precision %pylab %reload_ext %reset
-    %reset_selective %time %timeit %who %who_ls %whos %xdel
+    %autoawait %autocall %automagic %autoreload %autosave %colors %config %gui %load_ext %lsmagic %matplotlib %pdb
+    %pdoc %pinfo %pprint %precision %pylab %reload_ext %reset %reset_selective %time %timeit %unload_ext %who %who_ls
+    %whos %xdel %xmode
     %%capture %%latex %%markdown %%time %%timeit
     """
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.waiting import PATIENCE
 
-from cenote.cli.local.execute import preload_for
+from cenote.cli.local.execute import preload_for, source_of
+from cenote_security.errors import UsageError
 
 Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -116,3 +119,11 @@ def test_a_signal_ends_it_cleanly(
 def test_only_what_code_imports_is_preloaded(code: str, modules: tuple[str, ...]) -> None:
     """A short program does not wait for pandas."""
     assert modules == preload_for(code)
+
+
+def test_code_on_a_command_line_is_utf8_in_any_locale() -> None:
+    """Python decodes arguments by the locale, and escapes what it cannot decode."""
+    in_ascii = "print('日本')".encode().decode("ascii", "surrogateescape")
+    assert "print('日本')" == source_of(Namespace(code=in_ascii, file=None))
+    with pytest.raises(UsageError, match=r"the code of -c is not UTF-8 text \(byte 7\)"):
+        source_of(Namespace(code=os.fsdecode(b"print('\xff')"), file=None))

@@ -377,6 +377,41 @@ def test_all_that_is_wrong_with_a_body_is_named(runtime: Runtime, body: bytes, s
     assert said in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/v1/runtimes/any", "DELETE, PUT"),
+        ("GET", "/v1/runtimes/any/cells", "POST"),
+        ("POST", "/v1/runtimes/any/variables/x", "DELETE, GET, HEAD, PUT"),
+        ("POST", "/openapi.json", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_names_all_that_there_are(
+    http: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    answer = http.request(method, path)
+    assert (405, allowed) == (answer.status_code, answer.headers["allow"])
+    said = f"{method} is not for {path!r}, {allowed} are; see /openapi.json"
+    assert {"error": {"type": "UsageError", "message": said}} == answer.json()
+
+
+def test_an_unknown_path_is_an_error_in_the_form_of_all_others(http: httpx.Client) -> None:
+    answer = http.get("/v1/runtime")
+    said = "nothing is at '/v1/runtime'; see /openapi.json"
+    assert (404, {"error": {"type": "UnknownPathError", "message": said}}) == (
+        answer.status_code,
+        answer.json(),
+    )
+
+
+def test_no_body_is_no_value(runtime: Runtime) -> None:
+    """Where a body has options, an empty one is none of them."""
+    runtime.call("PUT", "", 200, content=b"")
+    error = runtime.call("PUT", "/variables/x", 400, content=b"")["error"]
+    assert "EOF" in error["message"]
+    assert runtime.get("/variables") == []
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,28 @@ def test_a_file_that_was_broken_off_goes_on(tmp_path: Path) -> None:
         file.finish()
     assert [1, 3, 4] == [each["index"] for each in records(path.read_text())]
     assert [path] == list(tmp_path.iterdir())
+
+
+def test_results_take_the_place_of_no_device(tmp_path: Path) -> None:
+    """A file is put in place by its name: root could put one in the place of /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "to-pipe").symlink_to(pipe)
+    for path in (pipe, tmp_path / "to-pipe", Path("-")):
+        with pytest.raises(
+            UsageError, match="it is no regular file; `cenote job results JOB` prints results"
+        ):
+            ResultFile(path, JOB, 0)
+    assert pipe.is_fifo()
+
+
+def test_a_link_to_a_file_of_results_stays_one(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(file)
+    with ResultFile(link, JOB, 0) as results:
+        results.add(result(1))
+        results.finish()
+    assert (True, 1) == (link.is_symlink(), len(file.read_text().splitlines()))
 
 
 def test_a_part_of_another_job_or_revision_is_none_of_it(tmp_path: Path) -> None:

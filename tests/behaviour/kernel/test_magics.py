@@ -14,6 +14,27 @@ class TestShell:
         good("word = 'hi'\n!echo {word} $word; echo a b | awk '{print $2}'; X=1; echo $X ${X} '{nope}'")
         assert "hi hi\nb\n1 1 {nope}\n" == sink.out
 
+    def test_expressions_are_put_in(self, good, sink):
+        """As in an f-string, if one of the names is there; braces of a shell and of other programs are theirs."""
+        good(
+            "x, y = 5, 'it'\n!echo {x+1} {y.upper()} {y!r} {x:>3} {'on' if x else 'off'} {len(y)}\n"
+            "!echo {1,2} {x,y} '{1:2}' '{unknown+1}' ${HOME:+set} '{x/0}'"
+        )
+        assert "6 IT it 5 on 2\n{1,2} {x,y} {1:2} {unknown+1} set {x/0}\n" == sink.out
+
+    def test_variables_of_a_function_are_put_in(self, good, sink):
+        good("x = 'global'\ndef f(x):\n    !echo {x} $x {x * 2}\n    y = !echo {x}\n    return y\nf('local')")
+        assert "local local locallocal\n" == sink.out
+        assert "['local']" == good("f('local')").value
+
+    @pytest.mark.parametrize(
+        ("command", "lines"),
+        [("grep nothing /dev/null", []), ("echo a; echo b >&2; exit 1", ["a", "b"])],
+    )
+    def test_lines_of_a_command_that_fails(self, good, sink, command, lines):
+        assert repr(lines) == good(f"x = !{command}\nx").value
+        assert "[exit status 1]\n" == sink.out
+
     def test_lines_are_a_list(self, good):
         assert "['a', 'b']" == good("x = !printf 'a\\nb\\n'\nx").value
 
@@ -145,7 +166,8 @@ class TestTiming:
 
 class TestOthers:
     @pytest.mark.parametrize(
-        "code", ["%matplotlib inline", "%load_ext autoreload", "%autoreload 2", "%config A.b = 1"]
+        "code",
+        ["%matplotlib inline", "%load_ext autoreload", "%autoreload 2", "%config A.b = 1", "%xmode Minimal"],
     )
     def test_without_effect(self, good, sink, code):
         assert good(code).value is None
@@ -193,9 +215,17 @@ class TestOthers:
         good("f??")
         assert sink.out.endswith("def f(a, b=1):\n    'Adds.'\n    return a\n\n")
 
+    def test_inspect_a_builtin_by_magic(self, good, sink):
+        good("%pinfo len")
+        assert "Return the number of items" in sink.out
+
+    @pytest.mark.parametrize("name", ["time", "timeit"])
+    def test_measuring_needs_code(self, failing, name):
+        assert f"%{name} needs the code that it measures, on the same line" == failing(f"%{name}").message
+
     def test_unknown_magics_say_what_there_is(self, failing):
         error = failing("%sql select 1")
-        assert error.message.startswith("no magic %sql here; there are %autoreload")
+        assert error.message.startswith("no magic %sql here; there are %auto")
         assert "no magic %%sql here" in failing("%%sql\nselect 1").message
 
 

@@ -119,6 +119,19 @@ def test_an_error_is_caught_by_its_builtin_base(make_runtime) -> None:
 
 
 @pytest.mark.at("embedded")
+def test_memory_that_the_client_lacks_is_not_the_jails(make_runtime) -> None:
+    def ask() -> None:
+        raise MemoryError("no room in the client")
+
+    error = make_runtime(functions=[host(ask)]).execute("ask()").error
+    assert ("HostError", "MemoryError: no room in the client", "exception") == (
+        error.type,
+        error.message,
+        error.reason,
+    )
+
+
+@pytest.mark.at("embedded")
 @pytest.mark.usefixtures("by_value")
 def test_such_an_error_goes_by_value() -> None:
     with PythonRuntime(functions=[host(lambda: json.loads("{"), name="ask")]) as runtime:

@@ -47,6 +47,14 @@ def test_there_and_back(tmp_path: Path, data: bytes) -> None:
     assert ["file"] == [path.name for path in tmp_path.iterdir()]
 
 
+def test_no_device_is_replaced(tmp_path: Path) -> None:
+    """Root could put a file in the place of /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileRefusedError, match="it is not a regular file"):
+        write(tmp_path / "pipe", b"x", overwrite=True)
+    assert [True] == [path.is_fifo() for path in tmp_path.iterdir()]
+
+
 def test_the_users_own_links_lead_on(tmp_path: Path) -> None:
     """Relative and absolute, several of them, and `..`: resolved as the kernel does."""
     (tmp_path / "real").mkdir()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import inspect
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from cenote.gateway.values.quota import Quota
 from cenote.jobs import Job, Jobs
 from cenote.jobs.checks import BadTasksError, TaskCheck
 from cenote.jobs.source import tasks_of
+from cenote_security.errors import UsageError
 
 NEED = {Quota.RUNTIMES: 1, Quota.MEMORY: 10}
 
@@ -146,3 +150,17 @@ def test_variables_of_a_task_may_be_what_numpy_gives(value: object, expected: st
 def test_a_variable_of_a_task_that_is_no_plain_data_is_named(value: object, said: str) -> None:
     with pytest.raises(BadTasksError, match=said):
         list(tasks_of([{"code": "x", "variables": {"x": value}}], TaskCheck((), has_model=False)))
+
+
+def test_tasks_of_a_file_that_gzip_has_packed(tmp_path: Path) -> None:
+    packed = gzip.compress(b'{"code": "1"}\n{"code": "2"}\n')
+    (tmp_path / "tasks").write_bytes(packed)
+    (part,) = tasks_of(tmp_path / "tasks", TaskCheck((), has_model=False))
+    assert ["1", "2"] == [task.code for task in part.tasks]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-4], lambda data: data[:14] + b"\xff" * 9])
+def test_damaged_gzip_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "tasks").write_bytes(damage(gzip.compress(b'{"code": "1"}\n')))
+    with pytest.raises(UsageError, match="cannot be read: its gzip data are damaged"):
+        list(tasks_of(tmp_path / "tasks", TaskCheck((), has_model=False)))

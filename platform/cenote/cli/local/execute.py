@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,16 +63,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def handle(arguments: argparse.Namespace) -> int:
-    code = arguments.code if arguments.code is not None else read_source(arguments.file)
+    code = source_of(arguments)
     screen = Screen()
     screen.progress("starting a jail")
     result = execute(code, arguments, screen)
     return report(result, arguments.save, screen)
 
 
-def read_source(name: str) -> str:
-    """The text of a source file, or of standard input for `-`. Raises UsageError when it cannot be read."""
+def source_of(arguments: argparse.Namespace) -> str:
+    """The code of `-c`; or the text of a file, or of standard input for `-`. Raises UsageError if it is none."""
+    name = arguments.file if arguments.code is None else "the code of -c"
     try:
+        if arguments.code is not None:
+            return os.fsencode(
+                arguments.code
+            ).decode()  # arguments are decoded by the locale, whatever they are
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode("utf-8-sig")
     except OSError as error:

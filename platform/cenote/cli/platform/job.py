@@ -55,6 +55,11 @@ def check_place(path: Path) -> None:
     """Whether results can be put there, before anything is done for them. Raises UsageError."""
     if path.is_dir():
         raise UsageError(f"{str(path)!r} cannot be written: it is a folder; name a file")
+    if str(path) == "-" or (path.exists() and not path.is_file()):
+        # A file takes the place of what has its name: of a device, too.
+        raise UsageError(
+            f"{str(path)!r} cannot be written: it is no regular file; `cenote job results JOB` prints results"
+        )
     if not path.parent.is_dir():
         raise UsageError(f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -78,6 +83,8 @@ class ResultFile:
     """
 
     def __init__(self, path: Path, job: str, revision: int, line_of: LineOf = plain_line) -> None:
+        check_place(path)
+        path = path.resolve()  # a link stays one
         self._path = path
         self._line_of = line_of
         self._stem = f".{path.name}.{job[3:13]}-"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from cenote.cli.arguments import positive_seconds
-from cenote.cli.local.execute import read_source, report
+from cenote.cli.local.execute import report, source_of
 from cenote.cli.platform.connection import add_address_option, attached_runtime, platform_destination
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import Screen
@@ -48,7 +48,7 @@ def add_exec(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run_cell(arguments: argparse.Namespace) -> int:
-    code = arguments.code if arguments.code is not None else read_source(arguments.file)
+    code = source_of(arguments)
     screen = Screen()
     try:
         where = platform_destination(arguments.address, wait=arguments.answer_wait)

@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
@@ -26,6 +26,8 @@ LocalPath = str | PathLike[str]
 
 _PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OF_OTHERS = frozenset({stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK})
+"""What is never replaced: root could do that to /dev/null."""
 _MOST_LINKS = 40
 """As the kernel."""
 
@@ -65,6 +67,9 @@ def write_local(path: LocalPath, content: Content, mounts: Sequence[Mount], *, o
 
 def _put_in_place(temporary: str, name: str, folder: int, *, overwrite: bool) -> None:
     if overwrite:
+        with suppress(FileNotFoundError):
+            if stat.S_IFMT(os.lstat(name, dir_fd=folder).st_mode) in _OF_OTHERS:
+                raise OSError(errno.EINVAL, "it is not a regular file")
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return
     os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import inspect
 import math
@@ -10,8 +11,10 @@ import re
 import shlex
 import sys
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 from cenote_worker.jail.cells.execution_unsafe import run_file, run_module
@@ -163,7 +166,11 @@ _MARKUP = {
     "js": "application/javascript", "latex": "text/latex", "markdown": "text/markdown", "svg": "image/svg+xml",
 }  # fmt: skip
 
-_WITHOUT_EFFECT = ("matplotlib", "config", "load_ext", "reload_ext", "autoreload", "precision", "pylab")
+_WITHOUT_EFFECT = (
+    "autoawait", "autocall", "automagic", "autoreload", "autosave", "colors", "config", "gui", "load_ext",
+    "matplotlib", "pdb", "pprint", "precision", "pylab", "reload_ext", "unload_ext", "xmode",
+)  # fmt: skip
+"""Settings of a terminal, or of what reads the outputs."""
 
 
 class UnknownMagicError(NameError):
@@ -224,6 +231,8 @@ class Magics:
         if name in _SHELL_NAMES:
             self.shell(f"{name} {rest}")
             return None
+        if name in ("time", "timeit"):
+            raise ValueError(f"%{name} needs the code that it measures, on the same line")
         if name not in self._line:
             raise UnknownMagicError(self._unknown(f"%{name}"))
         return self._line[name](rest)
@@ -240,12 +249,12 @@ class Magics:
         if not has_way_out() and (request := install_request(command)) is not None:
             print(request.report())
             return
-        status = run_shell(expand(command, self.namespace))
-        if status:
-            print(f"[exit status {status}]")
+        _print_status(run_shell(self._expanded(command)))
 
     def shell_lines(self, command: str) -> list[str]:
-        return shell_lines(expand(command, self.namespace))
+        status, lines = shell_lines(self._expanded(command))
+        _print_status(status)
+        return lines
 
     def timed(self, action: Callable[[], T]) -> T:
         with Stopwatch():
@@ -283,6 +292,14 @@ class Magics:
 
     # -- lines and cells of one name --
 
+    def _expanded(self, text: str) -> str:
+        """With values for what it refers to. Where the cell's code stands in a function, its variables come first."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals is not self.namespace:
+            frame = frame.f_back
+        local = {} if frame is None or frame.f_locals is self.namespace else frame.f_locals
+        return expand(text, ChainMap({}, local, self.namespace), expressions=True)
+
     def _unknown(self, name: str) -> str:
         if name == "%%timeit":
             return "%%timeit sets up expressions and plain assignments only; write other set-up in a cell before it"
@@ -298,7 +315,7 @@ class Magics:
 
     def _script(self, rest: str, body: str) -> None:
         """IPython's options come first, then the program with its arguments."""
-        words = _words(expand(rest, self.namespace))
+        words = _words(self._expanded(rest))
         into: dict[str, str] = {}
         while (
             at := next((index for index, word in enumerate(words) if word.startswith("--")), None)
@@ -323,8 +340,7 @@ class Magics:
                     self.namespace[into[option]] = text
                 else:
                     stream.write(text)
-        if status:
-            print(f"[exit status {status}]")
+        _print_status(status)
 
     def _markup(self, mime: str) -> Callable[[str, str], None]:
         return lambda _rest, body: self._show({mime: body})
@@ -334,7 +350,7 @@ class Magics:
 
     def _change_directory(self, rest: str) -> None:
         options, path = _leading_options(rest, "q")
-        target = self._directory if path == "-" else expand(path.strip("'\""), self.namespace) or "~"
+        target = self._directory if path == "-" else self._expanded(path.strip("'\"")) or "~"
         before = str(Path.cwd())
         os.chdir(Path(target or before).expanduser())
         self._directory = before
@@ -346,15 +362,16 @@ class Magics:
         if not equals:
             name, equals, value = rest.strip().partition(" ")
         if equals:
-            os.environ[name.strip()] = expand(value.strip(), self.namespace)
+            os.environ[name.strip()] = self._expanded(value.strip())
             return None
         return os.environ[name] if name else dict(os.environ)
 
     def _inspect_name(self, rest: str, *, with_source: bool) -> None:
         first, *attributes = rest.strip().split(".")
-        if first not in self.namespace:
+        names = ChainMap(self.namespace, vars(builtins))
+        if first not in names:
             raise NameError(f"name {first!r} is not defined")
-        found = self.namespace[first]
+        found = names[first]
         for attribute in attributes:
             found = getattr(found, attribute)
         self.inspect(found, rest.strip(), with_source)
@@ -381,7 +398,7 @@ class Magics:
         del self.namespace[name]
 
     def _run_file(self, rest: str) -> None:
-        options, rest = _leading_options(expand(rest, self.namespace), "nietNG", valued="m")
+        options, rest = _leading_options(self._expanded(rest), "nietNG", valued="m")
         words = _words(rest)
         watch = Stopwatch() if "t" in options else None
         module = options.get("m")
@@ -421,6 +438,11 @@ class Magics:
 
     def _whos(self, rest: str) -> None:
         print(variable_table({name: self.namespace[name] for name in self._names(rest)}))
+
+
+def _print_status(status: int) -> None:
+    if status:
+        print(f"[exit status {status}]")
 
 
 def _has(options: str, letter: str) -> bool:

@@ -7,6 +7,7 @@ that worker's tasks; here its calls fail.
 
 from __future__ import annotations
 
+import ast
 import codecs
 import os
 import re
@@ -31,17 +32,41 @@ __builtins__ = BUILTINS
 
 _get_handler, _set_handler = signal.getsignal, signal.signal
 _CHUNK = 64 * 1024
-_REFERENCE = re.compile(r"(?<![\\$])\{([A-Za-z_]\w*)\}|(?<!\\)\$([A-Za-z_]\w*)")
+_REFERENCE = re.compile(
+    r"(?<![\\$])\{([A-Za-z_]\w*)\}|(?<!\\)\$([A-Za-z_]\w*)|(?<![\\${])\{([^\s{}\\][^{}\\\n]*)\}"
+)
+_OF_SHELLS: Final = (ast.Tuple, ast.Set, ast.Dict)
+"""What braces around several words are to a shell, and to programs that a command gives on its line."""
 
 
-def expand(command: str, namespace: Mapping[str, object]) -> str:
-    """Substitutes values for `{name}` and `$name` if the namespace has that name; the shell handles the rest."""
+def expand(command: str, names: Mapping[str, object], *, expressions: bool = False) -> str:
+    """Substitutes values for `{name}` and `$name` if there is such a name; the shell handles the rest.
+
+    expressions: those in braces too, written as in an f-string, that have one of the names and raise nothing.
+    """
 
     def value(match: re.Match[str]) -> str:
+        if match[3]:
+            found = _evaluated(match[3], names) if expressions else None
+            return match[0] if found is None else bounded_str(found, 100_000)
         name = match[1] or match[2]
-        return bounded_str(namespace[name], 100_000) if name in namespace else match[0]
+        return bounded_str(names[name], 100_000) if name in names else match[0]
 
     return _REFERENCE.sub(value, command)
+
+
+def _evaluated(field: str, names: Mapping[str, object]) -> str | None:
+    """The text of a field of an f-string. None where it is not meant as one, or fails."""
+    source = f'f"""{{{field}}}"""'
+    try:
+        (part,) = ast.parse(source, mode="eval").body.values  # type: ignore[attr-defined]
+        used = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+        if isinstance(part.value, _OF_SHELLS) or used.isdisjoint(names):
+            return None
+        text = eval(source, {}, names)
+    except Exception:
+        return None
+    return str(text)
 
 
 def run_shell(command: str, shell: str = "sh") -> int:
@@ -73,15 +98,13 @@ def run_program(program: str, arguments: list[str], source: str) -> tuple[int, s
         return process.returncode, out, err
 
 
-def shell_lines(command: str) -> list[str]:
-    """The lines that a command prints. Raises CalledProcessError when it fails."""
-    from subprocess import DEVNULL, PIPE, CalledProcessError
+def shell_lines(command: str) -> tuple[int, list[str]]:
+    """The exit status of a command, and the lines that it prints, stderr included."""
+    from subprocess import DEVNULL, PIPE, STDOUT
 
-    with _started(["sh", "-c", command], stdin=DEVNULL, stdout=PIPE) as process:
+    with _started(["sh", "-c", command], stdin=DEVNULL, stdout=PIPE, stderr=STDOUT) as process:
         out, _ = process.communicate()
-        if process.returncode:
-            raise CalledProcessError(process.returncode, process.args, out)
-        return out.decode("utf-8", "backslashreplace").splitlines()
+        return process.returncode, out.decode("utf-8", "backslashreplace").splitlines()
 
 
 @contextmanager

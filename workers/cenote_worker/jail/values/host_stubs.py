@@ -22,13 +22,13 @@ from cenote_worker.jail.values.value_pickles_unsafe import dump
 from cenote_worker.pickling.buffers_unsafe import loads
 from cenote_worker.transport.content import Content
 
-_WITH_FACTS = UnicodeError, BaseExceptionGroup
-"""These cannot be made from a text alone."""
+_NOT_MADE_HERE = UnicodeError, BaseExceptionGroup, MemoryError
+"""The first two cannot be made from a text alone; the third would say that this jail's memory is full."""
 
 _RAISABLE = {
     name: value
     for name, value in vars(builtins).items()
-    if isinstance(value, type) and issubclass(value, Exception) and not issubclass(value, _WITH_FACTS)
+    if isinstance(value, type) and issubclass(value, Exception) and not issubclass(value, _NOT_MADE_HERE)
 }
 
 
