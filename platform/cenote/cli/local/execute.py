@@ -75,9 +75,7 @@ def source_of(arguments: argparse.Namespace) -> str:
     name = arguments.file if arguments.code is None else "the code of -c"
     try:
         if arguments.code is not None:
-            return os.fsencode(
-                arguments.code
-            ).decode()  # arguments are decoded by the locale, whatever they are
+            return os.fsencode(arguments.code).decode()  # the locale has decoded it, whatever it is
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode("utf-8-sig")
     except OSError as error:
