@@ -154,6 +154,9 @@ def duration(seconds: float) -> str:
 
 T = TypeVar("T")
 
+_SIGNALLED = 128
+"""A shell adds this to the number of the signal that ended its command."""
+
 _SHELL_NAMES = ("ls", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "wc", "grep")
 _NUMBERED = re.compile(r"([nr])[ \t]*(\d+)")
 """`%timeit`'s number of loops, and of rounds of so many loops."""
@@ -240,9 +243,7 @@ class Magics:
         if not has_way_out() and (request := install_request(command)) is not None:
             print(request.report())
             return
-        status = run_shell(expand(command, self.namespace))
-        if status:
-            print(f"[exit status {status}]")
+        self._ended(run_shell(expand(command, self.namespace)))
 
     def shell_lines(self, command: str) -> list[str]:
         return shell_lines(expand(command, self.namespace))
@@ -323,6 +324,11 @@ class Magics:
                     self.namespace[into[option]] = text
                 else:
                     stream.write(text)
+        self._ended(status)
+
+    def _ended(self, status: int) -> None:
+        """`_exit_code` is IPython's: the number of a signal is negative."""
+        self.namespace["_exit_code"] = status if status <= _SIGNALLED else _SIGNALLED - status
         if status:
             print(f"[exit status {status}]")
 
