@@ -99,6 +99,9 @@ _LOADING_MODULES = names(
 )
 """What is within listed modules, and opens files, loads native code or pickles, runs text or starts programs."""
 
+_POOLS_OF_PROCESSES = names("concurrent.futures.ProcessPoolExecutor to_clipboard")
+"""`to_clipboard` runs a program that has the clipboard."""
+
 _CODE_RUNNERS = names(
     """
     IPython.embed IPython.get_ipython IPython.start_ipython IPython.start_kernel ast.main base64.main
@@ -230,6 +233,7 @@ def strict_rules() -> list[SecurityRule]:
         FunctionRule(_NATIVE_FUNCTIONS),
         FunctionRule(_FILE_FUNCTIONS),
         FunctionRule(_EVENT_LOOP_FUNCTIONS),
+        FunctionRule(_POOLS_OF_PROCESSES, remedy="use ThreadPoolExecutor"),
         FunctionRule(_REMOTE_CODE),
         AttributeRule(_REFLECTION_ATTRIBUTES),
         HiddenAttributeRule(_USUAL_DUNDERS),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.support.forks.fixtures import Fork, Make
 
 from cenote.runtime import PythonRuntime, foretold
+from cenote_security.policy import SandboxPolicy
 
 LIBRARIES = {
     "an attribute of a module": ("import tabnanny\ntabnanny.verbose = 5", "tabnanny.verbose", "5"),
@@ -152,3 +154,35 @@ def test_what_was_set_and_cannot_be_stored_is_named(runtime: PythonRuntime, tmp_
     differing = {thing.name: thing.reason for thing in told.differing}
     assert "generator" in differing["string.busy"]
     assert any("codecs" in each for each in differing)
+
+
+ODD = """
+class Odd:
+    def __getattr__(self, name): raise RuntimeError(name)
+class Has:
+    odd = Odd()
+odd, n = Odd(), 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ask", "expected"),
+    [
+        (f"open('own.py', 'w').write({ODD!r})\nimport own\nown.n = 2", "own.n", "2"),
+        (
+            "import pydantic\nclass A(pydantic.BaseModel): a: int = 1\n"
+            "@pydantic.BaseModel.register\nclass B: pass\na = A(a=2)",
+            "a.a",
+            "2",
+        ),
+    ],
+    ids=["own", "pydantic"],
+)
+def test_an_object_that_raises_for_unknown_names_costs_no_state(
+    make: Make, fork: Fork, by_value: None, code: str, ask: str, expected: str
+) -> None:
+    """What modules have is looked at without the code of what they have."""
+    runtime = make(sandbox=SandboxPolicy(preload=()))
+    assert runtime.execute(code).success
+    (branch,) = fork(runtime)
+    assert expected == branch.execute(ask).value

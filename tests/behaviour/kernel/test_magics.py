@@ -9,6 +9,27 @@ class TestShell:
         good("print('before')\n!echo out; echo err >&2; exit 3\nprint('after')")
         assert "before\nout\nerr\n[exit status 3]\nafter\n" == sink.out
 
+    @pytest.mark.parametrize(
+        ("cell", "code"),
+        [
+            ("!exit 3", 3),
+            ("!true", 0),
+            ("!kill -9 $$", -9),
+            ("!sh -c 'kill -15 $$'; exit $?", -15),
+            ("%ls nothing-here", 2),
+            ("%%bash\nexit 5", 5),
+            ("%%sh --out text\nexit 6", 6),
+            ("get_ipython().system('exit 7')", 7),
+            ("if True:\n    !exit 8", 8),
+            ("def call():\n    !exit 9\ncall()", 9),
+        ],
+    )
+    def test_the_status_is_in_a_variable(self, good, cell, code):
+        """`_exit_code`, as IPython has it: the number of a signal is negative."""
+        good("_exit_code = 1234")
+        good(cell)
+        assert str(code) == good("_exit_code").value
+
     def test_names_of_the_namespace_are_put_in(self, good, sink):
         """`{name}` and `$name`, if there is such a variable; everything else belongs to the shell."""
         good("word = 'hi'\n!echo {word} $word; echo a b | awk '{print $2}'; X=1; echo $X ${X} '{nope}'")

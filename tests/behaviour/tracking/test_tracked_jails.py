@@ -183,6 +183,18 @@ def test_changed_builtins_do_not_reach_the_tracker(runtime: PythonRuntime) -> No
     assert name("fine") in trace.writes
 
 
+def test_an_iterator_over_some_that_have_ended_is_looked_at(runtime: PythonRuntime) -> None:
+    """`zip_longest` has a null pointer for each of these, and reading it ended the process."""
+    runtime.execute("import itertools\nz = itertools.zip_longest('abcd', 'x', [], fillvalue='-')")
+    for expected in ("('a', 'x', '-')", "('b', '-', '-')"):
+        result = runtime.execute("next(z)")
+        assert ("kept", expected) == (result.state, result.value)
+    trace = traced(runtime, "r = next(z)")
+    assert {name("r"), name("z")} <= trace.writes.keys()
+    assert name("z") not in traced(runtime, "other = 1").writes
+    assert "[('d', '-', '-')]" == runtime.execute("list(z)").value
+
+
 def test_it_can_be_turned_off() -> None:
     with PythonRuntime(sandbox=SandboxPolicy(preload=(), tracking=False)) as runtime:
         assert runtime.execute("x = 1").trace is None

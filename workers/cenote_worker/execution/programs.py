@@ -8,6 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, Self
 
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 """Exit codes for programs that could not be started, as shells give them."""

@@ -9,6 +9,10 @@ from typing import Literal
 from cenote_security.printable import printable
 from cenote_security.verdict import Verdict, of_reason
 from cenote_worker.execution.trace import StepTrace
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
 
 StreamName = Literal["stdout", "stderr"]
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pathlib
-import posixpath
 import select
 import socket
 import sys
@@ -54,7 +52,7 @@ from cenote_worker.jail.state.checkpointing import Checkpointing
 from cenote_worker.jail.state.pickles_unsafe import NotKept
 from cenote_worker.jail.values.value_requests import RequestRefused, ValueRequests
 from cenote_worker.jail.workdir.requests import Workdir
-from cenote_worker.process.pristine import BUILTINS, keep_builtins
+from cenote_worker.process.pristine import BUILTINS, keep_library
 from cenote_worker.process.worker_settings import WorkerSettings
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.packets import Packet, receive_packet, send_in_pieces, send_packet
@@ -80,8 +78,7 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     # As at Python's prompt: programs with an argument parser would take the worker's arguments for their own.
     sys.argv = [""]
     write_whole_lines()
-    for module in (contextlib, pathlib, posixpath):
-        keep_builtins(module)
+    keep_library()
     sock = socket_of(frames_fd)
     # A broken pipe means that the supervisor is gone, so no client remains.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -10,7 +10,10 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
+from cenote_worker.process.pristine import BUILTINS, own_builtins
 from cenote_worker.transport.content import Content
+
+__builtins__ = BUILTINS
 
 OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a separate part."""
@@ -52,6 +55,7 @@ def setting_aside(large: list[memoryview]) -> KeepInBand:
     return keep_in_band
 
 
+@own_builtins()
 def loads(content: Content) -> object:
     """The pickled object; its large buffers are this process's private pages of the sealed memory."""
     stream, *buffers = content.unpack()

@@ -1,24 +1,86 @@
-"""The interpreter's builtins as they were before any cell ran.
+"""Code that is not Cenote's, under the interpreter's builtins as they were before any cell ran.
 
-A cell may assign to `builtins.len`, `builtins.repr` and so on, and such a change lasts, as in ordinary Python.
-A function finds its builtins through the `__builtins__` of the module it was defined in, so a module that sets
-`__builtins__ = BUILTINS` above its functions keeps working on the real ones. Modules of the standard library that
-such functions use get the same from `keep_builtins`.
+Modules of the standard library that Cenote's functions use get them from `keep_library`. Code of libraries that
+Cenote runs for itself, as pickling does, runs under `own_builtins`.
 """
 
 from __future__ import annotations
 
+import _weakrefset
 import builtins
+import contextlib
+import dataclasses
+import difflib
+import functools
+import pathlib
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, Final, cast
 
-__all__ = ["BUILTINS", "keep_builtins"]
+from cenote_security.pristine import BUILTINS
+
+__all__ = ["BUILTINS", "builtins_of_cells", "keep_builtins", "keep_functions", "keep_library", "own_builtins"]
 
 
-BUILTINS = ModuleType("builtins")
-vars(BUILTINS).update(vars(builtins))
+__builtins__ = BUILTINS
+
+_live: Final = vars(builtins)
+_ABSENT: Final = object()
+_aside: Final[list[dict[str, object]]] = []
+"""What cells have in place of the builtins that are the real ones for the time being; a dictionary for each
+`own_builtins` that is entered, of which only the first can have something."""
 
 _PROPERTY: Final = ("fget", "fset", "fdel")
+
+
+@contextmanager
+def own_builtins() -> Iterator[None]:
+    """For code of libraries, which finds its builtins where cells find theirs: meanwhile those that a cell has
+    replaced or deleted are the real ones. What a cell has added stays.
+    """
+    _aside.append(_set_aside())
+    try:
+        yield
+    finally:
+        _put_back(_aside.pop())
+
+
+@contextmanager
+def builtins_of_cells() -> Iterator[None]:
+    """For looking at the builtins as cells find them, or setting them, within `own_builtins`."""
+    if not _aside:
+        yield
+        return
+    _put_back(_aside[0])
+    try:
+        yield
+    finally:
+        _aside[0] = _set_aside()
+
+
+def _set_aside() -> dict[str, object]:
+    own = vars(BUILTINS)
+    replaced = {name: _live.get(name, _ABSENT) for name in own if _live.get(name, _ABSENT) is not own[name]}
+    _live.update((name, own[name]) for name in replaced)
+    return replaced
+
+
+def _put_back(replaced: Mapping[str, object]) -> None:
+    for name, value in replaced.items():
+        if value is _ABSENT:
+            _live.pop(name, None)
+        else:
+            _live[name] = value
+
+
+def keep_library() -> None:
+    """Makes what Cenote uses of the standard library work on the builtins of now."""
+    for module in (contextlib, pathlib, posixpath, _weakrefset):
+        keep_builtins(module)
+    for module in (dataclasses, difflib, functools):
+        keep_functions(module)
 
 
 def keep_builtins(module: ModuleType) -> None:
@@ -38,6 +100,18 @@ def keep_builtins(module: ModuleType) -> None:
             for name, value in tuple(vars(kind).items()):
                 if (kept := _keeping(value)) is not value:
                     setattr(kind, name, kept)
+
+
+def keep_functions(module: ModuleType) -> None:
+    """Makes public functions of a module use the builtins of now, as globals of that module: these functions stay the
+    objects that others have imported.
+    """
+    table, own = vars(module), vars(BUILTINS)
+    functions = [
+        each for each in table.values() if isinstance(each, FunctionType) and each.__globals__ is table
+    ]
+    used = {name for function in functions for name in function.__code__.co_names}
+    table.update((name, own[name]) for name in (used & own.keys()) - table.keys())
 
 
 def _keeping(value: object) -> object:

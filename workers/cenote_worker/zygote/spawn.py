@@ -25,6 +25,7 @@ from typing import Final, NoReturn
 from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_security.walls.level import JailAllowance, Level, WallError, building
 from cenote_worker.process.patient_wait import PatientWait
+from cenote_worker.process.pristine import own_builtins
 from cenote_worker.process.worker_settings import WorkerSettings
 from cenote_worker.zygote.descriptors import LAST_PID, WORKER_RULES, JailDescriptors, place
 from cenote_worker.zygote.gvisor_exec_unsafe import BootMessage, exec_gvisor
@@ -89,7 +90,7 @@ def run_and_exit(role: Callable[[], object]) -> NoReturn:
         role()
         status = 0
     except BaseException as error:  # noqa: BLE001  (the last frame of a process)
-        with suppress(BaseException):
+        with suppress(BaseException), own_builtins():
             sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(status)

@@ -310,6 +310,15 @@ def _time(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
+def _model(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
+    """Pydantic evaluates the texts among the types that it is given."""
+    for value in arguments.values():
+        for text in _words(value):
+            if "(" in text:
+                run_source(reader, node, text)
+    return None
+
+
 def _may_be_any_text(value: Value) -> bool:
     """Whether the value may be a text that the code does not spell out; a function is none."""
     found = options(value)
@@ -466,6 +475,8 @@ SPECIAL: Mapping[str, Special] = {
     "pkgutil.resolve_name": _located,
     "pydoc.locate": _located,
     "pydoc.safeimport": _located,
+    "pydantic.TypeAdapter": _model,
+    "pydantic.create_model": _model,
     "runpy.run_module": _import_module,
     "subprocess.Popen": _start,
     "subprocess.call": _start,

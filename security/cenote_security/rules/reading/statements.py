@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 
 from cenote_security.rules.reading import constant_folding
-from cenote_security.rules.reading.abstract_values import Const, NameScope, Value, items, merge, merge_all
+from cenote_security.rules.reading.abstract_values import (
+    Const,
+    NameScope,
+    Value,
+    items,
+    merge,
+    merge_all,
+    strings,
+)
 from cenote_security.rules.reading.expressions import assign, closure, quiet, unbind
 from cenote_security.rules.reading.members import access, elements, item, load_name
 from cenote_security.rules.reading.reader import CodeReader, Handlers
+from cenote_security.rules.reading.reflection import run_source
 
 
 def read_match(reader: CodeReader, node: ast.Match) -> None:
@@ -86,7 +96,7 @@ def read_assign(reader: CodeReader, node: ast.Assign) -> None:
 
 
 def read_annotated(reader: CodeReader, node: ast.AnnAssign) -> None:
-    reader.visit(node.annotation)
+    _annotation(reader, node.annotation)
     if node.value is not None:
         assign(reader, node.target, reader.visit(node.value))
     elif type(node.target) is not ast.Name:
@@ -157,9 +167,34 @@ def _annotations(reader: CodeReader, node: ast.FunctionDef | ast.AsyncFunctionDe
     ]
     for part in named:
         if part is not None and part.annotation is not None:
-            reader.visit(part.annotation)
+            _annotation(reader, part.annotation)
     if node.returns is not None:
-        reader.visit(node.returns)
+        _annotation(reader, node.returns)
+
+
+def _annotation(reader: CodeReader, node: ast.expr) -> None:
+    """Libraries evaluate the texts in it: pydantic, `functools.singledispatch`. Only a call can have an effect."""
+    texts = {*strings(reader.visit(node)), *_texts(node)}
+    for text in sorted(texts):
+        if "(" in text:
+            run_source(reader, node, text)
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Those that are types; `Literal` has plain texts, and those after the first in `Annotated` are notes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    if not isinstance(node, ast.Subscript):
+        for part in ast.iter_child_nodes(node):
+            yield from _texts(part)
+        return
+    match ast.unparse(node.value).rpartition(".")[2], node.slice:
+        case "Literal", _:
+            return
+        case "Annotated", ast.Tuple(elts=[first, *_]):
+            yield from _texts(first)
+        case _, within:
+            yield from _texts(within)
 
 
 def _type_parameters(reader: CodeReader, node: ast.AST) -> None:

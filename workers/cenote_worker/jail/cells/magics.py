@@ -157,6 +157,9 @@ def duration(seconds: float) -> str:
 
 T = TypeVar("T")
 
+_SIGNALLED = 128
+"""A shell adds this to the number of the signal that ended its command."""
+
 _SHELL_NAMES = ("ls", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "wc", "grep")
 _NUMBERED = re.compile(r"([nr])[ \t]*(\d+)")
 """`%timeit`'s number of loops, and of rounds of so many loops."""
@@ -249,11 +252,11 @@ class Magics:
         if not has_way_out() and (request := install_request(command)) is not None:
             print(request.report())
             return
-        _print_status(run_shell(self._expanded(command)))
+        self._ended(run_shell(self._expanded(command)))
 
     def shell_lines(self, command: str) -> list[str]:
         status, lines = shell_lines(self._expanded(command))
-        _print_status(status)
+        self._ended(status)
         return lines
 
     def timed(self, action: Callable[[], T]) -> T:
@@ -340,7 +343,13 @@ class Magics:
                     self.namespace[into[option]] = text
                 else:
                     stream.write(text)
-        _print_status(status)
+        self._ended(status)
+
+    def _ended(self, status: int) -> None:
+        """`_exit_code` is IPython's: the number of a signal is negative."""
+        self.namespace["_exit_code"] = status if status <= _SIGNALLED else _SIGNALLED - status
+        if status:
+            print(f"[exit status {status}]")
 
     def _markup(self, mime: str) -> Callable[[str, str], None]:
         return lambda _rest, body: self._show({mime: body})
@@ -438,11 +447,6 @@ class Magics:
 
     def _whos(self, rest: str) -> None:
         print(variable_table({name: self.namespace[name] for name in self._names(rest)}))
-
-
-def _print_status(status: int) -> None:
-    if status:
-        print(f"[exit status {status}]")
 
 
 def _has(options: str, letter: str) -> bool:

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+
 _COMPILED = frozenset({"SchemaSerializer", "SchemaValidator"})
 
 

@@ -46,7 +46,7 @@ from cenote_worker.jail.state.rebuilding import StepRebuilder
 from cenote_worker.jail.state.variable_groups import NOT_STATE, Key, VariableGroups, grouped
 from cenote_worker.jail.tracking.name_table import NameTable
 from cenote_worker.process.modules import KnownModules
-from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.pristine import BUILTINS, builtins_of_cells, own_builtins
 from cenote_worker.transport.chunks import split_digests
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.packets import Send
@@ -111,6 +111,7 @@ class Checkpointing:
 
     # -- making --
 
+    @own_builtins()
     def make(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
         """Returns when the copy exists and has read the files. Raises OSError when no copy can be made."""
         content = Content.delivered(request.known, descriptors)
@@ -282,6 +283,7 @@ class Checkpointing:
 
     # -- restoring --
 
+    @own_builtins()
     def restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
         """Restores one piece. Raises any error that user code raises while its values are rebuilt."""
         content = Content.delivered(request.content, descriptors)
@@ -439,7 +441,8 @@ class Checkpointing:
 
     def _put_places(self, *, partial: bool) -> None:
         try:
-            self._kernel.in_context(lambda: library_changes.put(self._places, self._kernel.tracker))
+            with builtins_of_cells():
+                self._kernel.in_context(lambda: library_changes.put(self._places, self._kernel.tracker))
         except NotKept:
             if not partial:
                 raise

@@ -28,7 +28,7 @@ from cenote_worker.jail.state.pickles_unsafe import NotKept
 from cenote_worker.jail.tracking.process_state.library_state import LARGE
 from cenote_worker.jail.tracking.tracker import Tracker
 from cenote_worker.jail.values.instance_pickles import is_of_the_user
-from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.pristine import BUILTINS, builtins_of_cells
 
 __builtins__ = BUILTINS
 
@@ -93,8 +93,8 @@ def places(tracker: Tracker | None) -> dict[Place, object]:
         patches = tracker.patches
         for dotted, target, key in patches.set_there():
             if (dotted, key) not in _ELSEWHERE:
-                table = vars(target)
-                value = table.get(key, Gone)
+                with builtins_of_cells():
+                    value = vars(target).get(key, Gone)
                 found |= _place(dotted, key, value, replaced=(dotted, key) in patches.replaced)
         for dotted, name, key in patches.set_on:
             holder = getattr(_modules.get(dotted), name, None)
@@ -171,7 +171,7 @@ def _content(value: Any) -> tuple[str, Any] | None:
     """None for an object without content that can be set."""
     if type(value) in _CONTAINERS:
         return type(value).__name__, value.copy()
-    table = getattr(value, "__dict__", None)
+    table = _bare(value, "__dict__")
     if type(table) is dict and not isinstance(value, type | FunctionType | BuiltinFunctionType):
         return "instance", table.copy()
     return None
@@ -286,7 +286,7 @@ def _in_own(dotted: str) -> dict[Place, object]:
     for key, value in list(vars(_modules[dotted]).items()):
         if key[:2] == "__" or type(value) is ModuleType:
             continue
-        if getattr(value, "__module__", None) == dotted and getattr(value, "__qualname__", None) == key:
+        if _bare(value, "__module__") == dotted and _bare(value, "__qualname__") == key:
             table = vars(value) if isinstance(value, type) else {}
             own = {
                 inner: held
@@ -302,7 +302,7 @@ def _in_own(dotted: str) -> dict[Place, object]:
 def _in_class(cls: type) -> dict[Place, object]:
     dotted, found = f"{cls.__module__}.{cls.__qualname__}", dict[Place, object]()
     for key, value in vars(cls).items():
-        held = getattr(value, "__dict__", None)
+        held = _bare(value, "__dict__")
         if _is_users(value) or (
             type(held) is dict and type(value) is not type and any(map(_is_users, held.values()))
         ):
@@ -310,6 +310,15 @@ def _in_class(cls: type) -> dict[Place, object]:
         elif type(value) in _CONTAINERS and len(value) <= LARGE and any(map(_is_users, _items(value))):
             found[CONTENT, dotted, key] = _content(value)
     return found
+
+
+def _bare(value: Any, name: str) -> Any:
+    """An attribute, or None, without the value's own `__getattr__`, which may raise anything."""
+    look = type.__getattribute__ if issubclass(type(value), type) else object.__getattribute__
+    try:
+        return look(value, name)
+    except AttributeError:
+        return None
 
 
 def _is_users(value: Any) -> bool:

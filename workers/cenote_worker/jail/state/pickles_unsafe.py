@@ -64,6 +64,9 @@ from cenote_worker.pickling.buffers_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.pickling.classes_unsafe import class_of_table, reduced_class, reduced_late_type
 from cenote_worker.pickling.code_objects import reduced_code
 from cenote_worker.pickling.tensors_unsafe import TensorNotKeptError, reduced_tensor
+from cenote_worker.process.pristine import BUILTINS, own_builtins
+
+__builtins__ = BUILTINS
 
 _TABLES: tuple[Any, ...] = ({}, {}.values(), {}.items())
 _OVER_TABLES = {type(iter(each)) for each in (*_TABLES, *map(reversed, _TABLES), set(), OrderedDict())}
@@ -307,6 +310,7 @@ class IdentityPickler(StatePickler):
         return super().met() | self._nans
 
 
+@own_builtins()
 def pickled(
     value: object,
     namespace: Mapping[str, object],
@@ -421,6 +425,7 @@ class StateUnpickler(pickle.Unpickler):
         self._landing = landing
         self._nans: dict[int, float] = {}
 
+    @own_builtins()
     def repaired(self, ways: Mapping[str, Callable[[Any, Any], None]]) -> Any:
         """The stored value, with its repairs applied. ways: functions for kinds of repairs that are not known
         here."""
@@ -453,6 +458,7 @@ def load(parts: list[memoryview], landing: Landing) -> Any:
     return StateUnpickler(parts, landing).repaired({})
 
 
+@own_builtins()
 def dump_process(
     state: dict[str, object], settings: Mapping[str, bytes], sources: Mapping[str, object]
 ) -> list[memoryview]:
@@ -468,6 +474,7 @@ def dump_process(
     return [memoryview(stream), *buffers]
 
 
+@own_builtins()
 def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
     """Each is pickled separately. A setting with a user's function or class is left out, since that belongs to the
     namespace."""
@@ -480,11 +487,13 @@ def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
     return found
 
 
+@own_builtins()
 def load_sources(process: Mapping[str, Any]) -> dict[str, Any]:
     """The sources of a stored process; empty if it has none."""
     return dict(pickle.loads(process["sources"])) if "sources" in process else {}
 
 
+@own_builtins()
 def load_settings(process: Mapping[str, Any]) -> dict[str, object]:
     """The settings of a stored process; empty if it has none. Unreadable ones are left out."""
     found = dict[str, object]()

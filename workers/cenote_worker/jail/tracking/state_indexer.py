@@ -22,7 +22,7 @@ from cenote_worker.jail.tracking.fingerprint import UNSEEN, fingerprint_of
 from cenote_worker.jail.tracking.object_index import ObjectIndex
 from cenote_worker.jail.tracking.process_state import ambient_state
 from cenote_worker.jail.tracking.process_state.modules import OwnModules
-from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.pristine import BUILTINS, builtins_of_cells
 
 __builtins__ = BUILTINS
 
@@ -75,8 +75,9 @@ class StateIndexer:
         }
 
     def _library(self, location: Location, target: object, keys: tuple[str, ...], *, inside: bool) -> Indexed:
-        table = _table(target)
-        values = {key: table[key] for key in keys if key in table}
+        with builtins_of_cells():
+            table = _table(target)
+            values = {key: table[key] for key in keys if key in table}
         album = self._album
         picture = fingerprint_of(
             values, values, album.namespace, album.own_modules.found, album.handlers, album.untouched, self._budget

@@ -20,7 +20,10 @@ from cenote_worker.jail.rendering.variables import describe_variable
 from cenote_worker.jail.values.host_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
 from cenote_worker.jail.values.value_pickles_unsafe import dump
 from cenote_worker.pickling.buffers_unsafe import loads
+from cenote_worker.process.pristine import BUILTINS
 from cenote_worker.transport.content import Content
+
+__builtins__ = BUILTINS
 
 _NOT_MADE_HERE = UnicodeError, BaseExceptionGroup, MemoryError
 """The first two cannot be made from a text alone; the third would say that this jail's memory is full."""

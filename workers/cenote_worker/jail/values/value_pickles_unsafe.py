@@ -29,9 +29,13 @@ from cenote_worker.pickling.buffers_unsafe import KeepInBand, dumps
 from cenote_worker.pickling.classes_unsafe import reduced_class, reduced_late_type
 from cenote_worker.pickling.code_objects import reduced_code
 from cenote_worker.pickling.tensors_unsafe import reduced_tensor
+from cenote_worker.process.pristine import BUILTINS, own_builtins
 from cenote_worker.transport.content import Content, packed_head
 
+__builtins__ = BUILTINS
 
+
+@own_builtins()
 def dump(value: object) -> Content:
     """Pickles by value. Raises any error of the value's own pickling."""
 
@@ -41,6 +45,7 @@ def dump(value: object) -> Content:
     return dumps(pickle_to, _same_content)
 
 
+@own_builtins()
 def sent_class(tracked: str, pickled: bytes) -> type:
     """A class that the client sent by value before: the existing class if it is still known.
 

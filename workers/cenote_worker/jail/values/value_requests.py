@@ -26,7 +26,7 @@ from cenote_worker.jail.values.host_stubs import Reference, stub_for
 from cenote_worker.jail.values.value_forms import written
 from cenote_worker.jail.values.value_pickles_unsafe import dump
 from cenote_worker.pickling.buffers_unsafe import loads
-from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.pristine import BUILTINS, own_builtins
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.packets import Send
 
@@ -225,7 +225,7 @@ class ValueRequests:
 
     def _written(self, request: jail_pb2.Fetch, value: object) -> Content:
         try:
-            with self._kernel.interruptible():
+            with self._kernel.interruptible(), own_builtins():
                 content = written(value, request.name, request.form)
         except NotPlainError as error:
             raise RequestRefused(jail_pb2.Refusal.NOT_PLAIN, request.name, str(error)) from None
@@ -240,7 +240,7 @@ class ValueRequests:
 
     def _encoded(self, value: object) -> Content:
         try:
-            with self._kernel.interruptible():
+            with self._kernel.interruptible(), own_builtins():
                 encoded = encode(value)
             return Content.pack([encoded.header, encoded.pieces])
         except UnsafeValueError as error:

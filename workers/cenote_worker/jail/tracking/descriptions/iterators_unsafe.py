@@ -51,6 +51,21 @@ def _of_sequences(graph: ObjectGraph, value: Any) -> object:
     return [graph.tokens(each) if type(each) is tuple else each for each in told]
 
 
+def _of_longest(graph: ObjectGraph, value: object) -> object:
+    """`zip_longest`: an iterator that has ended is a null pointer in its tuple, which no Python code may read."""
+    count, active, table, _, fill = _words(id(value) + _HEAD, 5 * _WORD)
+    held = {id(each): each for each in held_by(value)}
+    if table not in held or fill not in held:
+        return graph.follow(value)
+    iterators = {id(each): each for each in held_by(held[table])}
+    places = _words(table + tuple.__basicsize__, count * _WORD)
+    if any(place and place not in iterators for place in places):
+        return graph.follow(value)
+    _stays(graph, value)
+    told = [(graph.token(iterators[place]),) if place else None for place in places]
+    return (told, active, graph.token(held[fill]))
+
+
 def _of_table(graph: ObjectGraph, value: Any) -> object:
     """An iterator of a dictionary or set. Its position determines what is left only together with the table's end,
     which depends on the table's order and size."""
@@ -148,13 +163,14 @@ _ITERATORS: Final[tuple[type, ...]] = (
     *(type(iter(each)) for each in _SEQUENCES),
     type(reversed([])), type(iter(list, None)), reversed, map, filter, itertools.islice, itertools.chain,
     itertools.cycle, itertools.repeat, itertools.starmap, itertools.takewhile, itertools.dropwhile,
-    itertools.filterfalse, itertools.accumulate, itertools.compress, itertools.zip_longest, itertools.pairwise,
+    itertools.filterfalse, itertools.accumulate, itertools.compress, itertools.pairwise,
 )  # fmt: skip
 """Types in C without other state: no step depends on anything but the words."""
 
 HALF_READ: Final[dict[type, Handler]] = {
     **dict.fromkeys(_ITERATORS, _iterator),
     **dict.fromkeys((zip, enumerate), _of_sequences),
+    itertools.zip_longest: _of_longest,
     **dict.fromkeys((type(iter(each)) for each in _TABLES), _of_table),
     GeneratorType: _generator,
 }
