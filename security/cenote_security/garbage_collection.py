@@ -8,11 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cenote_security.pristine import BUILTINS
-
-__builtins__ = BUILTINS
-
-
 _FEW: Final = 1_000
 """Frozen objects: Python 3.12 freezes some hundreds itself at its start. A program that freezes has more by far."""
 

@@ -17,10 +17,6 @@ from itertools import islice
 from typing import Self
 
 from cenote_security.errors import MalformedValueError
-from cenote_security.pristine import BUILTINS
-
-__builtins__ = BUILTINS
-
 
 Buffer = bytes | bytearray | memoryview
 """Contiguous bytes. (`collections.abc.Buffer` is younger than the oldest Python that runs this.)"""

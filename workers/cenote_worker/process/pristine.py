@@ -19,11 +19,14 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, Final, cast
 
-from cenote_security.pristine import BUILTINS
-
 __all__ = ["BUILTINS", "builtins_of_cells", "keep_builtins", "keep_functions", "keep_library", "own_builtins"]
 
 
+BUILTINS = ModuleType("builtins")
+"""The interpreter's builtins as they were before any cell ran. A module that sets `__builtins__ = BUILTINS` above its
+functions keeps working on these, whatever a cell assigns to `builtins.len`."""
+
+vars(BUILTINS).update(vars(builtins))
 __builtins__ = BUILTINS
 
 _live: Final = vars(builtins)

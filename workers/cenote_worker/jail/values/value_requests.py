@@ -242,7 +242,7 @@ class ValueRequests:
         try:
             with self._kernel.interruptible(), own_builtins():
                 encoded = encode(value)
-            return Content.pack([encoded.header, encoded.pieces])
+                return Content.pack([encoded.header, encoded.pieces])
         except UnsafeValueError as error:
             raise RequestRefused(jail_pb2.Refusal.UNSAFE_VALUE, error.class_name, error.detail) from None
         except (Exception, KeyboardInterrupt) as error:  # hostile values may raise anything
