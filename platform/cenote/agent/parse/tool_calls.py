@@ -100,7 +100,7 @@ _GEMMA: Final = re.compile(
     r"<start_function_call>\s*+call:(?P<name>[\w.]{1,100})\{(?P<body>.*?)(?:<end_function_call>|\Z)",
     re.DOTALL,
 )
-_ESCAPED: Final = re.compile(r"(?P<name>\w{1,100}):<escape>(?P<value>.*?)(?:<escape>|\Z)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\b(?P<name>\w{1,100}):<escape>(?P<value>.*?)(?:<escape>|\Z)", re.DOTALL)
 _IN_ELEMENTS: Final = re.compile(
     r"<(?:tool_)?name>\s*+(?P<name>[\w.-]{1,100})\s*+</(?:tool_)?name>\s*+<(?P<tag>arguments|parameters|args|input)>"
     r"(?P<body>.*?)(?:</(?P=tag)>|\Z)",
