@@ -218,6 +218,27 @@ def test_labels(runtime: PythonRuntime) -> None:
     assert [("clean", 3)] == [(info.label, info.step) for info in runtime.snapshots() if info.label]
 
 
+@pytest.mark.at("embedded", "platform")
+def test_a_state_may_have_several_labels(runtime: PythonRuntime) -> None:
+    """As when an agent and its user label the same one. Each leads there, and is listed; up to eight of a state."""
+    ok(runtime.execute("x = 1"))
+    for label in ("mine", "theirs", "mine"):
+        runtime.snapshot(label)
+    assert ["theirs", "mine"] == [info.label for info in runtime.snapshots() if info.step == 1]
+    for label in ("mine", "theirs"):
+        ok(runtime.execute("x = 2"))
+        assert 1 == runtime.rollback(label).step
+    ok(runtime.execute("x = 2"))
+    long = ["\N{GRINNING FACE}" * 98 + str(number) for number in range(10)]
+    for label in long:
+        runtime.snapshot(label)
+    listed = runtime.snapshots()
+    assert long[2:] == [info.label for info in listed if info.step == max(each.step for each in listed)]
+    with pytest.raises(NotKeptError):
+        runtime.rollback(long[0])
+    assert 1 == runtime.rollback("mine").step
+
+
 def test_a_label_stays_where_it_is(runtime: PythonRuntime) -> None:
     """Storing that state again without a label, as a rollback does before it leaves it, keeps the label."""
     ok(runtime.execute("x = 1"))

@@ -45,7 +45,7 @@ class SnapshotPins:
         self._hold(frozenset[SnapshotTarget]().union(*self._needed.values()))
 
 
-MAX_MESSAGE = 16_384
+MAX_MESSAGE = 131_072
 """Bytes. The longest valid message is a list of some labelled snapshots."""
 
 MESSAGES_PER_TURN = 64
@@ -54,7 +54,8 @@ MESSAGES_PER_TURN = 64
 MAX_PENDING = 1_000
 """Requests that may wait for an answer; a jail that answers none gets no more."""
 
-MAX_SNAPSHOTS = 64
+MAX_SNAPSHOTS = 128
+"""In a list, in which a state is once for each of its labels."""
 MAX_LABEL = 100
 
 StatusCallback = Callable[[int, int], None]

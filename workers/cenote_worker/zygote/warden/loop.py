@@ -40,7 +40,7 @@ from cenote_worker.zygote.warden.worker import (
 )
 from cenote_worker.zygote.worker_start import BeginAgain
 
-MAX_MESSAGE: Final = 16_384
+MAX_MESSAGE: Final = 131_072
 """Bytes of one message, in either direction. A list of snapshots with labels is the longest."""
 
 _SENDER_GONE: Final = b""

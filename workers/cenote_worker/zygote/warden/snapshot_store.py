@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.jail.snapshots.protocol import LIVE, Message, number, receive, send
@@ -55,6 +55,9 @@ MOST: Final = 8
 
 MORE: Final = 4
 """States kept in addition while some are held: room for the results of the work that they are held for."""
+
+MOST_LABELS: Final = 8
+"""Of one state."""
 
 WAKE_SECONDS: Final = 5.0
 """A copy that has not answered by then never will: forking 10 GB takes a tenth."""
@@ -133,7 +136,7 @@ class SavedState:
     parent: SavedState | None
     files: int = 0
     bindings: str = ""
-    label: str = ""
+    labels: list[str] = field(default_factory=list)
 
     def wake(self, cpu: int = 0, *, is_parked: bool = False) -> int | None:
         """See `Copy.wake`. is_parked: the worker was only suspended, and the files are as they should be.
@@ -177,7 +180,7 @@ class SnapshotStore:
         return next((state for state in self._states if state.step == step), None)
 
     def labelled(self, label: str) -> SavedState | None:
-        return next((state for state in self._states if state.label == label), None)
+        return next((state for state in self._states if label in state.labels), None)
 
     @property
     def spare_copy(self) -> Copy | None:
@@ -236,7 +239,7 @@ class SnapshotStore:
         self.base = state
         self._states.append(state)
         if former is not None:
-            state.label = former.label
+            state.labels = former.labels
             self.drop(former)
         self._thin()
 
@@ -252,13 +255,12 @@ class SnapshotStore:
         self._held = frozenset(targets)
 
     def name(self, step: int, label: str) -> None:
-        """Labels a state. A label names one state: it moves from any other."""
-        named = self.labelled(label)
+        """Labels a state. A label names one state: it moves from any other. Of too many, the state's oldest goes."""
+        named, state = self.labelled(label), self.find(step)
         if named is not None:
-            named.label = ""
-        state = self.find(step)
+            named.labels.remove(label)
         if state is not None:
-            state.label = label
+            state.labels = [*state.labels[1 - MOST_LABELS :], label]
 
     def drop(self, state: SavedState) -> None:
         """Removes a state. Its children get its parent."""
@@ -318,13 +320,17 @@ class SnapshotStore:
                 self.drop(state)
 
     def told(self) -> list[dict[str, object]]:
-        """The kept states, oldest step first. memory: bytes free without it; a copy counts for its first state."""
+        """The kept states, oldest step first; one with several labels once for each.
+
+        memory: bytes free without it; a copy counts for its first state, a state with its first label.
+        """
         memory = {state: len(state.bindings) for state in self._states}
         for state in {state.copy.pid: state for state in reversed(self._states)}.values():
             memory[state] += state.copy.memory
         return [
-            {"step": state.step, "label": state.label, "memory": memory[state]}
+            {"step": state.step, "label": label, "memory": 0 if index else memory[state]}
             for state in sorted(self._states, key=lambda state: state.step)
+            for index, label in enumerate(state.labels or [""])
         ]
 
     def _remove(self, state: SavedState) -> None:
@@ -339,7 +345,7 @@ class SnapshotStore:
         """Thins states; the base stays, whatever its age. A later state may have a smaller step than a former one."""
         most = self._most + (MORE if self._held else 0)
         while len(self._states) > most and (others := self._expendable()):
-            candidates = [Candidate(step=state.step, labelled=bool(state.label)) for state in others]
+            candidates = [Candidate(step=state.step, labelled=bool(state.labels)) for state in others]
             self.drop(others[expendable(candidates) or 0])
 
     def _expendable(self) -> list[SavedState]:
@@ -350,10 +356,10 @@ class SnapshotStore:
     @property
     def _wanted(self) -> frozenset[int]:
         """Pids of copies with a labelled or held state."""
-        return frozenset(state.copy.pid for state in self._states if state.label or self._is_held(state))
+        return frozenset(state.copy.pid for state in self._states if state.labels or self._is_held(state))
 
     def _is_held(self, state: SavedState) -> bool:
-        return not self._held.isdisjoint((state.step, state.label))
+        return not self._held.isdisjoint((state.step, *state.labels))
 
 
 def is_child(pid: int) -> bool:
