@@ -71,9 +71,10 @@ class Studio:
     def open(self, **options: object) -> Studio:
         given = {"without_ray": True, "no_http": True, "model_endpoints": (self.models.url,), **options}
         made = PlatformOptions(state=StateFolder(path=self.folder), port=self.port, **given)  # type: ignore
-        if not self.spare:
-            self._opened.enter_context(pytest.MonkeyPatch.context()).setattr(tables, "EXPECTED", 0.0)
-        running = self._opened.enter_context(platform(made))
+        with pytest.MonkeyPatch.context() as patch:
+            if not self.spare:  # not for longer: other studios of this process may have one
+                patch.setattr(tables, "EXPECTED", 0.0)
+            running = self._opened.enter_context(platform(made))
         self.address = running.address
         self.port = int(running.address.rpartition(":")[2])
         return self

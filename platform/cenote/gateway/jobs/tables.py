@@ -547,6 +547,7 @@ class JobWorkload:
         self._tasks = TaskTable(database)
         self._clock = clock
         self._newest = 0.0
+        self._expected = EXPECTED
 
     @property
     def share(self) -> SlotLimits:
@@ -566,7 +567,7 @@ class JobWorkload:
 
     def expects_more(self) -> bool:
         self._newest = max(self._newest, self._jobs.newest())  # a job that was removed counts
-        return self._clock() - self._newest < EXPECTED
+        return self._clock() - self._newest < self._expected
 
     def progress(self, work: str) -> Hashable:
         """Counts of the outcomes and losses of the tasks: each is bounded, so that retries end."""
