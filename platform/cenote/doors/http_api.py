@@ -528,13 +528,12 @@ def endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     """The request handler. door_of: raises for a caller without access."""
     body = TypeAdapter(operation.body) if _is_json(operation.body) else None
+    empty = b"" if operation.body is Any else b"{}"  # a body of options may be left out; a value may not
     answer = TypeAdapter(operation.answer) if _is_json(operation.answer) else None
 
     async def serve(request: Request) -> Response:
         door = await door_of(request)
-        # A body of options may be left out; a value may not.
-        optional = operation.body is not Any
-        parsed = await _parsed(request, body, empty_is_object=optional) if body is not None else None
+        parsed = await _parsed(request, body, empty) if body is not None else None
         asked = OperationCall(door, request, dict(request.path_params), parsed)
         work = operation.run(asked)
         found = await (work if body is None else until_gone(request, work))
@@ -551,10 +550,11 @@ def _is_json(kind: Any) -> bool:
     return kind is not None and not isinstance(kind, str)
 
 
-async def _parsed(request: Request, adapter: TypeAdapter[Any], *, empty_is_object: bool) -> Any:
+async def _parsed(request: Request, adapter: TypeAdapter[Any], empty: bytes) -> Any:
+    """empty: what stands for a body that was left out."""
     text = await body_of(request, MOST_JSON, "the request")
     try:
-        return adapter.validate_json(b"{}" if not text and empty_is_object else text)
+        return adapter.validate_json(text or empty)
     except ValidationError as error:
         raise bad_arguments("the request does", error) from None
 

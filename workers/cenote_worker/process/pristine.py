@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, Final, cast
 
-__all__ = ["BUILTINS", "builtins_of_cells", "keep_builtins", "keep_functions", "keep_library", "own_builtins"]
+__all__ = ["BUILTINS", "builtins_of_cells", "keep_library", "own_builtins"]
 
 
 BUILTINS = ModuleType("builtins")
@@ -81,12 +81,12 @@ def _put_back(replaced: Mapping[str, object]) -> None:
 def keep_library() -> None:
     """Makes what Cenote uses of the standard library work on the builtins of now."""
     for module in (contextlib, pathlib, posixpath, _weakrefset):
-        keep_builtins(module)
+        _keep_builtins(module)
     for module in (dataclasses, difflib, functools):
-        keep_functions(module)
+        _keep_functions(module)
 
 
-def keep_builtins(module: ModuleType) -> None:
+def _keep_builtins(module: ModuleType) -> None:
     """Makes the methods of a module's classes use the builtins of now, for all who have imported these classes, and
     its private functions. Public functions stay the objects that others have imported, but for `splitroot`, which
     `pathlib` calls.
@@ -105,7 +105,7 @@ def keep_builtins(module: ModuleType) -> None:
                     setattr(kind, name, kept)
 
 
-def keep_functions(module: ModuleType) -> None:
+def _keep_functions(module: ModuleType) -> None:
     """Makes public functions of a module use the builtins of now, as globals of that module: these functions stay the
     objects that others have imported.
     """

@@ -547,7 +547,7 @@ class JobWorkload:
         self._tasks = TaskTable(database)
         self._clock = clock
         self._newest = 0.0
-        self._expected = EXPECTED
+        self._expected = EXPECTED  # of its own: several platforms of one process may differ
 
     @property
     def share(self) -> SlotLimits:

@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -85,6 +85,13 @@ def parse(code: str) -> ast.Module | None:
             return ast.parse(code)
     except (SyntaxError, ValueError):
         return None
+
+
+def run_types(reader: CodeReader, node: ast.AST, texts: Iterable[str]) -> None:
+    """Read the texts of types, which pydantic and `functools.singledispatch` evaluate. Only a call has an effect."""
+    for text in texts:
+        if "(" in text:
+            run_source(reader, node, text)
 
 
 def run_source(reader: CodeReader, node: ast.AST, text: str) -> Value:
@@ -311,11 +318,7 @@ def _time(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
 
 
 def _model(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
-    """Pydantic evaluates the texts among the types that it is given."""
-    for value in arguments.values():
-        for text in _words(value):
-            if "(" in text:
-                run_source(reader, node, text)
+    run_types(reader, node, (text for value in arguments.values() for text in _words(value)))
     return None
 
 

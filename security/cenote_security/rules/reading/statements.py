@@ -22,7 +22,7 @@ from cenote_security.rules.reading.abstract_values import (
 from cenote_security.rules.reading.expressions import assign, closure, quiet, unbind
 from cenote_security.rules.reading.members import access, elements, item, load_name
 from cenote_security.rules.reading.reader import CodeReader, Handlers
-from cenote_security.rules.reading.reflection import run_source
+from cenote_security.rules.reading.reflection import run_types
 
 
 def read_match(reader: CodeReader, node: ast.Match) -> None:
@@ -173,11 +173,7 @@ def _annotations(reader: CodeReader, node: ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def _annotation(reader: CodeReader, node: ast.expr) -> None:
-    """Libraries evaluate the texts in it: pydantic, `functools.singledispatch`. Only a call can have an effect."""
-    texts = {*strings(reader.visit(node)), *_texts(node)}
-    for text in sorted(texts):
-        if "(" in text:
-            run_source(reader, node, text)
+    run_types(reader, node, sorted({*strings(reader.visit(node)), *_texts(node)}))
 
 
 def _texts(node: ast.AST) -> Iterator[str]:

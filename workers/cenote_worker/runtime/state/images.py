@@ -80,14 +80,11 @@ def image_of(
     if supervisor.isolation != "strict":
         raise CheckpointRefusedError(_NO_LEVEL)
     received, head = ImageRequest(runtime, supervisor, patience).received(partial=partial)
-    with (
-        ExitStack() as held,
-        suppress(CheckpointRefusedError, OSError),
-    ):  # jails of the same zygote have it anyway
-        common = _common_of(supervisor, received, held)
-        held.pop_all()
-        return replace(received, key=supervisor.image_key, zygote=common), head
-    return received, head
+    try:
+        common = _common_of(supervisor, received)
+    except (CheckpointRefusedError, OSError):  # jails of the same zygote have it anyway
+        return received, head
+    return replace(received, key=supervisor.image_key, zygote=common), head
 
 
 PATIENCE: Final = 10.0
@@ -312,7 +309,9 @@ class ProcessImages(StoredImages):
         number, memory = manifest.number, received.image.memory
         assert memory is not None  # see StateReceiver.receive_image
         with ExitStack() as held:
-            common = _common_of(supervisor, received, held)
+            common = _common_of(supervisor, received)
+            if common is not None:
+                held.callback(common.file.close)
             stored = StoredImage(
                 key=supervisor.image_key,
                 size=memory.size,
@@ -475,14 +474,17 @@ def _subject(manifest: Manifest, stored: StoredImage) -> ImageSubject:
     return ImageSubject(number=manifest.number, head=head, state=state, image=stored)
 
 
-def _common_of(supervisor: Supervisor, received: ReceivedImage, held: ExitStack) -> CommonMemory | None:
-    """The memory of its zygote that an image lacks, if any; open while `held` is. Raises CheckpointRefusedError."""
+def _common_of(supervisor: Supervisor, received: ReceivedImage) -> CommonMemory | None:
+    """The memory of its zygote that an image lacks, if any, for the caller to close.
+
+    Raises CheckpointRefusedError; OSError when the jail has ended.
+    """
     if not received.common:
         return None
     if supervisor.common < 0:
         raise CheckpointRefusedError(_NO_COMMON)
     common = CommonMemory.of(supervisor.common)
-    held.callback(common.file.close)
     if common.inode != received.common:
+        common.file.close()
         raise CheckpointRefusedError(_NO_COMMON)
     return common

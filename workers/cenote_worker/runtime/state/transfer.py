@@ -163,8 +163,10 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
 
     Raises CheckpointRefusedError when it cannot, UnavailableError.
     """
-    common, zygote = None, state.zygote
-    if zygote is not None and zygote != zygote_of(supervisor):
+    zygote, common = state.zygote, None
+    if zygote == zygote_of(supervisor):
+        zygote = None
+    if zygote is not None:
         if clause := difference(state.key, supervisor.image_key):
             raise CheckpointRefusedError(OTHER_ENVIRONMENT + clause)
         common = Content(size=zygote.file.size, count=0, memory=zygote.file)
@@ -172,8 +174,8 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
         given = make(RebuildGiven, files=range(len(state.state.files)))
         put_whole(supervisor, state, given, partial=False, patience=patience)
     become(supervisor, state.image, common, draw_anew=draw_anew, patience=patience)
-    if common is not None and common.memory is not None:
-        supervisor.set_common(common.memory.fileno())  # the image of this process lacks that memory again
+    if zygote is not None:
+        supervisor.set_common(zygote.file.fileno())  # the image of this process lacks that memory again
 
 
 def zygote_of(supervisor: Supervisor) -> CommonMemory | None:
