@@ -296,6 +296,45 @@ def test_a_branch_of_another_zygote_is_exact_too(
     assert printed(unforked, QUESTIONS) == printed(source, QUESTIONS)
 
 
+REPLACE_A_PAGE = """
+import ctypes, mmap, sys
+
+found = [value for module in list(sys.modules.values()) for value in list(vars(module).values())]
+documents = [value.__doc__ for value in found if isinstance(value, type)]
+texts = [text for text in documents if isinstance(text, str) and len(text) > 2 * mmap.PAGESIZE]
+maps = [line.split() for line in open("/proc/self/maps") if "/memfd:cenote-common" in line]
+ranges = [[int(end, 16) for end in line[0].split("-")] for line in maps]
+page = next(-(-id(t) // mmap.PAGESIZE - 1) * mmap.PAGESIZE for t in texts if any(a <= id(t) < b for a, b in ranges))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+new = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 3, 0x22, -1, ctypes.c_long(0)))
+ctypes.memmove(new, page, mmap.PAGESIZE)
+moved = libc.mremap(new, ctypes.c_size_t(mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), 3, ctypes.c_void_p(page))
+print(moved == page)
+"""
+"""Of the memory that all jails of a zygote have in common, inside a text that only reads use."""
+
+
+@pytest.mark.parametrize(
+    "before", [REPLACE_A_PAGE, "heap = [bytearray(5000) for _ in range(20_000)]; print(True)"]
+)
+def test_a_jail_with_another_memory_than_a_fresh_one_becomes_an_image(make: Make, before: str) -> None:
+    """Allocators give memory back and take some at any time, so that a jail has neither all pages of its zygote nor
+    the heap of a fresh one.
+    """
+    source, other = make(), make()
+    printed(source, "numbers = iter(range(10)); next(numbers)")
+    assert "True\n" == printed(other, before)
+    image, _ = image_of(backend(source), backend(source).started(), partial=False)
+    try:
+        transfer.put_image(backend(other).started(), image, draw_anew=True, patience=20)
+    finally:
+        image.close()
+    assert "1 [False, False]\n" == printed(
+        other, "print(next(numbers), [name in globals() for name in ('page', 'heap')])"
+    )
+
+
 def test_an_image_of_another_environment_is_refused(make: Make) -> None:
     """Before anything has changed: the jail continues."""
     source, other = make(), make(sandbox=SandboxPolicy(preload=("json",)))

@@ -434,7 +434,7 @@ struct piece { uint64_t start, end; uint32_t region, access; int fd; };
 struct arena {
     uint64_t size; int passed[MAX_PASSED]; /* read by image_write */
     struct source image;
-    int common, foreign; /* foreign: the image is of another zygote, whose memory file `common` is, or -1 */
+    int common, foreign; /* common: the memory file of the image's zygote, or -1. foreign: that is another zygote */
     uint64_t rseq, rseq_size;
     const struct header *head;
     const struct region *regions; const struct run *runs; const struct file *files; const struct named *named;
@@ -501,7 +501,7 @@ static long open_named(struct arena *a, int *next) {
     uint32_t open = -1u;
     for (uint64_t i = 0; i < a->made_count; i++) {
         const struct region *r = &a->regions[a->made[i].region];
-        if (r->kind == COMMON && !(a->foreign && a->common >= 0)) return -EXDEV; /* unchanged pages are nowhere else */
+        if (r->kind == COMMON && a->common < 0) return -EXDEV; /* unchanged pages are nowhere else */
         if (r->kind != NAMED) continue;
         if (r->name != open || r->shared) {
             const char *path = a->text + r->name;
@@ -651,7 +651,9 @@ __attribute__((noreturn)) static void become(struct arena *a) {
     /* The kernel writes there when it has preempted this thread, and kills it when it cannot. */
     if (a->rseq) MUST(sys(rseq, a->rseq, a->rseq_size, RSEQ_FLAG_UNREGISTER, RSEQ_SIGNATURE));
     sys(set_robust_list, 0, 24);
-    if (a->foreign) sys(brk, a->brk_start); /* before the heap's memory goes: the kernel would not move the end */
+    /* A heap gets smaller before its memory goes: the kernel would not move the end. */
+    uint64_t end = a->foreign ? a->brk_start : h->brk;
+    if (end < (uint64_t)sys(brk, 0)) sys(brk, end);
     for (uint64_t i = 0; i < a->gone_count; i++) MUST(sys(munmap, a->gone[i].start, a->gone[i].end - a->gone[i].start));
     int moves_heap = a->brk_start != h->brk_start;
     if (!moves_heap) restore_heap(h);
@@ -784,8 +786,8 @@ static long prepare(struct arena *a, const struct tables *now, int common, const
     return 0;
 }
 
-/* Becomes the process in the image. common: a file with the bytes of its zygote's memory file; -1 for an image of this
- * zygote. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that it is told; all others are
+/* Becomes the process in the image. common: a file with the bytes of its zygote's memory file; -1 for none, which an
+ * image of this zygote rarely needs: where memory of that was unmapped here. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that it is told; all others are
  * closed. Gives an error's number, below 0, when it cannot: nothing has changed then, but for descriptors. -EXDEV: of
  * another zygote, whose memory file is missing, or the kernel is another. -ESTALE: of files that are not what they were. */
 EXPORT long image_become(const struct source *image, int common, int fixed, const int *passed, int count) {

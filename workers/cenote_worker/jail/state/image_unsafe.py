@@ -114,9 +114,9 @@ def become(
     """Never returns: this process, which has one thread, becomes the one in an image of this many bytes.
 
     parts: where the image is from an offset on, the first of which is 0: the offset, that in the file, and whether
-    that is `base`, which is -1 if none is. common: a file with the memory of its zygote, if that is another one than
-    this process's; else -1. It keeps its descriptors below `fixed`, and gets those in `given` under other numbers, in
-    this order; all others are closed. Raises OSError when it cannot; then at most descriptors have changed.
+    that is `base`, which is -1 if none is. common: a file with the memory of its zygote; -1 for none. It keeps its
+    descriptors below `fixed`, and gets those in `given` under other numbers, in this order; all others are closed.
+    Raises OSError when it cannot; then at most descriptors have changed.
     """
     numbers = (ctypes.c_int * len(given))(*given)
     table = (ctypes.c_uint64 * (3 * len(parts)))(*(number for part in parts for number in part))

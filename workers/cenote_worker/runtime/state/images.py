@@ -47,7 +47,7 @@ from cenote_worker.runtime.injection import offers_of
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.image_seals import ImageSeals, ImageSubject
 from cenote_worker.runtime.state.state_source import FreshJailNeededError
-from cenote_worker.runtime.state.transfer import OTHER_ENVIRONMENT, ImageRequest, become, put, zygote_of
+from cenote_worker.runtime.state.transfer import OTHER_ENVIRONMENT, ImageRequest, become, put
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transport.content import Content
 from cenote_worker.transport.image_parts import WHOLE, shared_parts
@@ -459,10 +459,15 @@ class ProcessImages(StoredImages):
             raise
 
     def _common(self, number: int, stored: StoredImage, supervisor: Supervisor) -> Content | None:
-        """The memory that the image lacks, where that jail does not have it. Raises CheckpointRefusedError."""
-        here = zygote_of(supervisor)
-        if not stored.common or (here is not None and stored.common_of == here.zygote):
+        """The memory that the image lacks, if any: the jail's own, or as it was stored. Raises CheckpointRefusedError."""
+        if not stored.common:
             return None
+        if supervisor.common >= 0:
+            with suppress(OSError):  # the jail has ended, as the next request to it says
+                here = CommonMemory.of(supervisor.common)
+                if stored.common_of == here.zygote:
+                    return Content(size=here.file.size, count=0, memory=here.file)
+                here.file.close()
         common = self.files.open_common(number, stored) if self.files is not None else None
         if common is None:
             raise CheckpointRefusedError(_COMMON_GONE)

@@ -164,8 +164,6 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
     Raises CheckpointRefusedError when it cannot, UnavailableError.
     """
     zygote, common = state.zygote, None
-    if zygote == zygote_of(supervisor):
-        zygote = None
     if zygote is not None:
         if clause := difference(state.key, supervisor.image_key):
             raise CheckpointRefusedError(OTHER_ENVIRONMENT + clause)
@@ -176,18 +174,6 @@ def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, 
     become(supervisor, state.image, common, draw_anew=draw_anew, patience=patience)
     if zygote is not None:
         supervisor.set_common(zygote.file.fileno())  # the image of this process lacks that memory again
-
-
-def zygote_of(supervisor: Supervisor) -> CommonMemory | None:
-    """The memory of a jail's zygote, which holds no descriptor; None where it is not known."""
-    if supervisor.common < 0:
-        return None
-    try:
-        common = CommonMemory.of(supervisor.common)
-    except OSError:  # the jail has ended, as the next request to it says
-        return None
-    common.file.close()
-    return common
 
 
 def image_patience(size: int) -> float:
@@ -207,8 +193,8 @@ def become(
 ) -> None:
     """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
 
-    base, parts: of an image that is not whole. common: the memory of the zygote that the image is of, where the jail
-    is of another one. A jail that has not become it after `patience`, or after the time that an image of this size
+    base, parts: of an image that is not whole. common: the memory of the zygote that the image is of, which
+    a jail of the same zygote needs where it has unmapped some of that. A jail that has not become it after `patience`, or after the time that an image of this size
     may take, is ended.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
