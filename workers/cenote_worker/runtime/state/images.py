@@ -459,7 +459,7 @@ class ProcessImages(StoredImages):
             raise
 
     def _common(self, number: int, stored: StoredImage, supervisor: Supervisor) -> Content | None:
-        """The memory that the image lacks, if any: the jail's own, or as it was stored. Raises CheckpointRefusedError."""
+        """The memory that the image lacks: the jail's own, or as it was stored. Raises CheckpointRefusedError."""
         if not stored.common:
             return None
         if supervisor.common >= 0:

@@ -20,7 +20,6 @@ from cenote_worker.checkpoints.errors import (
     IncompleteForkError,
     IncompleteRestoreError,
 )
-from cenote_worker.checkpoints.image_files import CommonMemory
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.state_receiver import (
@@ -193,9 +192,9 @@ def become(
 ) -> None:
     """Replaces the jail's worker by the process in the image; the caller still owns that. Raises as `put_image`.
 
-    base, parts: of an image that is not whole. common: the memory of the zygote that the image is of, which
-    a jail of the same zygote needs where it has unmapped some of that. A jail that has not become it after `patience`, or after the time that an image of this size
-    may take, is ended.
+    base, parts: of an image that is not whole. common: the memory of the zygote that the image is of, which a jail of
+    the same zygote needs where it has unmapped some of that. A jail that has not become it after `patience`, or after
+    the time that an image of this size may take, is ended.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = jail_pb2.RestorePiece.IMAGE
