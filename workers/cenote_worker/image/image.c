@@ -743,17 +743,17 @@ static long copy_code(const struct arena *a, const struct tables *now) {
 static long prepare_foreign(struct arena *a, const struct tables *now) {
     const struct header *h = a->head;
     if (h->kernels_hash != now->head.kernels_hash ||
-        h->kernels_end - h->kernels_start != now->head.kernels_end - now->head.kernels_start) return -EXDEV;
+        h->kernels_end - h->kernels_start != now->head.kernels_end - now->head.kernels_start) return -ENOTUNIQ;
     for (uint64_t i = 0; i < now->head.regions; i++) {
         if (now->regions[i].kind != KERNELS) continue;
         if (a->kernels_count == MAX_KERNELS) return -E2BIG;
         a->kernels[a->kernels_count++] = now->regions[i];
     }
     int moves_heap = a->brk_start != h->brk_start;
-    if (moves_heap && !h->heap_end_at) return -EXDEV;
+    if (moves_heap && !h->heap_end_at) return -EADDRINUSE;
     uint64_t closed = up(a->brk_start);
     for (uint64_t i = 0; i < h->regions && moves_heap; i++)
-        if (a->regions[i].start < closed + PAGE && closed < a->regions[i].end) return -EXDEV;
+        if (a->regions[i].start < closed + PAGE && closed < a->regions[i].end) return -EADDRINUSE;
     return copy_code(a, now);
 }
 
@@ -766,7 +766,7 @@ static long prepare(struct arena *a, const struct tables *now, int common, const
     a->common = common;
     TRY(plan(a, now));
     if (a->foreign) TRY(prepare_foreign(a, now));
-    else if (!covers(a->kept, a->kept_count, (uint64_t)&become)) return -EXDEV;
+    else if (!covers(a->kept, a->kept_count, (uint64_t)&become)) return -ELIBACC;
     TRY(open_named(a, &next));
     for (int i = 0; i < 2; i++) {
         if (a->image.fds[i] < 0) continue;
@@ -787,9 +787,9 @@ static long prepare(struct arena *a, const struct tables *now, int common, const
 }
 
 /* Becomes the process in the image. common: a file with the bytes of its zygote's memory file; -1 for none, which an
- * image of this zygote rarely needs: where memory of that was unmapped here. It keeps the descriptors below `fixed`, and those in `passed`, under numbers that it is told; all others are
- * closed. Gives an error's number, below 0, when it cannot: nothing has changed then, but for descriptors. -EXDEV: of
- * another zygote, whose memory file is missing, or the kernel is another. -ESTALE: of files that are not what they were. */
+ * image of this zygote rarely needs: where memory of that was unmapped here. It keeps the descriptors below `fixed`, and
+ * those in `passed`, under numbers that it is told; all others are closed. Gives an error's number, below 0, when it
+ * cannot: nothing has changed then, but for descriptors. See `_REASONS` in `image_unsafe.py`. */
 EXPORT long image_become(const struct source *image, int common, int fixed, const int *passed, int count) {
     struct header first;
     TRY(read_image(image, &first, sizeof first, 0));

@@ -24,7 +24,10 @@ _MOST_GIVEN: Final = 4
 """MAX_PASSED of `image.c`."""
 
 _REASONS: Final = {
-    errno.EXDEV: "it is of another zygote, whose memory is not there, or of another kernel",
+    errno.EXDEV: "the memory of its zygote is not there",
+    errno.ENOTUNIQ: "it is of another kernel",
+    errno.EADDRINUSE: "its heap cannot continue here",
+    errno.ELIBACC: "the code that becomes it is at another place here",
     errno.ESTALE: "a file that is mapped there is not what it was",
     errno.ENODEV: "a device is mapped there",
 }
