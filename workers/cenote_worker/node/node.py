@@ -326,9 +326,8 @@ class ClusterNode:
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         with self._turn(runtime):
-            kept = self._descriptor_store.get(
-                KEY.format(runtime)
-            )  # now: a host that is killed has dropped some of it
+            # First: a host that is killed has dropped some of it.
+            kept = self._descriptor_store.get(KEY.format(runtime))
             while True:
                 # The serving host comes first: a store that has just replaced another does not have it yet.
                 host = self._serving(runtime) or self._bind(_read(kept, runtime), begins=True)
