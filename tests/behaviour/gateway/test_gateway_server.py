@@ -163,6 +163,25 @@ def test_a_runtime_is_made_used_and_deleted(either: World) -> None:
     assert ([], 0) == (acme.names(), either.stores.quotas.used(acme.tenant)[Quota.MEMORY])
 
 
+def test_what_was_just_made_is_not_asked_after(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that made it has said where, and nobody has used it yet."""
+    asked: list[str] = []
+    with monkeypatch.context() as patched:
+        for call in ("runtime", "locate"):
+            patched.setattr(LocalNodes, call, lambda _nodes, runtime: asked.append(runtime))
+        made = world.user("acme").create("etl")
+    assert [] == asked
+    found = world.user("acme").get("etl")
+    assert (found.id, found.node, found.address, found.state, 0, 0) == (
+        made.id,
+        made.node,
+        made.address,
+        made.state,
+        made.clients,
+        made.steps,
+    )
+
+
 def test_our_own_client_works_through_either(either: World) -> None:
     """Cells with output, host functions, values and references work without a direct connection."""
     acme = either.user("acme")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.processes import kill
 from tests.waiting import until
 
 import cenote
+from cenote.gateway.audit.reader import entries
 from cenote.gateway.work import processes
 from cenote.gateway.work.process_unsafe import OrchestratorProcess
 from cenote.jobs import BadTasksError, Job, ModelSpec, TaskResult
@@ -290,6 +292,21 @@ def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
     assert text != (folder / "token").read_text()
     assert "ZeroDivisionError" in str(job.wait() and list(job.results()))
     job.remove()
+
+
+@pytest.mark.slow
+def test_a_task_looks_for_no_runtime_that_it_has_ended(studio: Studio) -> None:
+    """Each such call would be refused, and recorded."""
+    known = len(list(entries(studio.folder / "audit")))
+    job = studio.connect().jobs.submit([{"code": "1"}] * 12, sandbox=BARE)
+    assert 12 == job.wait().succeeded
+    until(lambda: not (studio.folder / "jobs" / job.id / "token").exists())  # its process has ended all
+    events = [entry.event for entry in list(entries(studio.folder / "audit"))[known:]]
+    created = {event.runtime for event in events if event.kind == "runtime.created"}
+    asked = [event for event in events if event.kind == "access"]
+    done = Counter(event.facts["action"] for event in asked if event.runtime in created)
+    assert (12, {"capability": 12, "delete": 12}) == (len(created), done)
+    assert [] == [event.facts for event in asked if not event.facts["allowed"]]
 
 
 @pytest.mark.slow

@@ -190,7 +190,7 @@ class ClusterNode:
         self._used = clock()
         """When it had a runtime last, as far as was looked."""
         self._told: dict[str, float] = {}
-        """When a client last located each runtime."""
+        """When a client was last told where each runtime is."""
 
     # -- hosts --
 
@@ -274,7 +274,9 @@ class ClusterNode:
         NoRoomError when there is no place for one more.
         """
         with self._turn(assignment.runtime):
-            return (self._serving(assignment.runtime) or self._begun(assignment)).doors
+            host = self._serving(assignment.runtime) or self._begun(assignment)
+            self._told[assignment.runtime] = self._clock()
+            return host.doors
 
     def _begun(self, assignment: Assignment) -> Host:
         with self._lock:
@@ -324,9 +326,8 @@ class ClusterNode:
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         with self._turn(runtime):
-            kept = self._descriptor_store.get(
-                KEY.format(runtime)
-            )  # now: a host that is killed has dropped some of it
+            # First: a host that is killed has dropped some of it.
+            kept = self._descriptor_store.get(KEY.format(runtime))
             while True:
                 # The serving host comes first: a store that has just replaced another does not have it yet.
                 host = self._serving(runtime) or self._bind(_read(kept, runtime), begins=True)

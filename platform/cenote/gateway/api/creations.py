@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from cenote.gateway.api.branches import AdmittedFork, Branches, ForkRequest
 from cenote.gateway.api.fair_turns import SlowWork, TenantSemaphore, to_its_end
 from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest
+from cenote.gateway.machines.nodes import RuntimeLocation
 from cenote.gateway.store.runtimes import RuntimeRecord
 from cenote.gateway.values.principal import Principal
 from cenote_security.ids import RuntimeId
@@ -109,28 +110,34 @@ class Creations:
         self._awaited: dict[RuntimeId, _Callers] = {}
         self.admission = asyncio.Lock()
         self._admitting: set[asyncio.Task[RuntimeRecord]] = set()
-        self._making: dict[RuntimeId, asyncio.Task[None]] = {}
+        self._making: dict[RuntimeId, asyncio.Task[RuntimeLocation]] = {}
 
     @property
     def waiting(self) -> int:
         """Runtimes that wait for their turn to be made. From any thread."""
         return self._turns.waiting
 
-    async def create(self, principal: Principal, wish: RuntimeRequest) -> RuntimeRecord:
-        """Returns the requested runtime once it is made. See RuntimeRegistry for what it raises."""
+    async def create(
+        self, principal: Principal, wish: RuntimeRequest
+    ) -> tuple[RuntimeRecord, RuntimeLocation | None]:
+        """Returns the requested runtime once it is made, and where, if this call waited for that. See RuntimeRegistry
+        for what it raises.
+        """
         admitting = asyncio.create_task(self._admitted(principal, wish))
         self._admitting.add(admitting)
         admitting.add_done_callback(self._was_admitted)
         record = await asyncio.shield(admitting)
-        await self.made(record.id)
-        return record
+        return record, await self.made(record.id)
 
-    async def made(self, runtime: RuntimeId) -> None:
-        """Waits until the runtime's creation is over. Raises the error that it failed with."""
+    async def made(self, runtime: RuntimeId) -> RuntimeLocation | None:
+        """Waits until the runtime's creation is over. Returns where it was made; None if nothing was waited for.
+        Raises the error that the creation failed with.
+        """
         making = self._making.get(runtime)
-        if making is not None:
-            with self._awaited[runtime].one():
-                await asyncio.shield(making)
+        if making is None:
+            return None
+        with self._awaited[runtime].one():
+            return await asyncio.shield(making)
 
     async def close(self) -> None:
         """Cancels creations and waits until they are taken back: no client knows of them. Waiting ones never
@@ -160,12 +167,14 @@ class Creations:
         self._making[record.id] = task
         task.add_done_callback(lambda done: self._ended(record.id, done))
 
-    async def _make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
+    async def _make(
+        self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy
+    ) -> RuntimeLocation:
         began = asyncio.get_running_loop().time()
         try:
             async with self._turns.turn(principal):
                 await to_its_end(self._on_thread(lambda: self._registry.announce(principal, record, policy)))
-                await self._room.carry_out(
+                return await self._room.carry_out(
                     lambda: to_its_end(self._on_thread(lambda: self._registry.make(record))),
                     since=began,
                     is_wanted=self._awaited[record.id].are_there,
@@ -174,7 +183,7 @@ class Creations:
             await self._on_thread(lambda: self._registry.abandon(record))
             raise
 
-    def _ended(self, runtime: RuntimeId, task: asyncio.Task[None]) -> None:
+    def _ended(self, runtime: RuntimeId, task: asyncio.Task[RuntimeLocation]) -> None:
         del self._making[runtime], self._awaited[runtime]
         if not task.cancelled():
             task.exception()  # the caller got it, if it is still connected

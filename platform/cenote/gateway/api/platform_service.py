@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Final, TypeVar
 
@@ -166,8 +166,13 @@ class PlatformService(PlatformServiceServicer):
         self, request: platform_pb2.CreateRuntimeRequest, context: Context
     ) -> platform_pb2.RuntimeDescription:
         async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
-            record = await self._creations.create(principal, self._wish(principal, request))
-            return await self._opened(principal, record.id, partial=request.partial)
+            record, place = await self._creations.create(principal, self._wish(principal, request))
+            if place is None:
+                return await self._opened(principal, record.id, partial=request.partial)
+            made = replace(record, made=True)
+            return await self._callers.on_thread(
+                lambda: self._described_at(principal, made, RuntimeStatus(), place)
+            )
 
         return await self._answer(context, "create", create)
 
@@ -383,11 +388,19 @@ class PlatformService(PlatformServiceServicer):
     def _description(
         self, principal: Principal, record: RuntimeRecord, *, partial: bool, look: bool
     ) -> platform_pb2.RuntimeDescription:
-        facts = self._registry.facts(record)
-        description = described(record, facts)
-        place = None
+        facts, place = self._registry.facts(record), None
         if facts.state != "lost":
             place = self._registry.locate(record, partial=partial, wake=not look)
+        return self._described_at(principal, record, facts, place)
+
+    def _described_at(
+        self,
+        principal: Principal,
+        record: RuntimeRecord,
+        facts: RuntimeStatus,
+        place: RuntimeLocation | None,
+    ) -> platform_pb2.RuntimeDescription:
+        description = described(record, facts)
         way = self._ways.direct(place) if place is not None else None
         if place is None or way is None:
             return description

@@ -206,12 +206,13 @@ class RuntimeRegistry:
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(runtime_created(subject, record.name, policy)).result()
 
-    def make(self, record: RuntimeRecord) -> None:
+    def make(self, record: RuntimeRecord) -> RuntimeLocation:
         """Makes a recorded runtime on a node. After a failure, call `abandon`. Raises NoRoomError: then it may be
         called again.
         """
-        self._create(record)
+        place = self._create(record)
         self._stores.runtimes.made(record.tenant, record.id)
+        return place
 
     def _create(self, record: RuntimeRecord, *, partial: bool = False, node: str = "") -> RuntimeLocation:
         self.limit(record.tenant)

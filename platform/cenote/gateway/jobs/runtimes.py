@@ -45,9 +45,12 @@ class JobRuntimes:
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
         """Ends the runtime with all that runs in it. If that fails now, it ends with its lease."""
+        # Both at once: a session that is not closing would look for the deleted runtime elsewhere.
+        await asyncio.gather(runtime.close(), self._delete(runtime.name))
+
+    async def _delete(self, name: str) -> None:
         with suppress(CenoteError):
-            await self._off(self._client.delete(runtime.name))
-        await runtime.close()
+            await self._off(self._client.delete(name))
 
     async def clear(self) -> None:
         """Ends what former processes have left: it has no client, and must not run next to another attempt."""

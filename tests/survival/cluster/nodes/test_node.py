@@ -408,6 +408,7 @@ def test_a_lease_runs_out(world: World) -> None:
     world.node.joined(host, expected=False)
     world.node.create(assignment("leased", lease=5.0))
     world.node.create(assignment("lasting"))
+    world.now += ARRIVAL
     host.idle = 4.0
     world.node.sweep()
     assert [] == host.ended
@@ -454,19 +455,25 @@ def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("leased", lease=5.0))
+    world.now += ARRIVAL
     host.idle, host.attaching = 6.0, "leased"
     world.node.sweep()
     assert [] == host.ended
     assert at("a") == world.node.locate("leased")
 
 
-def test_a_client_on_its_way_keeps_its_runtime(world: World) -> None:
-    """The client has the runtime's address: a sweep before it arrives leaves the runtime, and a later one ends it."""
+@pytest.mark.parametrize("located", [False, True])
+def test_a_client_on_its_way_keeps_its_runtime(world: World, located: bool) -> None:
+    """The client has the runtime's address, from its creation or since: a sweep before it arrives leaves the runtime,
+    and a later one ends it.
+    """
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("leased", lease=5.0))
     host.idle = 6.0
-    world.node.locate("leased")
+    if located:
+        world.now += ARRIVAL
+        world.node.locate("leased")
     world.now += ARRIVAL - 1
     world.node.sweep()
     assert [] == host.ended

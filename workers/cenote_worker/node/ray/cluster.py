@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -237,10 +238,15 @@ def _nodes() -> list[dict[str, Any]]:
     return nodes
 
 
-def _agent(settings: NodeSettings, node: str) -> Any:
+@cache  # Ray looks at each method of a class that it is given, and all machines are looked at every second
+def _agent_class() -> Any:
     remote: Any = ray.remote  # its types do not know groups
+    return remote(concurrency_groups={LOOKS: LOOKERS})(NodeAgent)
+
+
+def _agent(settings: NodeSettings, node: str) -> Any:
     return (
-        remote(concurrency_groups={LOOKS: LOOKERS})(NodeAgent)
+        _agent_class()
         .options(
             name=AGENT + node[:SHORT],
             lifetime="detached",
