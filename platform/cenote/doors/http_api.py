@@ -383,15 +383,9 @@ async def share_variable(asked: OperationCall[Handover]) -> None:
 )
 async def list_files(asked: OperationCall[None]) -> list[Entry]:
     listing = await (await asked.runtime()).author.files.list(asked.request.query_params.get("path", ""))
-    return [
-        Entry(
-            name=one.raw.decode("utf-8", "backslashreplace"),  # as it is: JSON spells what cannot be printed
-            kind=one.kind,
-            size=one.size,
-            modified=one.modified,
-        )
-        for one in listing
-    ]
+    # Names as they are: JSON spells what cannot be printed.
+    entries = ((one.raw.decode("utf-8", "backslashreplace"), one) for one in listing)
+    return [Entry(name=name, kind=one.kind, size=one.size, modified=one.modified) for name, one in entries]
 
 
 @_operation("GET", _FILE, "A file's bytes", answer="application/octet-stream")

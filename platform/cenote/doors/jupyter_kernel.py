@@ -103,7 +103,11 @@ class CenoteKernel(Kernel):
         self._allow_stdin = allow_stdin
         self._asking = self._get_shell_context_var(self._shell_parent_ident), self.get_parent("shell")
 
+        printed = 0
+
         def print_(stream: StreamName, text: str) -> None:
+            nonlocal printed
+            printed += len(text)
             if not silent:
                 self._publish("stream", {"name": stream, "text": text})
 
@@ -114,6 +118,8 @@ class CenoteKernel(Kernel):
         finally:
             self._question = None
         if not silent:
+            if not result.truncated and printed > len(result.stdout) + len(result.stderr):
+                self._show_rest(result)
             self._show(result)
         if (failure := result.error) is not None:
             return self._failed(failure.type, failure.message, str(failure).split("\n"), silent=silent)
@@ -137,6 +143,13 @@ class CenoteKernel(Kernel):
             return _error(failure.type, failure.message, str(failure).split("\n"))
         _, data = _parts(result)
         return {"status": "ok", "data": data or {"text/plain": "None"}, "metadata": {}}
+
+    def _show_rest(self, result: ExecutionResult) -> None:
+        """Shows what the cell has printed since its last `clear_output`, in place of all that it has printed."""
+        self._publish("clear_output", {"wait": False})
+        for stream, text in (("stdout", result.stdout), ("stderr", result.stderr)):
+            if text:
+                self._publish("stream", {"name": stream, "text": text})
 
     def _show(self, result: ExecutionResult) -> None:
         for note in (*map(str, result.notices), *result.news):

@@ -87,6 +87,20 @@ def test_a_notebook_is_run_by_the_usual_tool() -> None:
     assert made.cells[4].outputs[0].text == "shell\n"
 
 
+def test_output_that_is_cleared_is_gone() -> None:
+    made = run(
+        "from IPython.display import clear_output\n"
+        "for part in range(3):\n    clear_output(wait=True)\n    print('part', part)\n'value'",
+        "print('all')",
+    )
+    first, second = made.cells[0].outputs, made.cells[1].outputs
+    assert [each.get("text", each.get("data", {}).get("text/plain")) for each in first] == [
+        "part 2\n",
+        "'value'",
+    ]
+    assert [each.text for each in second] == ["all\n"]
+
+
 def test_a_cell_that_fails_stops_the_notebook() -> None:
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
         run("1/0", "2")
