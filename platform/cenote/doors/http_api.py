@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
@@ -163,7 +164,7 @@ class HttpOperation:
 _OPERATIONS: Final[list[HttpOperation]] = []
 _RUNTIME: Final = "/v1/runtimes/{runtime}"
 _VARIABLE: Final = f"{_RUNTIME}/variables/{{variable}}"
-_FILE: Final = f"{_RUNTIME}/files/{{path:path}}"
+_FILE: Final = f"{_RUNTIME}/files/{{path:file}}"
 
 Run = TypeVar("Run", bound=Callable[[OperationCall[Any]], Awaitable[Any]])
 
@@ -191,6 +192,14 @@ def _operation(
 
     return add
 
+
+class _FilePath(PathConvertor):
+    """Any path: that of `path` ends at the end of a line."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("file", _FilePath())
 
 # -- runtimes --
 
@@ -374,7 +383,9 @@ async def share_variable(asked: OperationCall[Handover]) -> None:
 )
 async def list_files(asked: OperationCall[None]) -> list[Entry]:
     listing = await (await asked.runtime()).author.files.list(asked.request.query_params.get("path", ""))
-    return [Entry(name=one.name, kind=one.kind, size=one.size, modified=one.modified) for one in listing]
+    # Names as they are: JSON spells what cannot be printed.
+    entries = ((one.raw.decode("utf-8", "backslashreplace"), one) for one in listing)
+    return [Entry(name=name, kind=one.kind, size=one.size, modified=one.modified) for name, one in entries]
 
 
 @_operation("GET", _FILE, "A file's bytes", answer="application/octet-stream")
@@ -554,9 +565,17 @@ async def _parsed(request: Request, adapter: TypeAdapter[Any], empty: bytes) -> 
     """empty: what stands for a body that was left out."""
     text = await body_of(request, MOST_JSON, "the request")
     try:
+        if b"NaN" in text or b"Infinity" in text:
+            json.loads(text, parse_constant=_refuse_constant)
         return adapter.validate_json(text or empty)
     except ValidationError as error:
         raise bad_arguments("the request does", error) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the request is no JSON: {str(error)[:200]}") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise UsageError(f"the request has {name}, which JSON does not have; send null, or a text")
 
 
 async def until_gone(request: Request, work: Awaitable[T]) -> T:

@@ -251,7 +251,7 @@ def openapi() -> dict[str, Any]:
     schemas, shared = TypeAdapter.json_schemas(wanted, ref_template="#/components/schemas/{model}")
     paths: dict[str, dict[str, Any]] = {}
     for index, operation in enumerate(OPERATIONS):
-        path = paths.setdefault(operation.path.replace(":path}", "}"), {})
+        path = paths.setdefault(operation.path.replace(":file}", "}"), {})
         body, answer = schemas.get((index, "validation")), schemas.get((index, "serialization"))
         path[operation.method.lower()] = _described(operation, body, answer)
     return {
@@ -271,7 +271,7 @@ def _kinds(operation: HttpOperation) -> tuple[tuple[_Mode, Any], tuple[_Mode, An
 
 
 def _described(operation: HttpOperation, body: Any, answer: Any) -> dict[str, Any]:
-    names = [part[1:-1].removesuffix(":path") for part in operation.path.split("/") if part.startswith("{")]
+    names = [part[1:-1].removesuffix(":file") for part in operation.path.split("/") if part.startswith("{")]
     done = {"description": "done", **_content(operation.answer, answer)}
     for mime, what in operation.also.items():
         done["content"][mime] = {"schema": {"type": "string", "description": what}}

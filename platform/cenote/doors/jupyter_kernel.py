@@ -6,9 +6,11 @@ reads from the code of the cells: it runs nothing, and is not recorded.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import base64
 import platform
+import threading
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
@@ -30,6 +32,12 @@ DOOR: Final = "jupyter"
 _MOST_CODE: Final = 200_000
 """Characters of earlier cells that completion reads: the newest."""
 
+_LOOK: Final = 50
+"""Milliseconds between two looks whether a question still waits for its answer."""
+
+_END: Final = "\x04"
+"""What a client answers for the end of the input."""
+
 
 class CenoteKernel(Kernel):
     """runtimes, name: which runtime it is. asks: whether `input()` asks the user, as in a runtime of this process; a
@@ -49,6 +57,8 @@ class CenoteKernel(Kernel):
         "codemirror_mode": {"name": "ipython", "version": 3},
     }
 
+    msg_types: ClassVar[list[str]] = [*Kernel.msg_types, "comm_open", "comm_msg"]
+
     runtimes: ClassVar[OpenRuntimes]
     name: ClassVar[str]
     asks: ClassVar[bool]
@@ -57,6 +67,8 @@ class CenoteKernel(Kernel):
         super().__init__(**settings)
         self._opened: OpenRuntime | None = None
         self._asking: tuple[Any, Any] = None, None
+        self._question: object = None
+        self._stdin = threading.Lock()
         self._transformer = TransformerManager()
 
     async def _runtime(self) -> OpenRuntime:
@@ -81,7 +93,7 @@ class CenoteKernel(Kernel):
         code: str,
         silent: bool,
         store_history: bool = True,  # noqa: ARG002  (each cell is a step)
-        user_expressions: Mapping[str, str] | None = None,  # noqa: ARG002
+        user_expressions: Mapping[str, str] | None = None,
         allow_stdin: bool = False,
         *,
         cell_meta: object = None,  # noqa: ARG002
@@ -91,7 +103,11 @@ class CenoteKernel(Kernel):
         self._allow_stdin = allow_stdin
         self._asking = self._get_shell_context_var(self._shell_parent_ident), self.get_parent("shell")
 
+        printed = 0
+
         def print_(stream: StreamName, text: str) -> None:
+            nonlocal printed
+            printed += len(text)
             if not silent:
                 self._publish("stream", {"name": stream, "text": text})
 
@@ -99,7 +115,11 @@ class CenoteKernel(Kernel):
             result = await (await self._runtime()).author.execute(code, on_output=print_)
         except CenoteError as error:
             return self._failed(type(error).__name__, str(error), [str(error)], silent=silent)
+        finally:
+            self._question = None
         if not silent:
+            if not result.truncated and printed > len(result.stdout) + len(result.stderr):
+                self._show_rest(result)
             self._show(result)
         if (failure := result.error) is not None:
             return self._failed(failure.type, failure.message, str(failure).split("\n"), silent=silent)
@@ -107,28 +127,45 @@ class CenoteKernel(Kernel):
             "status": "ok",
             "execution_count": self.execution_count,
             "payload": [],
-            "user_expressions": {},
+            "user_expressions": {
+                name: await self._evaluated(text) for name, text in (user_expressions or {}).items()
+            },
         }
+
+    async def _evaluated(self, text: str) -> dict[str, Any]:
+        """The forms of an expression's value, which is a step of its own, or its error."""
+        try:
+            ast.parse(text.strip(), mode="eval")
+            result = await (await self._runtime()).author.execute(text.strip())
+        except (SyntaxError, ValueError, CenoteError) as error:
+            return _error(type(error).__name__, str(error), [str(error)])
+        if (failure := result.error) is not None:
+            return _error(failure.type, failure.message, str(failure).split("\n"))
+        _, data = _parts(result)
+        return {"status": "ok", "data": data or {"text/plain": "None"}, "metadata": {}}
+
+    def _show_rest(self, result: ExecutionResult) -> None:
+        """Shows what the cell has printed since its last `clear_output`, in place of all that it has printed."""
+        self._publish("clear_output", {"wait": False})
+        for stream, text in (("stdout", result.stdout), ("stderr", result.stderr)):
+            if text:
+                self._publish("stream", {"name": stream, "text": text})
 
     def _show(self, result: ExecutionResult) -> None:
         for note in (*map(str, result.notices), *result.news):
             self._publish("stream", {"name": "stderr", "text": f"{note}\n"})
-        outputs = list(result.outputs)
-        rich: MimeBundle = {}
-        if result.value is not None and outputs and outputs[-1].get("text/plain") == result.value:
-            rich = outputs.pop()
+        outputs, data = _parts(result)
         for bundle in outputs:
             self._publish("display_data", {"data": _data(bundle), "metadata": {}, "transient": {}})
-        if result.value is not None:
-            data = {**_data(rich), "text/plain": result.value}
+        if data:
             shown = {"data": data, "metadata": {}, "execution_count": self.execution_count}
             self._publish("execute_result", shown)
 
     def _failed(self, name: str, text: str, traceback: list[str], *, silent: bool) -> dict[str, Any]:
-        error = {"ename": name, "evalue": text, "traceback": traceback}
+        error = _error(name, text, traceback)
         if not silent:
-            self._publish("error", error)
-        return {"status": "error", "execution_count": self.execution_count, **error}
+            self._publish("error", {key: value for key, value in error.items() if key != "status"})
+        return {"execution_count": self.execution_count, **error}
 
     def _publish(self, kind: str, content: dict[str, Any]) -> None:
         if self.session is not None:
@@ -141,20 +178,54 @@ class CenoteKernel(Kernel):
             """Ask the user for a line."""
             if not self._allow_stdin:
                 raise EOFError("this notebook cannot ask: it runs without a user")
-            answer: str = self._input_request(str(prompt), *self._asking, password=False)
-            return answer
+            return self._answer(str(prompt))
 
         return input
 
+    def _answer(self, prompt: str) -> str:
+        """The user's answer. The wait ends with the cell, or it would take the answer to the next question.
+
+        Raises EOFError without an answer.
+        """
+        question = self._question = object()
+        ident, parent = self._asking
+        with self._stdin:
+            while self.stdin_socket.poll(0):  # an answer that came too late
+                self.stdin_socket.recv_multipart()
+            content = {"prompt": prompt, "password": False}
+            self.session.send(self.stdin_socket, "input_request", content, parent, ident=ident)
+            while self._question is question:
+                if self.stdin_socket.poll(_LOOK):
+                    _, reply = self.session.recv(self.stdin_socket)
+                    if reply is not None and reply["content"].get("value") != _END:
+                        return str(reply["content"].get("value", ""))
+                    break
+        raise EOFError("the question was not answered")
+
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Interrupts the cell in the jail; the kernel's own process goes on."""
-        if self._opened is not None:
-            self._opened.author.core.interrupt()
+        self._stop_cell()
         if self.session is not None:
             self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
+    def _stop_cell(self) -> None:
+        self._question = None
+        if self._opened is not None:
+            self._opened.author.core.interrupt()
+
+    async def comm_open(self, _stream: Any, _ident: Any, parent: Any) -> None:
+        """Closes it at once: widgets need an object in the kernel's process, and cells run in a jail."""
+        content = {"comm_id": parent["content"].get("comm_id", ""), "data": {}}
+        if self.session is not None:
+            topic = self._topic("comm_close")
+            self.session.send(self.iopub_socket, "comm_close", content, parent, ident=topic)
+
+    comm_msg = comm_open
+
     async def do_shutdown(self, restart: bool) -> dict[str, Any]:
         """A runtime of this process ends; one of a platform stays."""
+        if self.asks:
+            self._stop_cell()
         await self.runtimes.close()
         return {"status": "ok", "restart": restart}
 
@@ -167,16 +238,19 @@ class CenoteKernel(Kernel):
 
     async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, Any]:
         """Names of the namespace, and jedi's completions for the code up to the cursor."""
-        position = len(code) if cursor_pos is None else cursor_pos
+        position = _within(code, cursor_pos)
         word = _word(code, position)
-        known = [info.name for info in await self._described()] if "." not in word else []
+        last = word.rpartition(".")[2]
+        before = code[: position - len(word)]
+        names = "." not in word and not before.endswith(("'", '"'))
+        known = [info.name for info in await self._described()] if names else []
         found = {name for name in known if name.startswith(word)}
         try:
             script, line, column = await self._script(code[:position])
-            found.update(each.name for each in await asyncio.to_thread(script.complete, line, column))
+            for each in await asyncio.to_thread(script.complete, line, column):
+                found.add(last + each.complete if each.name[:1] in "'\"" else each.name)
         except Exception as error:  # noqa: BLE001  (jedi fails in many ways on code that is half written)
             self.log.debug("no completion: %r", error)
-        last = word.rpartition(".")[2]
         matches = sorted(found, key=lambda name: (name.startswith("_"), name))
         return {
             "status": "ok",
@@ -194,8 +268,7 @@ class CenoteKernel(Kernel):
         omit_sections: tuple[str, ...] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
         """The recorded facts about a variable, else its documentation; never a value."""
-        position = len(code) if cursor_pos is None else cursor_pos
-        end = position
+        end = _within(code, cursor_pos)
         while end < len(code) and (code[end].isalnum() or code[end] == "_"):
             end += 1
         name = _word(code, end)
@@ -249,6 +322,11 @@ class CenoteKernel(Kernel):
         return jedi.Script(text), len(lines), len(lines[-1])
 
 
+def _within(code: str, position: int | None) -> int:
+    """The position in the code that a client means: some send one beyond its ends."""
+    return len(code) if position is None else min(max(position, 0), len(code))
+
+
 def _word(code: str, position: int) -> str:
     """The dotted name that ends there."""
     start = position
@@ -261,6 +339,19 @@ def _facts(info: VariableInfo) -> str:
     shape = f"\nshape: {info.shape}" if info.shape is not None else ""
     about = f"\n{info.description}" if info.description else ""
     return f"{info.name}: {info.type}{shape}\nsize: {info.size:,} bytes{about}"
+
+
+def _parts(result: ExecutionResult) -> tuple[list[MimeBundle], dict[str, str]]:
+    """What the cell displayed, and the forms of its value; none without a value."""
+    outputs = list(result.outputs)
+    if result.value is None:
+        return outputs, {}
+    rich = outputs.pop() if outputs and outputs[-1].get("text/plain") == result.value else {}
+    return outputs, {**_data(rich), "text/plain": result.value}
+
+
+def _error(name: str, text: str, traceback: list[str]) -> dict[str, Any]:
+    return {"status": "error", "ename": name, "evalue": text, "traceback": traceback}
 
 
 def _data(bundle: MimeBundle) -> dict[str, str]:

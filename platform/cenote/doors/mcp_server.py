@@ -19,7 +19,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from cenote.doors.mcp_tools import TOOLS, Answer, Tool, ToolCall, variable_line
+from cenote.doors.mcp_tools import PNG, TOOLS, Answer, Tool, ToolCall, variable_line
 from cenote.doors.open_runtimes import Door, OpenRuntime, OpenRuntimes
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.printable import printable
@@ -168,7 +168,7 @@ class _Protocol:
         except CenoteError as error:
             raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri}) from None
         if isinstance(content, bytes):
-            mime = "image/png" if content.startswith(b"\x89PNG") else "application/octet-stream"
+            mime = "image/png" if content.startswith(PNG) else "application/octet-stream"
             blob = types.BlobResourceContents(
                 uri=uri, mime_type=mime, blob=base64.b64encode(content).decode()
             )
@@ -178,7 +178,10 @@ class _Protocol:
 
     async def _content(self, uri: str, door: Door) -> object:
         """Bytes, or JSON data. Raises CenoteError if it does not exist."""
-        parts = urlsplit(uri)
+        try:
+            parts = urlsplit(uri)
+        except ValueError as error:
+            raise UsageError(f"{uri!r:.200} is no address: {error}") from None
         if parts.scheme != _SCHEME:
             raise UsageError(f"a resource begins with {_SCHEME}://, not {uri!r:.200}")
         runtime = await door.get(unquote(parts.netloc))

@@ -36,6 +36,9 @@ MOST_IMAGES: Final = 4
 MOST_IMAGE_BYTES: Final = 2 * 1024 * 1024
 """Pictures of one result, and the size of each: clients refuse much larger messages."""
 
+PNG: Final = b"\x89PNG\r\n\x1a\n"
+"""How each picture begins. Clients refuse a whole conversation with one that is none."""
+
 _STEP_LINE: Final = 80
 
 
@@ -207,7 +210,9 @@ class FilesTool(Tool):
     async def _read(self, files: AsyncFiles) -> Answer:
         whole = (await files.stat(self.path)).size
         if self.path.lower().endswith(".png") and whole <= MOST_IMAGE_BYTES and not self.offset:
-            return Answer(self.path, images=(await files.read(self.path),))
+            picture: bytes = await files.read(self.path)
+            if picture.startswith(PNG):
+                return Answer(self.path, images=(picture,))
         data: bytes = await files.read(self.path, self.offset, MOST_CHARACTERS)
         end = self.offset + len(data)
         rest = f"\n[{whole - end:,} bytes follow; offset={end} reads on]" if end < whole else ""
@@ -240,7 +245,7 @@ class CheckpointTool(Tool):
     """Keep the state under a label that `rollback` can return to. States of recent steps are kept anyway."""
 
     name = "checkpoint"
-    label: str
+    label: Annotated[str, Field(min_length=1)]
 
     async def run(self, call: ToolCall) -> Answer:
         kept = await (await call.runtime(self.runtime)).author.snapshot(self.label)
@@ -255,8 +260,11 @@ class RollBackTool(Tool):
     to: int | str
 
     async def run(self, call: ToolCall) -> Answer:
-        to = int(self.to) if isinstance(self.to, str) and self.to.isdecimal() else self.to
         runtime = await call.runtime(self.runtime)
+        to = self.to
+        if isinstance(to, str) and to.isdecimal():
+            labels = {each.label for each in await runtime.owner.snapshots()}
+            to = to if to in labels else int(to)
         try:
             back = await runtime.owner.rollback(to)
         except NotKeptError as error:
@@ -413,7 +421,8 @@ def _cell(result: ExecutionResult, code: str) -> Answer:
 
 def _pictures(result: ExecutionResult) -> tuple[bytes, ...]:
     found = [picture for bundle in result.outputs if isinstance(picture := bundle.get("image/png"), bytes)]
-    return tuple(picture for picture in found if len(picture) <= MOST_IMAGE_BYTES)[:MOST_IMAGES]
+    sound = [each for each in found if len(each) <= MOST_IMAGE_BYTES and each.startswith(PNG)]
+    return tuple(sound[:MOST_IMAGES])
 
 
 def _cut(text: str) -> str:

@@ -276,9 +276,10 @@ class OpenRuntimes:
         return OpenRuntime(held.owner, held.authors[door])
 
     def _check_room(self, name: str) -> None:
-        if not name.strip() or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
+        if not name.strip(" .") or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
             raise UsageError(
-                f"a runtime's name has 1 to {MAX_NAME} printable characters and no '/', not {name!r:.120}"
+                f"a runtime's name has 1 to {MAX_NAME} printable characters, no '/' and more than dots, "
+                f"not {name!r:.120}"
             )
         if len(self._held) >= MOST_OPEN:
             raise UsageError(

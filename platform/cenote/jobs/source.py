@@ -22,6 +22,7 @@ from cenote_security.values.plain_json import as_json
 FIELDS: Final = frozenset({"id", "task", "code", "variables"})
 
 _GZIP: Final = b"\x1f\x8b"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 """What gzip's files begin with, and no text does."""
 
 MESSAGE: Final = 2**20
@@ -145,6 +146,8 @@ def _lines(path: Path) -> Iterator[tuple[int, object]]:
 
 
 def _parsed(line: bytes) -> object:
+    if line.startswith(_UTF_16) or b"\0" in line:
+        return UsageError("it is no UTF-8 text, but UTF-16 or binary data; convert the file first")
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:

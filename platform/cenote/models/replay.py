@@ -58,7 +58,13 @@ def read_recording(path: Path) -> tuple[RecordedTurn, ...]:
 
 
 def write_recording(path: Path, turns: Sequence[RecordedTurn]) -> None:
-    """Writes all turns. The file holds either what it held before or all of them, never a part."""
+    """Writes all turns. A file holds either what it held before or all of them, never a part; what is there and no
+    file, such as a device, is written to.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "w", encoding="utf-8") as device:
+            device.writelines(f"{_line(turn)}\n" for turn in turns)
+        return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(unfinished, "w", encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -101,7 +102,10 @@ def make_private_folder(path: Path) -> None:
     umask says, and who may write there puts another folder in the place of this one. Raises OSError.
     """
     for folder in reversed((path, *path.parents)):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, not a folder", str(path)) from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -502,6 +502,25 @@ def test_one_that_is_busy_keeps_no_other_alive(tmp_path: Path, monkeypatch: pyte
         until(lambda: control.get(f"/sandboxes/{busy.id}").json()["state"] == "paused")
 
 
+def test_a_context_that_is_no_more_hinders_no_pause(tmp_path: Path) -> None:
+    """Names of a context that is there are not stored, so the pause is refused; those of a removed one are gone."""
+    policy = SandboxPolicy(preload=())
+    source = LocalSource(policy, store=str(tmp_path))
+    with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
+        one = make(control)
+        context = one.http.post("/contexts", json={}).json()["id"]
+        one.run("_name, y = 1, 2\ny", context_id=context)
+        assert "cannot work in" in one.http.post("/contexts", json={"cwd": "/no/such"}).json()["message"]
+        assert control.post(f"/sandboxes/{one.id}/pause").status_code >= 400
+        assert one.http.delete(f"/contexts/{context}").status_code == 204
+        gone = one.http.delete(f"/contexts/{context}")
+        assert (gone.status_code, gone.json()["message"]) == (
+            404,
+            f"the sandbox has no context '{context}'; it has default",
+        )
+        assert control.post(f"/sandboxes/{one.id}/pause").status_code == 204
+
+
 class Recording(LocalSource):
     """Records whether states of each runtime are to be stored."""
 

@@ -226,6 +226,23 @@ def test_files(runtime: Runtime) -> None:
     runtime.get("/files/d/a%20b.bin", 404)
 
 
+def test_a_name_of_several_lines_is_a_name(runtime: Runtime) -> None:
+    for name in ("two%0Alines.txt", "d/ends%0A"):
+        runtime.call("PUT", f"/files/{name}", 204, content=b"x")
+        assert runtime.get(f"/files/{name}") == b"x"
+    assert "two\nlines.txt" in [entry["name"] for entry in runtime.get("/files")]
+    runtime.call("DELETE", "/files/two%0Alines.txt", 204)
+
+
+@pytest.mark.parametrize("body", [b"NaN", b"[1, -Infinity]", b'{"a": NaN'])
+def test_a_number_that_json_does_not_have_is_refused(runtime: Runtime, body: bytes) -> None:
+    """A value that could be set could not be read again."""
+    answer = runtime.call("PUT", "/variables/odd", 400, content=body)
+    assert "JSON" in answer["error"]["message"]
+    runtime.call("PUT", "/variables/odd", 204, content=b'"NaN and Infinity are words"')
+    assert runtime.get("/variables/odd") == "NaN and Infinity are words"
+
+
 def test_a_path_means_what_it_means_in_the_jail(runtime: Runtime, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of this machine")

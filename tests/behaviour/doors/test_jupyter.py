@@ -87,6 +87,20 @@ def test_a_notebook_is_run_by_the_usual_tool() -> None:
     assert made.cells[4].outputs[0].text == "shell\n"
 
 
+def test_output_that_is_cleared_is_gone() -> None:
+    made = run(
+        "from IPython.display import clear_output\n"
+        "for part in range(3):\n    clear_output(wait=True)\n    print('part', part)\n'value'",
+        "print('all')",
+    )
+    first, second = made.cells[0].outputs, made.cells[1].outputs
+    assert [each.get("text", each.get("data", {}).get("text/plain")) for each in first] == [
+        "part 2\n",
+        "'value'",
+    ]
+    assert [each.text for each in second] == ["all\n"]
+
+
 def test_a_cell_that_fails_stops_the_notebook() -> None:
     with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
         run("1/0", "2")
@@ -169,3 +183,57 @@ def test_wrong_names_and_what_cannot_be_joined(capsys: pytest.CaptureFixture[str
     assert "small letters" in refused("install", "--name", "Bad Name")
     assert "give its --address" in refused("attach", "etl")
     assert "cenote" in kernelspec.KernelSpecManager().find_kernel_specs()
+
+
+def test_a_question_that_was_interrupted_takes_no_later_answer(kernel: Any) -> None:
+    def interrupt(_: dict[str, Any]) -> None:
+        kernel.manager.interrupt_kernel()
+
+    code = "input('first? ')"
+    reply = kernel.execute_interactive(code, allow_stdin=True, stdin_hook=interrupt, timeout=60)
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    kernel.execute_interactive(
+        "second = input('second? ')",
+        allow_stdin=True,
+        stdin_hook=lambda _: kernel.input("typed"),
+        timeout=60,
+    )
+    assert value(kernel, "second") == "'typed'"
+
+
+def test_expressions_of_the_user_are_evaluated_after_the_cell(kernel: Any) -> None:
+    wanted = {"sum": "six * 7", "missing": "no_such_name", "statement": "six = 7", "nothing": "None"}
+    reply = kernel.execute_interactive("six = 6", user_expressions=wanted, timeout=60)
+    found = reply["content"]["user_expressions"]
+    assert found["sum"] == {"status": "ok", "data": {"text/plain": "42"}, "metadata": {}}
+    assert (found["missing"]["status"], found["missing"]["ename"]) == ("error", "NameError")
+    assert found["statement"]["ename"] == "SyntaxError"
+    assert found["nothing"]["data"] == {"text/plain": "None"}
+    assert value(kernel, "six") == "6"
+
+
+@pytest.mark.parametrize(("cursor", "meant"), [(-1, 0), (1_000, 4)])
+def test_a_cursor_beyond_the_code_is_at_its_end(kernel: Any, cursor: int, meant: int) -> None:
+    kernel.execute_interactive("whale = 1", timeout=60)
+    completed = kernel.complete("whal", cursor, reply=True, timeout=30)["content"]
+    assert (completed["status"], completed["cursor_end"]) == ("ok", meant)
+    assert "whale" in completed["matches"]
+    assert kernel.inspect("whale", cursor, reply=True, timeout=30)["content"]["status"] == "ok"
+
+
+def test_a_key_is_completed_with_keys_alone(kernel: Any) -> None:
+    kernel.execute_interactive("menu = {'soup of the day': 1}", timeout=60)
+    completed = kernel.complete("menu['so", reply=True, timeout=30)["content"]
+    assert completed["matches"] == ["soup of the day'"]
+    assert completed["cursor_start"] == len("menu['")
+
+
+def test_a_comm_is_closed_at_once(kernel: Any) -> None:
+    message = kernel.session.msg("comm_open", {"comm_id": "one", "target_name": "jupyter.widget", "data": {}})
+    kernel.shell_channel.send(message)
+    answer = None
+    while answer is None:
+        heard = kernel.get_iopub_msg(timeout=30)
+        if heard["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+            answer = heard if heard["msg_type"] != "status" else None
+    assert (answer["msg_type"], answer["content"]["comm_id"]) == ("comm_close", "one")

@@ -96,6 +96,9 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         read_batch(tmp_path / "empty")
     with pytest.raises(BadTasksError, match="it is no JSON"):
         read_batch(tmp_path / "broken")
+    (tmp_path / "wide").write_text('{"custom_id": "a"}\n', encoding="utf-16")
+    with pytest.raises(BadTasksError, match="line 1: it is no UTF-8 text, but UTF-16"):
+        read_batch(tmp_path / "wide")
     with pytest.raises(UsageError, match="cannot be read"):
         read_batch(tmp_path / "missing")
 

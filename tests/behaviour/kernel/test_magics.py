@@ -30,6 +30,10 @@ class TestShell:
         good(cell)
         assert str(code) == good("_exit_code").value
 
+    def test_lines_of_a_command_leave_the_status_of_the_last_one(self, good):
+        good("!exit 3\nx = !exit 4")
+        assert "3" == good("_exit_code").value
+
     def test_names_of_the_namespace_are_put_in(self, good, sink):
         """`{name}` and `$name`, if there is such a variable; everything else belongs to the shell."""
         good("word = 'hi'\n!echo {word} $word; echo a b | awk '{print $2}'; X=1; echo $X ${X} '{nope}'")
@@ -242,7 +246,10 @@ class TestOthers:
 
     @pytest.mark.parametrize("name", ["time", "timeit"])
     def test_measuring_needs_code(self, failing, name):
-        assert f"%{name} needs the code that it measures, on the same line" == failing(f"%{name}").message
+        assert (
+            f"write `%{name} code` in the cell: it needs the code that it measures, on its line"
+            == failing(f"%{name}").message
+        )
 
     def test_unknown_magics_say_what_there_is(self, failing):
         error = failing("%sql select 1")
@@ -335,6 +342,13 @@ class TestOptions:
         good("name = 'of mine'\n%%writefile x".splitlines()[0])
         good("%%writefile --append 'a {name}.txt'\none")
         assert "one\n" == (tmp_path / "a of mine.txt").read_text()
+
+    def test_expressions_name_a_file(self, good, tmp_path):
+        good("number, kind = 6, {'end': 'txt'}")
+        good("%%writefile part{number + 1}.{kind['end']}\none")
+        good("%%writefile plain{number}.txt\ntwo")
+        assert "one\n" == (tmp_path / "part7.txt").read_text()
+        assert "two\n" == (tmp_path / "plain6.txt").read_text()
 
     def test_scripts(self, good, sink):
         """The named program runs, with its arguments; its output goes where the options say."""

@@ -296,3 +296,33 @@ async def test_over_stdio_as_a_client_starts_it_and_a_state_in_a_store_is_there_
             assert client.server_info is not None
             assert client.server_info.name == "cenote"
             assert text_of(await client.call_tool("run", {"code": code})) == expected
+
+
+async def test_what_only_says_that_it_is_a_picture_is_none(door: Speaker) -> None:
+    await door.text("open", runtime="forged")
+    await door.text("files", runtime="forged", action="write", path="chart.png", text="no picture")
+    read = await door.call("files", runtime="forged", action="read", path="chart.png")
+    assert [(part.type, getattr(part, "text", "")) for part in read.content] == [("text", "no picture")]
+    code = "class P:\n    def _repr_png_(self): return b'none'\nP()"
+    shown = await door.call("run", runtime="forged", code=code)
+    assert [part.type for part in shown.content] == ["text"]
+
+
+async def test_a_label_of_digits_can_be_returned_to(door: Speaker) -> None:
+    await door.text("open", runtime="digits")
+    await door.text("run", runtime="digits", code="x = 1")
+    await door.text("checkpoint", runtime="digits", label="2026")
+    await door.text("run", runtime="digits", code="x = 2")
+    assert await door.text("rollback", runtime="digits", to="2026") == "back at the end of step 1"
+    assert "at least 1 character" in await door.error("checkpoint", runtime="digits", label="")
+
+
+@pytest.mark.parametrize("name", [".", "..", ". .", " "])
+async def test_dots_alone_are_no_name(door: Speaker, name: str) -> None:
+    """Clients would leave them out of addresses."""
+    assert "more than dots" in await door.error("open", runtime=name)
+
+
+async def test_a_resource_whose_address_is_none(door: Speaker) -> None:
+    with pytest.raises(MCPError, match="is no address"):
+        await door.client.read_resource("cenote://[::1/variables")

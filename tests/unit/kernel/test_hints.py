@@ -28,6 +28,13 @@ def test_names(failing, code, expected):
     assert expected == hint(failing, code)
 
 
+@pytest.mark.parametrize("name", ["__", "___", "_i", "_ii", "_3", "_i12", "_oh", "In", "Out"])
+def test_names_in_which_ipython_has_earlier_results(failing, name):
+    """Each of them would hold a value in memory, and make a step depend on those before it."""
+    said = "only `_` holds a result here, the last one: assign what is used later to a name of its own"
+    assert said == hint(failing, f"1\n{name}")
+
+
 def test_other_names_of_modules(failing):
     pytest.importorskip("sklearn")
     assert "it is imported as sklearn" in failing("import scikit_learn").message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         path.write_bytes(content)
     with pytest.raises(UsageError, match=r"r\.jsonl"):
         read_recording(path)
+
+
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    """A pipe stands for it."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_recording(path, [TURN])
+        assert os.read(reading, 65_536).count(b"\n") == 1
+    finally:
+        os.close(reading)
+    assert path.is_fifo()

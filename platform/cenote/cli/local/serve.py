@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EPILOG = """Clients send `Authorization: Bearer TOKEN`: a token of the platform, or the one of this server, which is
 CENOTE_TOKEN or in the file that is named at the start. /openapi.json describes the interface, MCP clients use /mcp.
-Exit status: 0 ended by Ctrl-C or SIGTERM, 2 wrong usage, 4 the port, the platform or the extra is not available."""
+Exit status: 130 ended by Ctrl-C, 143 by SIGTERM, 2 wrong usage, 4 port, platform or extra not available."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -12,7 +12,7 @@ from cenote_security.extras import importing
 
 EPILOG = """The address that is printed opens the pages once, in one browser. They change nothing: another process may
 be writing the history, and what it adds is shown.
-Exit status: 0 ended by Ctrl-C or SIGTERM, 2 wrong usage, 4 the history, the port or the extra is not available."""
+Exit status: 130 ended by Ctrl-C, 143 by SIGTERM, 2 wrong usage, 4 history, port or extra not available."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

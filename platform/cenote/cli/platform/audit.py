@@ -45,7 +45,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     _add_selection(showing)
     showing.add_argument("--limit", type=entry_count, metavar="N", help="only the last N of them")
-    showing.add_argument("--follow", action="store_true", help="go on with those to come, until Ctrl-C")
+    showing.add_argument("-f", "--follow", action="store_true", help="go on with those to come, until Ctrl-C")
     showing.add_argument("--json", action="store_true", help="print one JSON object a line")
     showing.set_defaults(handler=show_entries)
     exporting = verbs.add_parser(

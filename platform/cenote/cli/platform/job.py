@@ -330,7 +330,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     waiting.add_argument("--timeout", type=float, metavar="SECONDS", help="wait no longer than this")
     _add_json(waiting, "object")
     getting = _add_named(verbs, "results", "what came of its tasks, one JSON object a line", results)
-    getting.add_argument("--follow", action="store_true", help="wait for tasks that are not over")
+    getting.add_argument("-f", "--follow", action="store_true", help="wait for tasks that are not over")
     getting.add_argument(
         "--output",
         type=Path,

@@ -32,7 +32,9 @@ _COLOURS: Final = {"debug": DIM, "warning": YELLOW, "error": RED, "critical": RE
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("logs", help="what happened on the platform here: its log and its audit log")
-    parser.add_argument("--follow", action="store_true", help="go on with what is to come, until Ctrl-C")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what is to come, until Ctrl-C"
+    )
     parser.add_argument(
         "--runtime", default="", metavar="NAME", help="only about this runtime, by name or id"
     )

@@ -269,7 +269,7 @@ async def _body(request: Request, kind: type[Body]) -> Body:
 
 def _page(text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"a page is told by a number, not {text!r:.100}")
+        raise UsageError(f"`limit` and `nextToken` are whole numbers, not {text!r:.100}")
     return int(text)
 
 

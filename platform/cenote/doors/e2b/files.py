@@ -15,9 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from cenote.doors.e2b.envd import STREAM, frame_of, message_of, stream
-from cenote.doors.e2b.sandboxes import HOME, E2bSandbox, FileWatcher
+from cenote.doors.e2b.sandboxes import HOME, E2bSandbox, FileWatcher, NoSuchPartError
 from cenote.doors.http_api import MOST_FILE, body_of, limited
-from cenote.doors.open_runtimes import NotOpenError
 from cenote.runtime.core.file_programs import FileEvent
 from cenote.runtime.faces.files import AsyncFiles, AsyncFileWatch
 from cenote_security.errors import FileTakenError, UsageError
@@ -148,10 +147,10 @@ async def _watching(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncFil
 
 
 def _watcher(sandbox: E2bSandbox, message: Mapping[str, Any]) -> FileWatcher:
-    """Raises NotOpenError."""
+    """Raises NoSuchPartError."""
     name = str(message.get("watcherId", ""))
     if name not in sandbox.watchers:
-        raise NotOpenError(name, tuple(sandbox.watchers))
+        raise NoSuchPartError("watcher", name, tuple(sandbox.watchers))
     return sandbox.watchers[name]
 
 

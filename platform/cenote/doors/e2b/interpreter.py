@@ -184,7 +184,7 @@ def _formats(bundle: MimeBundle) -> dict[str, Any]:
 def _parsed(name: str, data: str | bytes) -> dict[str, Any]:
     """Returns nothing for invalid JSON: a jail may send anything."""
     try:
-        return {name: json.loads(data)}
+        return {name: json.loads(data, parse_constant=lambda _: None)}  # NaN, which is no JSON
     except (ValueError, RecursionError):
         return {}
 

@@ -7,7 +7,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -149,7 +149,7 @@ class E2bSandbox:
         name = wanted or DEFAULT_CONTEXT
         if name not in self.contexts:
             if name != DEFAULT_CONTEXT:
-                raise NotOpenError(name, tuple(self.contexts))
+                raise NoSuchPartError("context", name, tuple(self.contexts))
             author = (await self.runtime()).author
             self.contexts[name] = CodeContext(id=name, cwd=HOME, author=author)
         return self.contexts[name]
@@ -161,7 +161,11 @@ class E2bSandbox:
         name = secrets.token_hex(8)
         author = await (await self.runtime()).owner.attach(f"{DOOR} {name}", scope="private")
         made = CodeContext(id=name, cwd=cwd, author=author)
-        await self._go_to(made)
+        try:
+            await self._go_to(made)
+        except UsageError:
+            await author.close()
+            raise
         self.contexts[name] = made
         return made
 
@@ -184,9 +188,22 @@ class E2bSandbox:
 
 
 _FORGET: Final = (
-    "for _name in [each for each in globals() if not each.startswith('__')]:\n"
-    "    globals().pop(_name, None)\n"
+    "for _name in [*globals()]:\n"
+    "    if not _name.startswith('__'):\n"
+    "        globals().pop(_name, None)\n"
+    "globals().pop('_name', None)\n"
 )
+
+
+class NoSuchPartError(NotOpenError):
+    """A sandbox has no part of that name. kind: such as `context`."""
+
+    def __init__(self, kind: str, name: str, names: Sequence[str]) -> None:
+        super().__init__(name, names)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return f"the sandbox has no {self.kind} {self.name!r:.120}; it has {', '.join(self.names) or 'none'}"
 
 
 class E2bSandboxes:

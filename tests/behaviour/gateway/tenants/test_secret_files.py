@@ -42,6 +42,12 @@ def test_a_missing_folder_is_made_private(tmp_path: Path) -> None:
     assert 0o700 == stat.S_IMODE((tmp_path / "cenote").stat().st_mode)
 
 
+def test_a_file_in_the_place_of_its_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cenote").write_text("a file")
+    with pytest.raises(SecretFileError, match="cenote is a file, not a folder"):
+        create_secret_file(tmp_path / "cenote" / "token", b"secret")
+
+
 def test_so_are_those_above_it_that_are_missing(tmp_path: Path) -> None:
     """Whatever the umask: a user who can write above a folder can replace it."""
     old = os.umask(0)

@@ -63,6 +63,15 @@ def test_mime_bundles(good, sink, bundle, expected):
     assert [{"text/plain": "B", **expected}] == sink.displays
 
 
+def test_numbers_that_json_does_not_have_are_null(good, sink):
+    good(
+        "class R:\n    def __repr__(self): return 'R'\n"
+        "    def _repr_json_(self): return {'a': [float('nan'), 1.5], 'b': {'c': float('-inf')}, 'd': (1, True)}\n"
+        "display(R())"
+    )
+    assert '{"a": [null, 1.5], "b": {"c": null}, "d": [1, true]}' == sink.displays[0]["application/json"]
+
+
 @pytest.mark.parametrize(
     ("method", "note"),
     [

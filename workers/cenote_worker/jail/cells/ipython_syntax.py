@@ -35,6 +35,8 @@ _KEEPS_BODY = {"time", "capture"}
 """Cell magics whose cell stays code as it is: they start something that the end of the cell ends."""
 
 _WRITES_BODY = {"file", "writefile"}
+_NAME_IN_BRACES = re.compile(r"\{\w+\}")
+"""Anything else in braces is an expression, which may do anything."""
 
 
 def to_python(code: str) -> str:
@@ -140,7 +142,8 @@ def _rewrite_cell(lines: list[str], first: int, name: str, arguments: str) -> No
     else:
         text = "\n".join(body)
         # A name of its own, since the effects of this magic are known, see code/unbounded_effects.py.
-        called = f"write_file({arguments!r}" if name in _WRITES_BODY else f"cell({name!r}, {arguments!r}"
+        known = name in _WRITES_BODY and "{" not in _NAME_IN_BRACES.sub("", arguments)
+        called = f"write_file({arguments!r}" if known else f"cell({name!r}, {arguments!r}"
         lines[first] = f"{MAGIC}.{called}, {text!r})"
         lines[first + 1 :] = [""] * len(body)
 

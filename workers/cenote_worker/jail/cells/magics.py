@@ -217,6 +217,7 @@ class Magics:
             **{name: self._program(name) for name in ("bash", "perl", "python", "python3", "ruby", "sh")},
             **{name: self._markup(mime) for name, mime in _MARKUP.items()},
             "script": self._script,
+            **dict.fromkeys(("file", "writefile"), self._write_file_expanded),
         }
         self._directory = ""
         """The directory before the last `%cd`."""
@@ -235,7 +236,9 @@ class Magics:
             self.shell(f"{name} {rest}")
             return None
         if name in ("time", "timeit"):
-            raise ValueError(f"%{name} needs the code that it measures, on the same line")
+            raise ValueError(
+                f"write `%{name} code` in the cell: it needs the code that it measures, on its line"
+            )
         if name not in self._line:
             raise UnknownMagicError(self._unknown(f"%{name}"))
         return self._line[name](rest)
@@ -248,6 +251,9 @@ class Magics:
     def write_file(self, rest: str, body: str) -> None:
         _write_file(expand(rest, self.namespace), body)
 
+    def _write_file_expanded(self, rest: str, body: str) -> None:
+        _write_file(self._expanded(rest), body)
+
     def shell(self, command: str) -> None:
         if not has_way_out() and (request := install_request(command)) is not None:
             print(request.report())
@@ -255,8 +261,9 @@ class Magics:
         self._ended(run_shell(self._expanded(command)))
 
     def shell_lines(self, command: str) -> list[str]:
+        """`_exit_code` stays, as in IPython."""
         status, lines = shell_lines(self._expanded(command))
-        self._ended(status)
+        _report(status)
         return lines
 
     def timed(self, action: Callable[[], T]) -> T:
@@ -310,7 +317,7 @@ class Magics:
 
     def _known(self) -> str:
         lines = sorted({*self._line, *_SHELL_NAMES, *_WITHOUT_EFFECT, "time", "timeit"})
-        cells = sorted({*self._cell, "time", "timeit", "capture", "file", "writefile"})
+        cells = sorted({*self._cell, "time", "timeit", "capture"})
         return f"%{' %'.join(lines)} %%{' %%'.join(cells)}"
 
     def _program(self, program: str) -> Callable[[str, str], None]:
@@ -348,8 +355,7 @@ class Magics:
     def _ended(self, status: int) -> None:
         """`_exit_code` is IPython's: the number of a signal is negative."""
         self.namespace["_exit_code"] = status if status <= _SIGNALLED else _SIGNALLED - status
-        if status:
-            print(f"[exit status {status}]")
+        _report(status)
 
     def _markup(self, mime: str) -> Callable[[str, str], None]:
         return lambda _rest, body: self._show({mime: body})
@@ -447,6 +453,11 @@ class Magics:
 
     def _whos(self, rest: str) -> None:
         print(variable_table({name: self.namespace[name] for name in self._names(rest)}))
+
+
+def _report(status: int) -> None:
+    if status:
+        print(f"[exit status {status}]")
 
 
 def _has(options: str, letter: str) -> bool:

@@ -290,6 +290,9 @@ _BINDING = frozenset({"bind", "create_server", "server_bind", "_bind_sockets", "
 _LOOP_RUNS = re.compile(r"event loop is already running|cannot be called from a running event loop")
 _UNKNOWN_NAME = re.compile(r"name '(\w+)' is not defined|local variable '(\w+)'")
 
+_OF_IPYTHON = re.compile(r"_{2,3}|_i{1,3}|_i?[0-9]+|_[iod]h|In|Out")
+_NO_RESULTS = "only `_` holds a result here, the last one: assign what is used later to a name of its own"
+
 _undefined_name_of = NameError.__dict__["name"].__get__
 _attribute_of = AttributeError.__dict__["name"].__get__
 _object_of = AttributeError.__dict__["obj"].__get__
@@ -336,6 +339,8 @@ class Hints:
             return ""
         if statement := known_import(name):
             return statement
+        if _OF_IPYTHON.fullmatch(name):
+            return _NO_RESULTS
         if name in shared_names():
             return f"it is one of the shared names: shared.{name}"
         return _nearest(name, _visible_names(steps[-1]))

@@ -11,6 +11,7 @@ import builtins
 import io
 import sys
 from collections.abc import Callable, Collection, Mapping
+from math import isfinite
 from os import urandom
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,8 +147,17 @@ def _ready(mime: str, form: object) -> str | bytes | None:
         raster = mime.startswith("image/") and "xml" not in mime
         return base64.b64decode(text, validate=False) if raster else text
     if isinstance(form, (dict, list)):
-        return utf8_text(plain_json.dumps(form, ascii_only=False))
+        return utf8_text(plain_json.dumps(_finite(form), ascii_only=False))
     return None
+
+
+def _finite(data: object) -> object:
+    """With null for NaN and infinities, which JSON does not have. Raises RecursionError for what is too deep."""
+    if isinstance(data, dict):
+        return {key: _finite(item) for key, item in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(item) for item in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
 
 
 T = TypeVar("T")

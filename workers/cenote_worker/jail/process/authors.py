@@ -55,8 +55,12 @@ class AuthorNamespaces:
         return seat
 
     def private_authors(self) -> list[str]:
-        """Authors whose own namespace has been made."""
-        return [author for author, private in self._seats if private]
+        """Authors who have names of their own."""
+        return [
+            author
+            for (author, private), seat in self._seats.items()
+            if private and not all(str(name).startswith("_") for name in list(vars(seat.module)))
+        ]
 
     def move(self, leaving: AuthorNamespace, coming: AuthorNamespace) -> list[str]:
         """Saves one author's process state and restores another's. Returns notes for the latter."""
