@@ -1,7 +1,7 @@
 """Cenote's own HTTP interface: runtimes, cells, variables, files, programs and steps as JSON.
 
-Each operation is a row of `OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic checks and
-writes all bodies, with the classes of the Python API.
+Each operation is a row of `RUNTIME_OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic
+checks and writes all bodies, with the classes of the Python API.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
+from cenote.doors.callers import Caller
 from cenote.doors.http_models import (
     CellResult,
     Entry,
@@ -78,6 +79,9 @@ from cenote_worker.execution.results import (
 from cenote_worker.runtime.jail_requests import WrittenForm
 from cenote_worker.supervisor.frame_parser import ValueReply
 
+DOOR: Final = "http"
+"""The author of steps that clients of Cenote's own interface run."""
+
 MOST_JSON: Final = 16 * 2**20
 MOST_FILE: Final = 256 * 2**20
 MOST_VALUE: Final = 64 * 2**20
@@ -132,6 +136,7 @@ def status_of(error: CenoteError) -> int:
 class OperationCall(Generic[T]):
     """A request, as an operation gets it. path: its parameters."""
 
+    caller: Caller
     door: Door
     request: Request
     path: dict[str, str]
@@ -520,21 +525,23 @@ async def patch_step(asked: OperationCall[NewPatch]) -> Patched:
     )
 
 
-OPERATIONS: Final = tuple(_OPERATIONS)
+RUNTIME_OPERATIONS: Final = tuple(_OPERATIONS)
 
 
 def endpoint(
-    operation: HttpOperation, door_of: Callable[[Request], Awaitable[Door]]
+    operation: HttpOperation, caller_of: Callable[[Request], Awaitable[Caller]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The request handler. door_of: raises for a caller without access."""
+    """The request handler. caller_of: raises for a caller without access."""
     body = TypeAdapter(operation.body) if _is_json(operation.body) else None
     empty = b"" if operation.body is Any else b"{}"  # a body of options may be left out; a value may not
     answer = TypeAdapter(operation.answer) if _is_json(operation.answer) else None
 
     async def serve(request: Request) -> Response:
-        door = await door_of(request)
+        caller = await caller_of(request)
         parsed = await _parsed(request, body, empty) if body is not None else None
-        asked = OperationCall(door, request, dict(request.path_params), parsed)
+        asked = OperationCall(
+            caller, caller.runtimes.through(DOOR), request, dict(request.path_params), parsed
+        )
         work = operation.run(asked)
         found = await (work if body is None else until_gone(request, work))
         if isinstance(found, Response):

@@ -22,7 +22,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.support.doors.http_served import client, served
 
 from cenote import SandboxPolicy
-from cenote.doors import http_api, http_models
+from cenote.doors import http_api, http_app, http_models
 from cenote.doors.callers import OneCaller
 from cenote.doors.http_app import openapi
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
@@ -89,6 +89,12 @@ def runtime(http: httpx.Client, request: pytest.FixtureRequest) -> Iterator[Runt
     made = Runtime(http, request.node.name.partition("[")[0][:60])
     yield made
     made.call("DELETE", "", 204)
+
+
+def test_environments_are_a_platforms(http: httpx.Client) -> None:
+    answer = http.get("/v1/environments")
+    assert 400 == answer.status_code
+    assert "`cenote up` starts a platform" in answer.text
 
 
 # -- cells --
@@ -476,7 +482,7 @@ def test_half_a_request_costs_nothing(base: str, http: httpx.Client) -> None:
 def test_the_document_describes_every_operation() -> None:
     document = openapi()
     operations = [one["operationId"] for path in document["paths"].values() for one in path.values()]
-    assert sorted(operations) == sorted(operation.name for operation in http_api.OPERATIONS)
+    assert sorted(operations) == sorted(operation.name for operation in http_app.OPERATIONS)
     text = json.dumps(document)
     for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert name in document["components"]["schemas"]
