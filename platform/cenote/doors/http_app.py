@@ -28,8 +28,7 @@ from cenote.doors.console.app import PAGES, Console
 from cenote.doors.console.operations import SECTIONS, Operations
 from cenote.doors.e2b.control import E2bControl, E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
-from cenote.doors.http_api import RUNTIME_OPERATIONS, HttpOperation, endpoint
-from cenote.doors.http_environments import ENVIRONMENT_OPERATIONS
+from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint
 from cenote.doors.metrics import BUILD_INFO, READY, MetricSample, exposition
 from cenote.doors.open_runtimes import OpenRuntimes
 from cenote.doors.request_checks import ServerNames, SiteCheck, TraceContext, error_answer, refusal, token_of
@@ -38,8 +37,6 @@ from cenote_security.errors import (
 )
 from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
-
-OPERATIONS: Final = (*RUNTIME_OPERATIONS, *ENVIRONMENT_OPERATIONS)
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 

@@ -22,7 +22,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.support.doors.http_served import client, served
 
 from cenote import SandboxPolicy
-from cenote.doors import http_api, http_app, http_models
+from cenote.doors import http_api, http_models, request_checks
 from cenote.doors.callers import OneCaller
 from cenote.doors.http_app import openapi
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
@@ -482,7 +482,7 @@ def test_half_a_request_costs_nothing(base: str, http: httpx.Client) -> None:
 def test_the_document_describes_every_operation() -> None:
     document = openapi()
     operations = [one["operationId"] for path in document["paths"].values() for one in path.values()]
-    assert sorted(operations) == sorted(operation.name for operation in http_app.OPERATIONS)
+    assert sorted(operations) == sorted(operation.name for operation in http_api.OPERATIONS)
     text = json.dumps(document)
     for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert name in document["components"]["schemas"]
@@ -539,4 +539,4 @@ async def test_mcp_and_http_work_in_one_runtime(base: str) -> None:
 )
 def test_what_is_gone_or_taken_has_a_status_of_its_own(error: CenoteError, status: int) -> None:
     """A client can tell what to create again, name differently, or retry."""
-    assert http_api.status_of(error) == status
+    assert request_checks.status_of(error) == status

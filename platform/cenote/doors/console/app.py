@@ -32,7 +32,7 @@ from cenote.doors.console.session import (
     Visit,
     redirect,
 )
-from cenote.doors.http_api import status_of
+from cenote.doors.request_checks import status_of
 from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedError
 
 COOKIE: Final = "cenote_session"
