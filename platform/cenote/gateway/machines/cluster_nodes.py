@@ -23,7 +23,6 @@ from cenote.gateway.machines.joined_cluster import (
     lost_client,
 )
 from cenote.gateway.machines.nodes import Nodes
-from cenote.gateway.process.logs import set_up
 from cenote.gateway.process.options import LOOPBACK, PlatformOptions
 from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.tls.certificates import InternalTls
@@ -170,7 +169,6 @@ def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None
 
 def _settings(options: PlatformOptions, key: MasterKey, lines: InternalTls) -> AgentSettings:
     from cenote_worker.node.ray.cluster import AgentSettings
-    from cenote_worker.node.ray.host import like_ray
 
     return AgentSettings(
         folder=Path(options.state.path if options.ray_address is None else _shared_folder(key)),
@@ -183,7 +181,7 @@ def _settings(options: PlatformOptions, key: MasterKey, lines: InternalTls) -> A
         clients=not options.relayed,
         patcher=HOST_PATCHER,
         by_places=options.wait_for_room > 0,
-        set_up_log=partial(set_up, logging.WARNING, as_json=True) if options.log_json else like_ray,
+        set_up_log=options.log_set_up(logging.WARNING),
     )
 
 
