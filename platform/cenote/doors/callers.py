@@ -50,7 +50,7 @@ class Caller:
         if self.platform is None:
             raise UsageError(
                 "only a platform has this, and this server has runtimes of its own: `cenote up` starts a platform, "
-                "with these pages; `cenote serve --address` shows the pages of one"
+                "and `cenote serve --address` serves one"
             )
         return self.platform
 

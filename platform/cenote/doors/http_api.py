@@ -1,7 +1,7 @@
 """Cenote's own HTTP interface: runtimes, cells, variables, files, programs and steps as JSON.
 
-Each operation is a row of `OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic checks and
-writes all bodies, with the classes of the Python API.
+Each operation is a row of `OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic
+checks and writes all bodies, with the classes of the Python API.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
+from cenote.doors.callers import Caller
 from cenote.doors.http_models import (
     CellResult,
     Entry,
@@ -25,6 +26,7 @@ from cenote.doors.http_models import (
     Interrupted,
     Merged,
     NewCell,
+    NewEnvironment,
     NewFork,
     NewMerge,
     NewPatch,
@@ -40,36 +42,18 @@ from cenote.doors.http_models import (
     Target,
     bad_arguments,
 )
-from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntime
+from cenote.doors.open_runtimes import Door, OpenRuntime
+from cenote.doors.request_checks import TooLargeError
 from cenote.harness import Patch
 from cenote.harness.record.step import Step
 from cenote.runtime import ObjectReference
 from cenote.runtime.core.listeners import AsyncListener
-from cenote.runtime.core.merging import MergeConflictError
 from cenote.runtime.core.replies import done
 from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+from cenote.runtime.remote.environments import EnvironmentInfo, PlatformEnvironments
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
-    CallTimeoutError,
-    CenoteError,
-    EntryExistsError,
-    FileTakenError,
-    JailError,
     MalformedValueError,
-    NameExistsError,
-    NotAuthenticatedError,
-    QuotaExceededError,
-    RejectedError,
-    RuntimeClosedError,
-    RuntimeExpiredError,
-    RuntimeLostError,
-    UnavailableError,
-    UnknownEntryError,
-    UnknownFileError,
-    UnknownNameError,
-    UnknownReferenceError,
-    UnknownRuntimeError,
-    UsageError,
 )
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.execution.results import (
@@ -78,6 +62,9 @@ from cenote_worker.execution.results import (
 )
 from cenote_worker.runtime.jail_requests import WrittenForm
 from cenote_worker.supervisor.frame_parser import ValueReply
+
+DOOR: Final = "http"
+"""The author of steps that clients of Cenote's own interface run."""
 
 MOST_JSON: Final = 16 * 2**20
 MOST_FILE: Final = 256 * 2**20
@@ -91,48 +78,11 @@ EVENTS: Final = "text/event-stream"
 T = TypeVar("T")
 
 
-class TooLargeError(UsageError):
-    """A request has more bytes than this process takes."""
-
-    def __init__(self, what: str, most: int) -> None:
-        super().__init__(f"{what} has more than {most:,} bytes; write it in parts, or from within a cell")
-
-
-_STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
-    (NotAuthenticatedError, 401),
-    (QuotaExceededError, 429),
-    (RuntimeLostError, 410),
-    (RuntimeClosedError, 410),
-    (RuntimeExpiredError, 410),
-    (RejectedError, 403),
-    (MergeConflictError, 409),
-    (NameExistsError, 409),
-    (EntryExistsError, 409),
-    (FileTakenError, 409),
-    (TooLargeError, 413),
-    (NotOpenError, 404),
-    (UnknownRuntimeError, 404),
-    (UnknownNameError, 404),
-    (UnknownFileError, 404),
-    (UnknownEntryError, 404),
-    (UnknownReferenceError, 404),
-    (UsageError, 400),
-    (UnavailableError, 503),
-    (CallTimeoutError, 504),
-    (JailError, 500),
-)
-"""The first that fits."""
-
-
-def status_of(error: CenoteError) -> int:
-    """The status of the answer to a failed request."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-
-
 @dataclass(frozen=True, slots=True)
 class OperationCall(Generic[T]):
     """A request, as an operation gets it. path: its parameters."""
 
+    caller: Caller
     door: Door
     request: Request
     path: dict[str, str]
@@ -140,6 +90,11 @@ class OperationCall(Generic[T]):
 
     async def runtime(self) -> OpenRuntime:
         return await self.door.get(self.path["runtime"])
+
+    @property
+    def environments(self) -> PlatformEnvironments:
+        """Raises UsageError on a server without a platform."""
+        return self.caller.the_platform().environments
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +118,7 @@ class HttpOperation:
 
 _OPERATIONS: Final[list[HttpOperation]] = []
 _RUNTIME: Final = "/v1/runtimes/{runtime}"
+_ENVIRONMENT: Final = "/v1/environments/{environment}"
 _VARIABLE: Final = f"{_RUNTIME}/variables/{{variable}}"
 _FILE: Final = f"{_RUNTIME}/files/{{path:file}}"
 
@@ -531,21 +487,65 @@ async def patch_step(asked: OperationCall[NewPatch]) -> Patched:
     )
 
 
+# -- environments --
+
+
+@_operation(
+    "GET",
+    "/v1/environments",
+    "The operator's environments, then the tenant's own",
+    answer=list[EnvironmentInfo],
+)
+async def list_environments(asked: OperationCall[None]) -> list[EnvironmentInfo]:
+    return await asyncio.to_thread(asked.environments.list)
+
+
+@_operation(
+    "PUT",
+    _ENVIRONMENT,
+    "Has an environment built in the background, unless it is there; GET says how far it is",
+    body=NewEnvironment,
+    answer=EnvironmentInfo,
+)
+async def build_environment(asked: OperationCall[NewEnvironment]) -> EnvironmentInfo:
+    wanted = asked.body
+    return await asyncio.to_thread(
+        asked.environments.begin,
+        asked.path["environment"],
+        wanted.requirements,
+        python=wanted.python,
+        lock=wanted.lock,
+        lock_file=wanted.lock_file if wanted.lock else "",
+    )
+
+
+@_operation("GET", _ENVIRONMENT, "How far an environment is", answer=EnvironmentInfo)
+async def get_environment(asked: OperationCall[None]) -> EnvironmentInfo:
+    return await asyncio.to_thread(asked.environments.get, asked.path["environment"])
+
+
+@_operation("DELETE", _ENVIRONMENT, "Removes an environment that nothing uses", status=204)
+async def remove_environment(asked: OperationCall[None]) -> None:
+    await asyncio.to_thread(asked.environments.remove, asked.path["environment"])
+
+
 OPERATIONS: Final = tuple(_OPERATIONS)
 
 
 def endpoint(
-    operation: HttpOperation, door_of: Callable[[Request], Awaitable[Door]]
+    operation: HttpOperation, caller_of: Callable[[Request], Awaitable[Caller]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The request handler. door_of: raises for a caller without access."""
+    """The request handler. caller_of: raises for a caller without access."""
     body = TypeAdapter(operation.body) if _is_json(operation.body) else None
     empty = b"" if operation.body is Any else b"{}"  # a body of options may be left out; a value may not
     answer = TypeAdapter(operation.answer) if _is_json(operation.answer) else None
 
     async def serve(request: Request) -> Response:
-        door = await door_of(request)
+        caller = await caller_of(request)
         parsed = await _parsed(request, body, empty) if body is not None else None
-        asked = OperationCall(door, request, dict(request.path_params), parsed)
+        asked = OperationCall(
+            caller, caller.runtimes.through(DOOR), request, dict(request.path_params), parsed
+        )
         work = operation.run(asked)
         found = await (work if body is None else until_gone(request, work))
         if isinstance(found, Response):

@@ -23,23 +23,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cenote.doors.callers import Callers
+from cenote.doors.callers import Caller, Callers
 from cenote.doors.console.app import PAGES, Console
 from cenote.doors.console.operations import SECTIONS, Operations
 from cenote.doors.e2b.control import E2bControl, E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
 from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint
 from cenote.doors.metrics import BUILD_INFO, READY, MetricSample, exposition
-from cenote.doors.open_runtimes import Door, OpenRuntimes
+from cenote.doors.open_runtimes import OpenRuntimes
 from cenote.doors.request_checks import ServerNames, SiteCheck, TraceContext, error_answer, refusal, token_of
 from cenote_security.errors import (
     CenoteError,
 )
 from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
-
-DOOR: Final = "http"
-"""The author of steps that clients of Cenote's own interface run."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -125,10 +122,10 @@ def _is_meant(record: logging.LogRecord) -> bool:
 
 
 def _route(operation: HttpOperation, callers: Callers) -> Route:
-    async def door_of(request: Request) -> Door:
-        return (await callers.runtimes(token_of(request))).through(DOOR)
+    async def caller_of(request: Request) -> Caller:
+        return await callers.caller(token_of(request))
 
-    return Route(operation.path, endpoint(operation, door_of), methods=[operation.method])
+    return Route(operation.path, endpoint(operation, caller_of), methods=[operation.method])
 
 
 class McpEndpoint:

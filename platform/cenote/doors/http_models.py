@@ -37,6 +37,17 @@ class NewRuntime(_Body):
     policy: Annotated[dict[str, Any], _PolicySchema()] | None = None
 
 
+class NewEnvironment(_Body):
+    """requirements: as pip takes them. lock: instead, the text of a lock file of that format. python: such as `3.12`;
+    refused where runtimes have another version.
+    """
+
+    requirements: list[str] = []
+    lock: str = ""
+    lock_file: Literal["requirements.txt", "pylock.toml"] = "requirements.txt"
+    python: str = ""
+
+
 class NewCell(_Body):
     code: str
     timeout: Annotated[float | None, Field(gt=0, description="seconds")] = None

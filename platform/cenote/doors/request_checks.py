@@ -15,11 +15,70 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import is_token
-from cenote.doors.http_api import status_of
+from cenote.doors.open_runtimes import NotOpenError
+from cenote.runtime.core.merging import MergeConflictError
 from cenote.tracing import TRACEPARENT, TRACESTATE, continued
-from cenote_security.errors import CenoteError, NotAuthenticatedError
+from cenote_security.errors import (
+    CallTimeoutError,
+    CenoteError,
+    EntryExistsError,
+    FileTakenError,
+    JailError,
+    NameExistsError,
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    RuntimeClosedError,
+    RuntimeExpiredError,
+    RuntimeLostError,
+    UnavailableError,
+    UnknownEntryError,
+    UnknownFileError,
+    UnknownNameError,
+    UnknownReferenceError,
+    UnknownRuntimeError,
+    UsageError,
+)
 
 log = logging.getLogger("cenote.http")
+
+
+class TooLargeError(UsageError):
+    """A request has more bytes than this process takes."""
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__(f"{what} has more than {most:,} bytes; write it in parts, or from within a cell")
+
+
+_STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
+    (NotAuthenticatedError, 401),
+    (QuotaExceededError, 429),
+    (RuntimeLostError, 410),
+    (RuntimeClosedError, 410),
+    (RuntimeExpiredError, 410),
+    (RejectedError, 403),
+    (MergeConflictError, 409),
+    (NameExistsError, 409),
+    (EntryExistsError, 409),
+    (FileTakenError, 409),
+    (TooLargeError, 413),
+    (NotOpenError, 404),
+    (UnknownRuntimeError, 404),
+    (UnknownNameError, 404),
+    (UnknownFileError, 404),
+    (UnknownEntryError, 404),
+    (UnknownReferenceError, 404),
+    (UsageError, 400),
+    (UnavailableError, 503),
+    (CallTimeoutError, 504),
+    (JailError, 500),
+)
+"""The first that fits."""
+
+
+def status_of(error: CenoteError) -> int:
+    """The status of the answer to a failed request."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 class ServerNames:

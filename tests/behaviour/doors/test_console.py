@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
 from tests.support.doors.browser import Browser, Page
 from tests.support.doors.http_served import served
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
-from cenote.doors.console.session import LONGEST, MOST_SESSIONS, ConsoleSessions
+from cenote.doors.console.app import Console
+from cenote.doors.console.session import LONGEST, MOST_SESSIONS, ConsoleSessions, Visit
 from cenote.doors.console.steps import unframed
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
+from cenote_security.errors import UnavailableError
 
 TOKEN = "a token of this test"
 HOSTILE = "</pre></textarea></title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b]0;owned\x07\u202e\u2066"
@@ -331,6 +336,46 @@ def test_many_steps_are_many_pages(browser: Browser, named: str, monkeypatch: py
     assert ["1", "0"] == re.findall(r"number = (\d)", browser.open(f"/runtimes/{named}?before=2").text)
     for odd in ("x", "-1", "9" * 30, "\u00b2"):
         browser.open(f"/runtimes/{named}?before={odd}")
+
+
+async def test_a_page_that_takes_long_loads_itself_again() -> None:
+    """It is made once, and shown when it is ready. What is no document of a browser waits for it."""
+    ready, made = asyncio.Event(), list[str]()
+
+    async def slow(visit: Visit) -> Response:
+        made.append(visit.request.url.path)
+        await ready.wait()
+        if len(made) > 1:
+            raise UnavailableError("not now")
+        return visit.page("failed", title="Ready", message="all of it")
+
+    console = Console(
+        OneCaller(TOKEN, OpenRuntimes(LocalSource(SandboxPolicy(preload=())))), [("GET", "/slow", slow)]
+    )
+    transport = httpx.ASGITransport(app=Starlette(routes=console.routes()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        await http.post("/sign-in", data={"token": TOKEN})
+        document = {"Sec-Fetch-Dest": "document"}
+        for _ in range(2):
+            answer = await http.get("/slow", headers=document)
+            assert 202 == answer.status_code
+            assert '<meta http-equiv="refresh" content="1">' in answer.text
+        ready.set()
+        answer = await http.get("/slow", headers=document)
+        assert (200, ["/slow"]) == (answer.status_code, made)
+        assert "all of it" in answer.text
+        for headers in (document, {}):
+            answer = await http.get("/slow", headers=headers)
+            assert 503 == answer.status_code
+            assert "not now" in answer.text
+        assert 3 == len(made)
+        ready.clear()
+        picture = asyncio.ensure_future(http.get("/slow", headers={"Sec-Fetch-Dest": "image"}))
+        assert 202 == (await http.get("/slow", headers=document)).status_code
+        assert not picture.done()
+        await console.close()
+        ready.set()
+        assert 503 == (await picture).status_code
 
 
 def test_what_is_not_there(browser: Browser, named: str) -> None:

@@ -22,7 +22,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.support.doors.http_served import client, served
 
 from cenote import SandboxPolicy
-from cenote.doors import http_api, http_models
+from cenote.doors import http_api, http_models, request_checks
 from cenote.doors.callers import OneCaller
 from cenote.doors.http_app import openapi
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
@@ -89,6 +89,12 @@ def runtime(http: httpx.Client, request: pytest.FixtureRequest) -> Iterator[Runt
     made = Runtime(http, request.node.name.partition("[")[0][:60])
     yield made
     made.call("DELETE", "", 204)
+
+
+def test_environments_are_a_platforms(http: httpx.Client) -> None:
+    answer = http.get("/v1/environments")
+    assert 400 == answer.status_code
+    assert "`cenote up` starts a platform" in answer.text
 
 
 # -- cells --
@@ -550,4 +556,4 @@ async def test_mcp_and_http_work_in_one_runtime(base: str) -> None:
 )
 def test_what_is_gone_or_taken_has_a_status_of_its_own(error: CenoteError, status: int) -> None:
     """A client can tell what to create again, name differently, or retry."""
-    assert http_api.status_of(error) == status
+    assert request_checks.status_of(error) == status

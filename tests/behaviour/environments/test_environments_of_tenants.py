@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.doors.http_served import client
 from tests.support.environments.operator import Operator
 from tests.support.environments.wheels import write_index, write_sources, write_wheel
 from tests.waiting import until
@@ -144,6 +145,50 @@ def test_by_http(platform: Platform, operator: Operator, tmp_path: Path) -> None
     secret.write_text("secret")
     status, text = put("http-file", {"lockfile": str(secret)})
     assert (403, True) == (status, "would be one of the platform's machine" in text)
+
+
+def test_they_are_built_listed_and_removed_by_http(
+    platform: Platform, rival: Platform, operator: Operator, there: EnvironmentStore, fresh: str
+) -> None:
+    """By the rules of the tenant whose token it is; in the background."""
+    at = "/v1/environments"
+    assert rival._destination.token is not None
+    with (
+        client(operator.http, operator.token, 100) as http,
+        client(operator.http, rival._destination.token, 100) as theirs,
+    ):
+
+        def ready(name: str) -> bool:
+            found = http.get(f"{at}/{name}").json()
+            assert "failed" != found["state"], found
+            return bool("ready" == found["state"])
+
+        begun = http.put(f"{at}/by-http", json={"requirements": [fresh]})
+        assert (200, "by-http") == (begun.status_code, begun.json()["name"])
+        until(lambda: ready("by-http"))
+        found = http.get(f"{at}/by-http").json()
+        assert ([fresh], False) == (found["packages"], found["common"])
+        assert platform.environments.get("by-http").digest == found["digest"]
+        assert found in http.get(at).json()
+        kept = there.get(found["digest"])
+        assert kept is not None
+        assert 200 == http.put(f"{at}/by-lock", json={"lock": kept.lock}).status_code
+        until(lambda: ready("by-lock"))
+        assert found["digest"] == http.get(f"{at}/by-lock").json()["digest"]
+        assert 409 == http.put(f"{at}/by-http", json={"requirements": ["greeting==1.0"]}).status_code
+        for wrong in ({}, {"requirements": [fresh], "lock": kept.lock}, {"lockfile": "/etc/passwd"}):
+            assert 400 == http.put(f"{at}/wrong", json=wrong).status_code
+        assert 404 == theirs.get(f"{at}/by-http").status_code
+        assert 404 == theirs.delete(f"{at}/by-http").status_code
+        assert [] == [one["name"] for one in theirs.get(at).json() if one["name"].startswith("by-")]
+        assert 204 == http.delete(f"{at}/by-lock").status_code
+        with platform.runtime("with-by-http", sandbox=policy("by-http")) as runtime:
+            runtime.execute("1")
+            refused = http.delete(f"{at}/by-http")
+            assert (400, True) == (refused.status_code, "with-by-http" in refused.text)
+        platform.delete("with-by-http")
+        assert 204 == http.delete(f"{at}/by-http").status_code
+        assert 404 == http.get(f"{at}/by-http").status_code
 
 
 def test_a_lock_is_the_same_content(platform: Platform, there: EnvironmentStore, tmp_path: Path) -> None:

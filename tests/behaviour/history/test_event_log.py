@@ -72,13 +72,14 @@ def test_a_writer_may_be_killed_at_any_byte(path: Path) -> None:
     assert {0, 1, 2, 3} == seen
 
 
-def test_a_damaged_file_is_set_aside(path: Path) -> None:
+def test_a_damaged_file_is_set_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """None of its content is used, the file is retained for inspection, and a new history begins."""
     id, _ = written(path)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    history = open_log(path)
+    history = open_log(path, "rt_1")
+    assert ["rt_1"] == [getattr(record, "runtime", "") for record in caplog.records]
     assert (0, False) == (history.size, id == history.id)
     assert data == path.with_name(path.name + DAMAGED).read_bytes()
     history.ended(StepRecord(number=1))
@@ -127,6 +128,7 @@ def test_what_a_newer_version_has_written_is_left_alone(path: Path) -> None:
 
 
 FULL = """
+import logging
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -135,8 +137,10 @@ from cenote_security.errors import HistoryUnavailableError
 from cenote_worker.history.event_log import open_log
 from cenote_worker.history.step import StepRecord
 
+lines = list[logging.LogRecord]()
+logging.getLogger("cenote.history").addFilter(lambda record: bool(lines.append(record)))
 path, ballast = Path(sys.argv[1]) / "history", Path(sys.argv[1]) / "ballast"
-history = open_log(path)
+history = open_log(path, "rt_1")
 history.ended(StepRecord(number=1))
 with suppress(OSError), ballast.open("wb", buffering=0) as file:
     while True:
@@ -154,6 +158,7 @@ ballast.unlink()
 history.ended(StepRecord(number=20))
 history.flush()
 history.close()
+assert [("WARNING", "rt_1")] * 2 == [(line.levelname, line.runtime) for line in lines]
 assert list(range(1, 21)) == [each.number for each in open_log(path).tree]
 """
 

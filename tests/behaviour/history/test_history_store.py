@@ -152,7 +152,12 @@ def test_a_refused_writer_releases_no_lock(path: Path) -> None:
         assert before == locks_on(path, Path(f"{path}-shm"))
 
 
-def test_a_writer_that_was_replaced_is_told(path: Path) -> None:
+def about(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The runtimes that lines of the log are about."""
+    return [str(getattr(record, "runtime", "")) for record in caplog.records]
+
+
+def test_a_writer_that_was_replaced_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Where file locks do not work, the database records who opened the history last."""
     history = open_history(path, "r")
     history.ended(StepRecord(number=1))
@@ -165,12 +170,15 @@ def test_a_writer_that_was_replaced_is_told(path: Path) -> None:
         history.flush()
     assert [1, 2] == [record.number for record in history.tree]
     history.close()
+    assert 2 * ["r"] == about(caplog)
     again = open_history(path, "r")
     again.close()
     assert [1] == [record.number for record in again.tree]
 
 
-def test_a_database_that_others_hold_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_others_hold_is_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Longer than SQLite waits: a flush raises, and later events are stored in the end."""
     monkeypatch.setattr(store, "_BUSY_SECONDS", 0.0)
     history = open_history(path, "r")
@@ -186,6 +194,7 @@ def test_a_database_that_others_hold_is_waited_for(path: Path, monkeypatch: pyte
     history.flush()
     history.close()
     assert [1, 2, 3] == steps(path)
+    assert 2 * ["r"] == about(caplog)
 
 
 @pytest.mark.parametrize("replaced", [True, False])

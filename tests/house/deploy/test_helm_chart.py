@@ -6,6 +6,8 @@ With its defaults it gives the objects of `deploy/kubernetes`, so neither can ch
 from __future__ import annotations
 
 import json
+import shlex
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,12 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from ray.autoscaler._private.kuberay import autoscaling_config
 from tests.house.deploy.manifests import KUBERNETES, Object, documents
 from tests.house.deploy.test_kubernetes_objects import KUBERAY, VERSIONS, title
+from tests.house.deploy.test_network_policies import PEERS, outside, passes
+
+from cenote_worker.node.ray.cluster import PLACES
 
 helm = pytest.importorskip(
     "helm_python", reason="Helm's engine is in the package helm-python-sdk, for x86-64 and arm64"
@@ -53,8 +59,12 @@ VALUES: dict[str, dict[str, Any]] = {
             "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
             "extraArgs": ["--audit-days=90", "--log-json"],
         },
-        "ray": {"priorityClassName": "platform", "workers": {"replicas": 10, "maxReplicas": 10}},
-        "podDisruptionBudgets": {"minWorkers": 9},
+        "ray": {
+            "priorityClassName": "platform",
+            "workers": {"replicas": 3, "minReplicas": 3, "maxReplicas": 10},
+            "autoscaling": {"enabled": True, "runtimesPerMachine": 12, "idleTimeoutSeconds": 120},
+        },
+        "podDisruptionBudgets": {"minWorkers": 2},
     },
     "public-models": {
         "networkPolicies": {
@@ -106,6 +116,8 @@ def test_objects_fit_their_schemas(values: str, version: str) -> None:
         if one["kind"] == "RayCluster":
             jsonschema.validate(one, KUBERAY)
             groups = [one["spec"]["headGroupSpec"], *one["spec"]["workerGroupSpecs"]]
+            if options := one["spec"].get("autoscalerOptions"):
+                groups = [with_autoscaler(groups[0], options), *groups[1:]]
             for group in groups:
                 pod = {
                     "apiVersion": "v1",
@@ -119,6 +131,14 @@ def test_objects_fit_their_schemas(values: str, version: str) -> None:
             assert set(one["spec"]) <= set(OTHERS[one["kind"]]["spec"])
         else:
             kubernetes_validate.validate(one, version, strict=True)
+
+
+def with_autoscaler(head: Object, options: Object) -> Object:
+    """The head as KubeRay completes it: the options are fields of a container beside Ray's."""
+    fields = {name: value for name, value in options.items() if name != "idleTimeoutSeconds"}
+    found = deepcopy(head)
+    found["template"]["spec"]["containers"].append({"name": "autoscaler", **fields})
+    return found
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -183,6 +203,62 @@ def test_a_database_can_be_left_out_or_waited_for() -> None:
     assert asked["valueFrom"]["secretKeyRef"]["optional"] is False
 
 
+def test_the_autoscaler_adds_machines_for_what_the_gateway_asks() -> None:
+    """As Ray's own autoscaler reads the cluster: each machine has places of the resource that the gateway asks for,
+    and the head, which it never removes, has none.
+    """
+    cluster = named(rendered("production"))["RayCluster-cenote"]
+    assert cluster["spec"]["enableInTreeAutoscaling"] is True
+    read = autoscaling_config._derive_autoscaling_config_from_ray_cr(deepcopy(cluster))
+    machine = read["available_node_types"]["runtimes"]
+    assert (12, 3, 10) == (machine["resources"][PLACES], machine["min_workers"], machine["max_workers"])
+    assert PLACES not in read["available_node_types"][read["head_node_type"]]["resources"]
+    assert 2.0 == read["idle_timeout_minutes"]
+    assert {"--wait-for-room=300", "--release-idle=600"} <= set(container("production")["args"])
+    command = " ".join(f"--{name}={value}" for name, value in group(cluster)["rayStartParams"].items())
+    assert '--resources={"cenote": 12}' in shlex.split(command)
+
+
+def test_without_autoscaling_machines_take_any_number() -> None:
+    cluster = named(rendered("defaults"))["RayCluster-cenote"]
+    assert cluster["spec"].keys().isdisjoint({"enableInTreeAutoscaling", "autoscalerOptions"})
+    assert "resources" not in group(cluster)["rayStartParams"]
+    assert not any(
+        one.startswith(("--wait-for-room", "--release-idle")) for one in container("defaults")["args"]
+    )
+
+
+def group(cluster: Object) -> Object:
+    (found,) = cluster["spec"]["workerGroupSpecs"]
+    return dict(found)
+
+
+def test_only_the_autoscaler_has_a_token_of_kubernetes() -> None:
+    """Ray's containers have none, and only the head may connect to the API."""
+    found = named(rendered("production"))
+    spec = found["RayCluster-cenote"]["spec"]
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    (token,) = (one for one in spec["autoscalerOptions"]["volumeMounts"] if one["mountPath"] == place)
+    head, worker = (
+        spec["headGroupSpec"]["template"]["spec"],
+        group(found["RayCluster-cenote"])["template"]["spec"],
+    )
+    (volume,) = (one for one in head["volumes"] if one["name"] == token["name"])
+    files = [source.get("serviceAccountToken", {}).get("path") for source in volume["projected"]["sources"]]
+    assert "token" in files
+    for pod in (head, worker):
+        assert pod["automountServiceAccountToken"] is False
+        assert not any(token["name"] == one["name"] for one in pod["containers"][0]["volumeMounts"])
+    assert not any(token["name"] == one["name"] for one in worker["volumes"])
+    policies = [one for one in found.values() if one["kind"] == "NetworkPolicy"]
+    api = outside("10.96.0.1")
+    assert {"head"} == {
+        name for name, peer in PEERS.items() if peer.ours and passes(policies, peer, api, 443)
+    }
+    plain = [one for one in rendered("defaults") if one["kind"] == "NetworkPolicy"]
+    assert not any(passes(plain, peer, api, 443) for peer in PEERS.values() if peer.ours)
+
+
 def test_prometheus_finds_the_gateway_by_the_name_in_its_certificate() -> None:
     """Its port is open to Prometheus' namespace, and the certificate has the name that is scraped."""
     found = named(rendered("production"))
@@ -217,6 +293,7 @@ def test_rules_and_dashboard_are_the_files_beside() -> None:
         ({"store": {"kind": "s3"}}, "kind"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"ray": {"workers": {"replicas": "2"}}}, "replicas"),
+        ({"ray": {"autoscaling": {"waitForRoomSeconds": 601}}}, "waitForRoomSeconds"),
         ({"networkPolicies": {"servicesCidrs": ["example.com"]}}, "servicesCidrs"),
         ({"tls": {"certManager": {"enabled": True}}}, "name an issuer"),
     ],

@@ -56,6 +56,9 @@ class Tab:
     def open(self, path: str) -> None:
         answer = self.page.goto(self.url + path)
         assert answer is not None
+        while answer.status == 202:  # the page is being made
+            answer = self.page.goto(self.url + path)
+            assert answer is not None
         assert 200 == answer.status, path
         self.title = self.page.title()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -11,6 +12,7 @@ import weakref
 import pytest
 from tests.waiting import until
 
+from cenote_worker.process.log_context import log_context, logged_about
 from cenote_worker.supervisor import reactor as reactor_module
 from cenote_worker.supervisor.reactor import FEW_TIMERS, Reactor
 
@@ -37,6 +39,37 @@ def test_timers_fire_in_order_and_not_when_cancelled() -> None:
     reactor.call_at(now + 0.01, lambda: heard.append("first"))
     assert done.wait(FOREVER)
     assert ["first", "second"] == heard
+
+
+def test_lines_of_the_log_are_about_the_runtime_that_is_called_back_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In the context of the caller: soon, at a time, and whenever a descriptor can be read."""
+    reactor, about, event = Reactor(), list[dict[str, str]](), os.eventfd(1)
+
+    def heard(_: logging.LogRecord) -> bool:
+        about.append(logged_about())
+        return True
+
+    def fail() -> None:
+        raise ValueError("of this test")
+
+    def fail_once() -> None:
+        reactor.unwatch(event)
+        os.close(event)
+        fail()
+
+    caplog.handler.addFilter(heard)
+    try:
+        with log_context(runtime="rt_1", step=lambda: 7):
+            reactor.call_soon(fail)
+            reactor.call_at(time.monotonic(), fail)
+            reactor.call_soon(lambda: reactor.watch(event, fail_once))
+        until(lambda: len(about) == 3)
+        assert 3 * [{"runtime": "rt_1", "step": "7"}] == about
+        assert {"a callback failed"} == {record.getMessage() for record in caplog.records}
+    finally:
+        caplog.handler.removeFilter(heard)
 
 
 def test_cancelled_timers_do_not_stay_until_their_time() -> None:

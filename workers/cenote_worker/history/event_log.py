@@ -57,9 +57,14 @@ class EventLog:
     waits, the file is given up for good: a history must not have gaps. `flush` then raises.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Makes a missing file. Raises HistoryTakenError while it has a writer, HistoryUnavailableError."""
+    def __init__(self, path: Path, runtime: str = "") -> None:
+        """Makes a missing file. Raises HistoryTakenError while it has a writer, HistoryUnavailableError.
+
+        runtime: that lines of the log are about.
+        """
         self._path = path
+        self.about: Final = {"runtime": runtime}
+        """What lines of the log are about."""
         self._file = _opened(path)
         self._end = 0
         """The end of the complete entries in the file."""
@@ -151,19 +156,19 @@ class EventLog:
             self._has_failed(error)
         else:
             if self._failure is not None:
-                _log.warning("steps are written to the history %s again", self._path)
+                _log.warning("steps are written to the history %s again", self._path, extra=self.about)
             self._failure = None
             self._waiting.clear()
 
     def _has_failed(self, error: OSError) -> None:
         failure = HistoryUnavailableError(str(self._path), error.strerror or str(error))
         if self._failure is None:
-            _log.warning("steps wait to be written to their history: %s", failure)
+            _log.warning("steps wait to be written to their history: %s", failure, extra=self.about)
         self._failure = failure
         if len(self._waiting) > MAX_WAITING:
             self._given_up = True
             self._waiting.clear()
-            _log.error("steps are not written to their history any more: %s", failure)
+            _log.error("steps are not written to their history any more: %s", failure, extra=self.about)
 
     def shed(self, position: int, record: StepRecord) -> None:
         self.add(position, record)
@@ -187,7 +192,9 @@ class EventLog:
             if lost := len(self._waiting):
                 self._given_up = True
                 self._waiting.clear()
-                _log.error("%d bytes of events are missing in a history: %s", lost, self._failure)
+                _log.error(
+                    "%d bytes of events are missing in a history: %s", lost, self._failure, extra=self.about
+                )
             file, self._file = self._file, -1
             if file >= 0:
                 os.close(file)
@@ -242,16 +249,16 @@ def _explained(path: Path) -> Iterator[None]:
         raise HistoryUnavailableError(str(path), error.strerror or str(error)) from error
 
 
-def open_log(path: Path) -> History:
-    """The history in a file, going on there; see EventLog for errors.
+def open_log(path: Path, runtime: str = "") -> History:
+    """The history in a file, going on there; see EventLog.
 
     A damaged file is set aside and a new one begun; readers of the new one are told that steps are missing.
     """
-    keep = EventLog(path)
+    keep = EventLog(path, runtime)
     try:
         return _read(keep)
     except MalformedValueError as error:
-        _log.error("the history %s is damaged and was set aside: %s", path, error)
+        _log.error("the history %s is damaged and was set aside: %s", path, error, extra=keep.about)
         return History(keep, keep.set_aside())
     except BaseException:
         keep.close()

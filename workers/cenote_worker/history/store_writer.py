@@ -61,6 +61,8 @@ class WriteBehind:
         """patience: see PATIENCE."""
         self._store = store
         self._patience = patience
+        self._about = {"runtime": store.runtime}
+        """What lines of the log are about."""
         self._changed = threading.Condition()
         self._waiting: deque[_Item] = deque()
         """Oldest first. An item stays here until it is written."""
@@ -113,7 +115,9 @@ class WriteBehind:
         else:
             self._store.close()
         if self._waiting:
-            _log.error("%d events are missing in a history: %s", len(self._waiting), self._failure)
+            _log.error(
+                "%d events are missing in a history: %s", len(self._waiting), self._failure, extra=self._about
+            )
 
     def _put(self, item: _Item) -> None:
         with self._changed:
@@ -127,7 +131,7 @@ class WriteBehind:
 
     def _give_up(self, failure: CenoteError) -> None:
         self._given_up, self._failure = True, failure
-        _log.error("steps are not written to their history any more: %s", failure)
+        _log.error("steps are not written to their history any more: %s", failure, extra=self._about)
 
     def _no_answer(self) -> HistoryUnavailableError:
         return HistoryUnavailableError(self._store.place, f"no answer for {self._patience:g} seconds")
@@ -173,7 +177,7 @@ class WriteBehind:
                 self._failure = None
             self._changed.notify_all()
         if again:
-            _log.warning("steps are written to the history in %r again", self._store.place)
+            _log.warning("steps are written to the history in %r again", self._store.place, extra=self._about)
 
     def _has_failed(self, error: Exception) -> None:
         failure = error if isinstance(error, CenoteError) else None
@@ -183,7 +187,7 @@ class WriteBehind:
                 self._give_up(failure)
             elif not self._given_up:
                 if self._failure is None:
-                    _log.warning("steps wait to be written to their history: %s", failure)
+                    _log.warning("steps wait to be written to their history: %s", failure, extra=self._about)
                 self._failure = failure
                 self._given_up = self._closed  # there will be no retry
             self._failed, self._wanted = self._begun, 0

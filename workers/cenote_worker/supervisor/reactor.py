@@ -16,7 +16,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 _log = logging.getLogger("cenote.reactor")
@@ -76,7 +78,7 @@ class Reactor:
 
     def call_soon(self, callback: Callback) -> None:
         """From any thread: run `callback` on the reactor's."""
-        self._soon.append(callback)
+        self._soon.append(_carried(callback))
         if self._sleeps_until != _AWAKE:
             os.eventfd_write(self._wakeup, 1)
 
@@ -85,19 +87,19 @@ class Reactor:
 
         The reactor is not woken if its wait ends before that anyway: small cells have timers that never fire.
         """
-        timer = Timer(max(when, time.monotonic()), next(self._numbers), callback)
-        self._soon.append(lambda: self._add(timer))
+        timer = Timer(max(when, time.monotonic()), next(self._numbers), _carried(callback))
+        self._soon.append(partial(self._add, timer))
         if when < self._sleeps_until:
             os.eventfd_write(self._wakeup, 1)
         return timer
 
     def watch(self, descriptor: int, callback: Callback) -> None:
         """Calls `callback` whenever the descriptor is readable or closed by its peer. Reactor thread only."""
-        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+        self._selector.register(descriptor, selectors.EVENT_READ, _carried(callback))
 
     def watch_room(self, descriptor: int, callback: Callback) -> None:
         """Calls `callback` whenever the descriptor can be written to, or never again. Reactor thread only."""
-        self._selector.register(descriptor, selectors.EVENT_WRITE, callback)
+        self._selector.register(descriptor, selectors.EVENT_WRITE, _carried(callback))
 
     def unwatch(self, descriptor: int) -> None:
         """Reactor thread only, and before the descriptor is closed. Unknown descriptors are ignored.
@@ -123,13 +125,13 @@ class Reactor:
         """A function of its own, so that its variables end with it: otherwise the last callback would live through
         the next wait, and with it a closed runtime and its record."""
         for key, _ in self._wait():
-            self._guarded(key.data)
+            key.data()
         while self._soon:
-            self._guarded(self._soon.popleft())
+            self._soon.popleft()()
         while self._timers and self._has_come(self._timers[0]):
             callback = heapq.heappop(self._timers).callback
             if callback is not None:
-                self._guarded(callback)
+                callback()
 
     def _has_come(self, timer: Timer) -> bool:
         """After a standstill, only once others had their turn: else a jail is killed for an answer that the
@@ -160,9 +162,14 @@ class Reactor:
     def _woken(self) -> None:
         os.eventfd_read(self._wakeup)
 
-    @staticmethod
-    def _guarded(callback: Callback) -> None:
-        try:
-            callback()
-        except Exception:  # noqa: BLE001  (one jail's failure must not stop the reading of all others)
-            _log.exception("a callback failed")
+
+def _carried(callback: Callback) -> Callback:
+    """The same in the context of the caller, whose runtime and trace log lines name."""
+    return partial(copy_context().run, _guarded, callback)
+
+
+def _guarded(callback: Callback) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001  (one jail's failure must not stop the reading of all others)
+        _log.exception("a callback failed")

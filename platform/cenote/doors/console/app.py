@@ -6,8 +6,9 @@ a policy by which a browser gives it no script, no form, no origin and no networ
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -31,7 +32,7 @@ from cenote.doors.console.session import (
     Visit,
     redirect,
 )
-from cenote.doors.http_api import status_of
+from cenote.doors.request_checks import status_of
 from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedError
 
 COOKIE: Final = "cenote_session"
@@ -52,6 +53,51 @@ _TITLES: Final = {403: "Not allowed", 404: "Not found"}
 """Titles of error pages. A lost runtime is no error of the server."""
 
 
+SOON: Final = 0.2
+"""Seconds after which a browser is shown that a page is being made."""
+
+FETCHED_WITHIN: Final = 30.0
+"""Seconds for which a page that has become ready waits for its browser, which asks every second."""
+
+
+class SlowPages:
+    """Pages that are being made, each until its browser has fetched it: of long records, and of busy runtimes."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[tuple[str, str], asyncio.Task[Response]] = {}
+        """By cookie and URL."""
+
+    async def get(self, key: tuple[str, str], page: Coroutine[Any, Any, Response]) -> Response | None:
+        """The page; None while it is being made. Raises what the page does.
+
+        page: not run where the page is being made already.
+        """
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.ensure_future(page)
+            task.add_done_callback(lambda made: self._expire(key, made))
+        else:
+            page.close()
+        done, _ = await asyncio.wait((task,), timeout=SOON)
+        if not done:
+            return None
+        self._forget(key, task)
+        return task.result()
+
+    def cancel(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _expire(self, key: tuple[str, str], made: asyncio.Task[Response]) -> None:
+        if not made.cancelled():
+            made.exception()  # raised where the page is fetched
+        made.get_loop().call_later(FETCHED_WITHIN, self._forget, key, made)
+
+    def _forget(self, key: tuple[str, str], made: asyncio.Task[Response]) -> None:
+        if self._tasks.get(key) is made:
+            del self._tasks[key]
+
+
 class Console:
     """All pages, for the callers of one application."""
 
@@ -70,6 +116,7 @@ class Console:
         self._pages = pages
         self._sessions = ConsoleSessions()
         self._cells = LiveCells()
+        self._slow = SlowPages()
         self._templates = Templates(sections)
 
     def routes(self) -> list[BaseRoute]:
@@ -83,6 +130,7 @@ class Console:
 
     async def close(self) -> None:
         """Interrupts the cells that pages have begun."""
+        self._slow.cancel()
         self._cells.interrupt()
 
     def _route(self, method: str, path: str, page: Page) -> Route:
@@ -94,7 +142,8 @@ class Console:
             try:
                 seen = await self._callers.runtimes(session.token)
                 door = seen.through(DOOR)
-                return await page(Visit(request, session, door, seen.changes, self._templates, self._cells))
+                visit = Visit(request, session, door, seen.changes, self._templates, self._cells)
+                return await self._served(cookie, visit, page)
             except NotAuthenticatedError:
                 self._sessions.end(cookie)
                 return _to_sign_in(request)
@@ -102,6 +151,14 @@ class Console:
                 return self._failed(error, session, request.url.path)
 
         return Route(path, serve, methods=[method])
+
+    async def _served(self, cookie: str, visit: Visit, page: Page) -> Response:
+        """Only a page that is a browser's whole document can load itself again; an image or a frame cannot."""
+        request = visit.request
+        if request.method != "GET" or request.headers.get("sec-fetch-dest") != "document":
+            return await page(visit)
+        made = await self._slow.get((cookie, str(request.url)), page(visit))
+        return made or visit.page("slow", 202, title="Being made")
 
     def _failed(self, error: CenoteError, session: ConsoleSession, path: str) -> Response:
         status = status_of(error)

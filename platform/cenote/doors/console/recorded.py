@@ -6,6 +6,7 @@ Nothing is written: another process may go on writing there, and what it adds is
 from __future__ import annotations
 
 import asyncio
+import gc
 import hmac
 import secrets
 import stat
@@ -81,7 +82,10 @@ class RecordedRuntime:
             found = self._stored.runtimes().get(self._runtime, "")
             if found != self._id:
                 self._history, self._id = History(id=found), found
-            self._history.read(self._stored.events(self._runtime, self._history.size))
+            before = self._history.size
+            self._history.read(self._stored.events(self._runtime, before))
+            if self._history.size - before > READ_WHOLE:
+                gc.freeze()  # else the collector goes through all of it again, while a page is made
             return self._history
 
 

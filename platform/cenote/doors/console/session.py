@@ -11,7 +11,7 @@ import html
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -276,7 +276,7 @@ class Visit:
         )
 
 
-Page = Callable[[Visit], Awaitable[Response]]
+Page = Callable[[Visit], Coroutine[Any, Any, Response]]
 
 PageRoute = tuple[str, str, Page]
 """Method, path and page."""

@@ -181,6 +181,7 @@ def _settings(options: PlatformOptions, key: MasterKey, lines: InternalTls) -> A
         clients=not options.relayed,
         patcher=HOST_PATCHER,
         by_places=options.wait_for_room > 0,
+        set_up_log=options.log_set_up(logging.WARNING),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -266,6 +268,12 @@ class PlatformOptions(Options):
                     )
                 )
         wrong.raise_all()
+
+    def log_set_up(self, level: int) -> Callable[[], None]:
+        """What sets up the log of a process of the platform. It can be sent to other machines."""
+        from cenote.gateway.process.logs import set_up
+
+        return partial(set_up, level, as_json=self.log_json)
 
     @property
     def http_address(self) -> tuple[str, int]:

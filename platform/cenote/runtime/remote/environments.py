@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,7 +80,7 @@ class PlatformEnvironments:
         Raises EnvironmentBuildError with the next step, RejectedError where the operator does not allow it,
         QuotaExceededError, EntryExistsError for a name with other packages, UsageError, UnfitEnvironmentError.
         """
-        found = _info(self._ask(self._client().build_environment(_request(environment, name, progress))))
+        found = self._begin(_request(environment, name, progress))
         last = ""
         while wait and found.state == "building":
             if found.progress not in ("", last):
@@ -91,6 +91,30 @@ class PlatformEnvironments:
         if wait and found.state == "failed":
             raise EnvironmentBuildError(f"building environment {found.name!r}", found.error)
         return found
+
+    def begin(
+        self,
+        name: str,
+        requirements: Sequence[str] = (),
+        *,
+        python: str = "",
+        lock: str = "",
+        lock_file: str = "",
+    ) -> EnvironmentInfo:
+        """Has it built in the background, as `build` without `wait`. No file of this machine is read.
+
+        lock: the text of a lock file. lock_file: its format, `requirements.txt` or `pylock.toml`. Raises as `build`.
+        """
+        from cenote_proto.scalars import make
+        from cenote_proto.v1 import platform_pb2
+
+        kind = platform_pb2.BuildEnvironmentRequest
+        return self._begin(
+            make(kind, name=name, requirements=requirements, python=python, lock=lock, lock_file=lock_file)
+        )
+
+    def _begin(self, request: platform_pb2.BuildEnvironmentRequest) -> EnvironmentInfo:
+        return _info(self._ask(self._client().build_environment(request)))
 
     def get(self, name: str) -> EnvironmentInfo:
         """Raises UnknownEntryError."""

@@ -63,11 +63,12 @@ class NodeAgent:
     """A ClusterNode as a Ray actor: one per machine, for as long as the cluster runs."""
 
     def __init__(self, settings: NodeSettings) -> None:
+        settings.set_up_log()
         self._among_others = not settings.node
         self._settings = settings = _settled(settings) if self._among_others else settings
         folder = Path(settings.folder)
         ensure_store(folder)
-        self._nursery = ensure_nursery(settings.folder)
+        self._nursery = ensure_nursery(settings.folder, settings.set_up_log)
         self._descriptor_store = DescriptorStoreClient(folder, RETURN_SECONDS)
         self._references = NodeReferences(self._descriptor_store, settings.node, settings.room)
         self._certificate = NodeCertificate(self._descriptor_store) if settings.secured else None

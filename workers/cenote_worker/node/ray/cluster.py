@@ -24,7 +24,7 @@ from cenote_security.loopback import is_loopback
 from cenote_worker.node.machine import PREFIX, SHORT
 from cenote_worker.node.ray.actor_calls import LOOKERS, LOOKS, THREADS, answers
 from cenote_worker.node.ray.agent import NodeAgent
-from cenote_worker.node.ray.host import NodeSettings
+from cenote_worker.node.ray.host import NodeSettings, SetUpLog, like_ray
 from cenote_worker.node.ray.value_copies import AGENT, LOOK_SECONDS, agents
 from cenote_worker.runtime.patch_jobs import Patcher
 
@@ -103,7 +103,7 @@ class AgentSettings:
     a node, None for half of its memory. only_node: the name of the only machine; empty where each names itself.
     secured: nodes on the loopback too; all others are in any case. clients: see Secured. patcher: see RuntimeServer;
     a function of a module. by_places: machines take as many runtimes as their custom resource PLACES says, and those
-    without it none.
+    without it none. set_up_log: of all processes of the nodes.
     """
 
     folder: Path
@@ -116,6 +116,7 @@ class AgentSettings:
     clients: bool = True
     patcher: Patcher | None = None
     by_places: bool = False
+    set_up_log: SetUpLog = like_ray
 
 
 PLACES: Final = "cenote"
@@ -226,6 +227,7 @@ def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
         clients=common.clients,
         patcher=common.patcher,
         places=_places(common, node),
+        set_up_log=common.set_up_log,
     )
 
 

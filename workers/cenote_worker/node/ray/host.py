@@ -10,7 +10,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -58,10 +58,19 @@ def nursery_name() -> str:
     return f"nursery/{raylet()}"
 
 
+SetUpLog = Callable[[], object]
+"""Sets up the log of a process. A function of a module, or a `partial` of one."""
+
+
+def like_ray() -> None:
+    """The log as Ray sets it up."""
+
+
 class NurseryActor:
     """Starts jails for the hosts of a node. folder: of its descriptor store."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, set_up_log: SetUpLog) -> None:
+        set_up_log()
         self._descriptor_store = DescriptorStoreClient(Path(folder), RETURN_SECONDS)
         self._nursery = JailStarter(lingers=True)
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
@@ -100,7 +109,7 @@ class NurseryActor:
                 state.worked()
 
 
-def ensure_nursery(folder: str) -> Any:
+def ensure_nursery(folder: str, set_up_log: SetUpLog) -> Any:
     """The starter of jails on this machine; the running one, if there is one."""
     remote: Any = ray.remote  # its types do not know groups
     return (
@@ -114,7 +123,7 @@ def ensure_nursery(folder: str) -> Any:
             max_concurrency=THREADS,
             scheduling_strategy=here(),
         )
-        .remote(folder)
+        .remote(folder, set_up_log)
     )
 
 
@@ -124,7 +133,8 @@ class NodeSettings:
 
     folder: of the descriptor store; where no node is named, the one that contains those of all nodes, see `settle`.
     hosts: processes that serve runtimes, at most. room: see ValueStore. places: see ClusterNode. secured: with a
-    requested certificate. clients: see Secured. key, patcher: see RuntimeHost.
+    requested certificate. clients: see Secured. key, patcher: see RuntimeHost. set_up_log: called once in each
+    process of the node.
     """
 
     node: str
@@ -137,12 +147,14 @@ class NodeSettings:
     clients: bool = True
     patcher: Patcher | None = None
     places: int | None = None
+    set_up_log: SetUpLog = like_ray
 
 
 class RuntimeActor:
     """A RuntimeHost as a Ray actor."""
 
     def __init__(self, settings: NodeSettings, name: str) -> None:
+        settings.set_up_log()
         self._settings = settings
         self._name = name
         self._ended = threading.Event()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 from cenote_worker.checkpoints.errors import NotDurableError
@@ -35,11 +36,12 @@ Settled = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """An outcome on its way."""
+    """An outcome on its way. context: of its cell, which lines of the log are about."""
 
     listener: Listener
     outcome: Outcome
     source: Source
+    context: Context = field(default_factory=copy_context)
 
 
 class Acknowledger:
@@ -131,9 +133,9 @@ def _refuse(batch: list[_Held], error: Exception) -> None:
 def _tell(held: _Held, outcome: Outcome) -> None:
     """A listener that fails does not keep later answers from other listeners."""
     try:
-        held.listener.done(outcome)
+        held.context.run(held.listener.done, outcome)
     except Exception:  # noqa: BLE001  (any error: this thread gives all later answers)
-        _log.exception("an outcome could not be passed on")
+        held.context.run(_log.exception, "an outcome could not be passed on")
 
 
 class DurableListener:

@@ -41,7 +41,7 @@ class RuntimeStorage(Retention):
 
     def record_of(self, runtime: str) -> History:
         """The record, which continues where it ends. Raises HistoryTakenError while another process writes it."""
-        return open_log(Path(self.records) / runtime / RECORD) if self.records else History()
+        return open_log(Path(self.records) / runtime / RECORD, runtime) if self.records else History()
 
     def equip(self, hosted: HostedRuntime, room: Room, seals: ImageSeals, *, lives: bool = False) -> None:
         """Makes the runtime store its states as configured from now on, and continue from the last one.
