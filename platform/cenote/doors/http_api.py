@@ -52,9 +52,7 @@ from cenote.runtime.core.replies import done
 from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote.runtime.remote.environments import EnvironmentInfo, PlatformEnvironments
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import (
-    MalformedValueError,
-)
+from cenote_security.errors import MalformedValueError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.execution.results import (
     SnapshotInfo,
