@@ -16,6 +16,7 @@ from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.runtime.state.images import ProcessImages
 from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.supervisor import Supervisor
 
 Make = Callable[..., PythonRuntime]
 
@@ -156,6 +157,20 @@ def test_a_former_state_that_cannot_be_had_again_changes_nothing(lives: Lives) -
     with pytest.raises(IncompleteRestoreError, match="another data than the first time"):
         lives.runtime.core.checkpoints.go_back(former)
     assert "2" == run(lives.runtime, "a")
+
+
+def test_a_jail_that_has_just_been_stored_may_be_busy_for_a_moment(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call of the user's is under way, so going back is not refused."""
+    run(lives.runtime, "a = 1")
+    former = lives.runtime.checkpoint().number
+    run(lives.runtime, "a = 2")
+    busy, looks = Supervisor.busy.fget, iter([False, True, True])
+    assert busy is not None
+    monkeypatch.setattr(Supervisor, "busy", property(lambda self: next(looks, False) or busy(self)))
+    lives.runtime.core.checkpoints.go_back(former)
+    assert "1" == run(lives.runtime, "a")
 
 
 def test_an_open_file_that_was_moved_is_not_another(lives: Lives) -> None:

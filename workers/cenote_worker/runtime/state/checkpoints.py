@@ -235,6 +235,7 @@ class Checkpoints:
                 raise IncompleteRestoreError(self.name, manifest.number, missing)
             self.processes.begin(manifest, self.processes.copy_of(supervisor), partial=False)
             self.processes.finish()
+            self._check_quiet(supervisor, QUIET_SECONDS)
             if not self._runtime.doze(supervisor, state):
                 raise UnavailableError(BUSY)
             self._asleep = supervisor
@@ -255,6 +256,7 @@ class Checkpoints:
             self._check_quiet(supervisor)
             self._make_exactly(supervisor, "", former.number)
             self.processes.finish()
+            self._check_quiet(supervisor, QUIET_SECONDS)
             ready, present = self._read(former), self._base
             self._base, self._ready, self._by_image = former, ready, former.number if missing else 0
             if not self._runtime.doze(supervisor, state):
@@ -266,9 +268,11 @@ class Checkpoints:
             self._unstored = False
             return self._writer.describe(again)
 
-    def _check_quiet(self, supervisor: Supervisor) -> None:
-        """Raises UnavailableError while a call is under way. A jail that was asked for an image has soon answered."""
-        wait = PatientWait(QUIET_SECONDS if self.processes.busy else 0.0)
+    def _check_quiet(self, supervisor: Supervisor, patience: float = 0.0) -> None:
+        """Raises UnavailableError while a call is under way. patience: seconds to wait for its end; a jail that was
+        asked for an image has soon answered.
+        """
+        wait = PatientWait(QUIET_SECONDS if self.processes.busy else patience)
         while supervisor.busy:
             if not wait.piece():
                 raise UnavailableError(BUSY)
