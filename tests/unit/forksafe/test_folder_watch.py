@@ -273,6 +273,7 @@ ACTIONS: dict[str, Callable[[Path], object]] = {
     "attributes": lambda top: os.setxattr(top / "f3", "user.x", os.urandom(3)),
     "written by a second name": write_by_second_name,
     "the second name removed": lambda top: (top / "second").unlink(missing_ok=True),
+    "the second name renamed": lambda top: (top / "second").rename(top / "another"),
     "written by a second name that is gone": link_write_and_unlink,
     "written by a second name that is another file's": link_write_and_replace,
     "a link": change_link,
@@ -294,6 +295,11 @@ ACTIONS: dict[str, Callable[[Path], object]] = {
 @given(st.lists(st.lists(st.sampled_from(sorted(ACTIONS)), max_size=3), min_size=1, max_size=6))
 @example([[each] for each in ACTIONS])
 @example([["nothing"], ["written by a second name that is gone"], ["written"]])
+@example([["nothing"], ["written by a second name", "the folder's own permissions"], ["permissions"]])
+@example([["nothing"], ["written by a second name", "the second name renamed"], ["permissions"]])
+@example(
+    [["nothing"], ["written by a second name that is gone", "written by a second name"], ["permissions"]]
+)
 @example([["nothing"], ["written by a second name that is another file's"], ["written"]])
 @example(
     [["written by a second name"], ["written"], ["written by a second name"], ["the second name removed"]]

@@ -38,7 +38,8 @@ _MOST_FOLDERS: Final = 256
 """Each is a watch, and a line of the text that shows that the watches are still there."""
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _OPEN = 0x2, 0x4, 0x8, 0x20
-_MOVED, _CREATE, _DELETE = 0x40 | 0x80, 0x100, 0x200
+_MOVED_TO, _CREATE, _DELETE = 0x80, 0x100, 0x200
+_MOVED: Final = 0x40 | _MOVED_TO
 _ITSELF_GONE: Final = 0x400 | 0x800
 _WANTED: Final = _MODIFY | _ATTRIB | _CLOSE_WRITE | _OPEN | _MOVED | _CREATE | _DELETE | _ITSELF_GONE
 _ONLY_THE_FOLDER: Final = 0x0100_0000 | 0x0200_0000
@@ -78,7 +79,7 @@ class FolderWatch:
         self._known_from = 0
         """The first moment since which it is known which paths have changed."""
         self._created: set[str] = set()
-        """Files made since the last look."""
+        """Files made or renamed since the last look."""
         self._has_links = False
         """Whether a file may have several names."""
         self._is_complete = False
@@ -207,14 +208,14 @@ class FolderWatch:
             self._lose_track()  # what is in it may be out of reach now
 
     def _note(self, mask: int, path: str) -> None:
+        if mask & (_CREATE | _MOVED_TO):
+            self._created.add(path)
         if mask & (_MOVED | _DELETE):
             self._lose_track()
             if path in self._open:
                 self._is_complete = False  # it may be open by a name that is unknown here
             return
         self._note_change(path)
-        if mask & _CREATE:
-            self._created.add(path)
 
     def _note_change(self, path: str) -> None:
         self._number += 1
@@ -226,17 +227,15 @@ class FolderWatch:
         self._number += 1
         self._known_from = self._number
         self._changed.clear()
-        self._created.clear()
 
     def _look_at_new_ones(self) -> None:
-        for path in self._created:
-            status = _status_of(f"{self._top}/{path}")
-            # What is gone again may have been a second name, by which another file was changed.
-            if status is None or status.st_nlink > 1:
-                self._has_links = self._has_links or status is not None
-                self._lose_track()
-                return
+        found = [_status_of(f"{self._top}/{path}") for path in self._created]
         self._created.clear()
+        names = [0 if each is None else each.st_nlink for each in found]
+        self._has_links = self._has_links or max(names, default=0) > 1
+        # What is gone again may have been a second name, by which another file was changed.
+        if any(number != 1 for number in names):
+            self._lose_track()
 
     def _look_at_open_ones(self) -> None:
         if not self._open:
