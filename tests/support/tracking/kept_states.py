@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from tests.soundness.tracking.test_soundness import seen
 from tests.support.tracking.steps import Steps
 
-from cenote_worker.execution.trace import StepTrace
+from cenote_worker.execution.trace import StepTrace, kind_of
 from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, bring_about, difference
 from cenote_worker.process.memory_unsafe import head_of
 
@@ -48,7 +49,10 @@ class Line:
 
     def unclear(self) -> list[object]:
         """For each cell, why it may have done more than bind names, as far as its trace says so."""
-        return [(trace.opaque, trace.unrepeatable) for trace in self.traces]
+        places = [{*trace.reads, *trace.writes} for trace in self.traces]
+        others = [sorted(each for each in found if kind_of(each) != "name") for found in places]
+        known = [(trace.opaque, trace.unrepeatable, trace.modules) for trace in self.traces]
+        return [*zip(known, others, strict=True), builtins.__import__]
 
     def back_at(self, number: int) -> Steps:
         """A process that continues after that many cells."""

@@ -252,6 +252,7 @@ acts = st.one_of(
 
 @given(st.lists(acts, min_size=1, max_size=6).map("; ".join))
 @example("x = {8, 0}")
+@example("x and x.pop(); x.add(0); x.add(38)")
 @example("x = set(range(100)); x -= set(range(90))")
 @example("x = set(map(str, range(300))); [x.pop() for _ in range(7)]")
 @pytest.mark.skipif(not IS_READABLE, reason="how sets lie cannot be read here")

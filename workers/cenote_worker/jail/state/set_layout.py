@@ -4,14 +4,15 @@ A pickle restores a set's members, not its layout: members that wanted the same 
 have another size. Both affect the iteration order, now or when more are added. So a recipe accompanies each set whose
 layout would change: first members in the slot of their hash, in any order, then displaced ones, each after the
 members in its way. Where members were removed, stand-ins are added and removed again, since members added later avoid
-these slots.
+these slots. Where members are in each other's way, as when one has taken the slot of a removed one, a stand-in takes
+the slot of one of them first.
 
 Only for members whose hash runs no user code: they are hashed more often than in a full run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -43,12 +44,13 @@ _PLAIN: Final = frozenset((int, str, bytes, bool, complex, type(None), date, dat
 
 class Recipe(NamedTuple):
     """size: slots. finger: where the next `pop` begins. removed: slots of removed members. members: in insertion
-    order."""
+    order. late: slots of the last members, which stand-ins have until then."""
 
     size: int
     finger: int
     removed: list[int]
     members: list[object]
+    late: Sequence[int] = ()
 
 
 class _StandIn:
@@ -85,10 +87,15 @@ def follow(value: set[Any], recipe: Recipe) -> None:
     if recipe.finger:
         _point(value, recipe.finger)
     stand_ins = [_StandIn(recipe.size + slot) for slot in recipe.removed]
-    members = [*stand_ins, *recipe.members]
+    in_place = [_StandIn(recipe.size + slot) for slot in recipe.late]
+    first = len(recipe.members) - len(in_place)
+    members = [*stand_ins, *in_place, *recipe.members[:first]]
     if recipe.size > _SMALLEST:
         _make_room(value, members, recipe.size)
     value.update(members)
+    for stand_in, member in zip(in_place, recipe.members[first:], strict=True):
+        value.discard(stand_in)
+        value.add(member)  # all slots before that one are taken
     for stand_in in stand_ins:  # one by one: many at once would be swept out
         value.discard(stand_in)
 
@@ -115,16 +122,18 @@ def _recipe(value: set[Any]) -> Recipe | None:
     placed = [(slot, number, next(members)) for slot, number in taken if number != REMOVED]
     at_home = [member for slot, number, member in placed if number & head.mask == slot]
     astray = {slot: (number, member) for slot, number, member in placed if number & head.mask != slot}
-    displaced = _in_order(astray, {slot for slot, _ in taken}, head.mask)
-    if displaced is None or not _can_make_room(head.filled, head.mask + 1):
+    order = _in_order(astray, {slot for slot, _ in taken}, head.mask)
+    if order is None or not _can_make_room(head.filled, head.mask + 1):
         return None
-    return Recipe(head.mask + 1, head.finger, removed, at_home + displaced)
+    displaced, late = ([astray[slot][1] for slot in slots] for slots in order)
+    return Recipe(head.mask + 1, head.finger, removed, at_home + displaced + late, order[1])
 
 
-def _in_order(astray: dict[int, tuple[int, object]], taken: set[int], mask: int) -> list[object] | None:
-    """Members that are not in the slots of their hashes, each after those that were in its way.
-
-    None if impossible: members are in each other's way, since one took a slot whose member had been removed.
+def _in_order(
+    astray: dict[int, tuple[int, object]], taken: set[int], mask: int
+) -> tuple[list[int], list[int]] | None:
+    """The slots of members that are not in those of their hashes, each after those that were in its way; and the slots
+    of others, which a stand-in has first. None if a free slot is in the way.
     """
     waiting, blocking = dict[int, int](), dict[int, list[int]]()
     for slot, (number, _) in astray.items():
@@ -139,13 +148,29 @@ def _in_order(astray: dict[int, tuple[int, object]], taken: set[int], mask: int)
         waiting[slot] = len(others)
         for other in others:
             blocking.setdefault(other, []).append(slot)
+    order, late = list[int](), list[int]()
     ready = [slot for slot, others in waiting.items() if not others]
-    for slot in ready:  # which grows meanwhile
-        for behind in blocking.get(slot, ()):
-            waiting[behind] -= 1
-            if not waiting[behind]:
-                ready.append(behind)
-    return [astray[slot][1] for slot in ready] if len(ready) == len(astray) else None
+    while waiting:
+        while ready:
+            slot = ready.pop()
+            if waiting.pop(slot, None) is None:
+                continue
+            order.append(slot)
+            ready += _unblocked(slot, waiting, blocking)
+        if waiting:  # they are in each other's way
+            slot, _ = waiting.popitem()
+            late.append(slot)
+            ready += _unblocked(slot, waiting, blocking)
+    return order, late
+
+
+def _unblocked(slot: int, waiting: dict[int, int], blocking: dict[int, list[int]]) -> Iterator[int]:
+    """The slots for which that one was the last in the way."""
+    for later in blocking.get(slot, ()):
+        if later in waiting:
+            waiting[later] -= 1
+            if not waiting[later]:
+                yield later
 
 
 def _slots(number: int, mask: int) -> Iterator[int]:

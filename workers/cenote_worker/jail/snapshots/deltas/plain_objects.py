@@ -267,7 +267,7 @@ def _is_alike(made: FunctionType, value: FunctionType) -> bool:
     )
 
 
-SetDescription = tuple[list[object], tuple[int, int, list[int]] | None]
+SetDescription = tuple[list[object], tuple[int, int, list[int], list[int]] | None]
 """Members in the order in which to add them; the rest of the recipe, if it needs one."""
 
 
@@ -276,7 +276,9 @@ def describe_set(value: set[Any]) -> SetDescription | None:
     if not IS_READABLE:
         return None
     recipe = recipe_for(value)
-    told: SetDescription = (list(value), None) if recipe is None else (recipe.members, recipe[:3])
+    told: SetDescription = list(value), None
+    if recipe is not None:
+        told = recipe.members, (*recipe[:3], [*recipe.late])
     return told if is_alike(rebuild_set(told), value) else None
 
 
@@ -287,5 +289,6 @@ def rebuild_set(told: SetDescription) -> set[Any]:
     if recipe is None:
         value.update(members)
     else:
-        follow(value, Recipe(*recipe, members))
+        size, finger, removed, late = recipe
+        follow(value, Recipe(size, finger, removed, members, late))
     return value
