@@ -2,17 +2,16 @@
 
 A pickle restores a set's members, not its layout: members that wanted the same slot may be swapped, and the table may
 have another size. Both affect the iteration order, now or when more are added. So a recipe accompanies each set whose
-layout would change: first members in the slot of their hash, in any order, then displaced ones, each after the
-members in its way. Where members were removed, stand-ins are added and removed again, since members added later avoid
-these slots. Where members are in each other's way, as when one has taken the slot of a removed one, a stand-in takes
-the slot of one of them first.
+layout would change: members in the slot of their hash, in any order, and stand-ins in all other slots that were ever
+taken. Then each displaced member takes the place of its stand-in, since all slots before that are taken. The stand-ins
+of removed members are removed, since members added later avoid these slots.
 
 Only for members whose hash runs no user code: they are hashed more often than in a full run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -33,18 +32,12 @@ _FEW_FOR_TWICE: Final = 5
 _MOST_FOR_FOURFOLD: Final = 50_000
 """Members up to which a set, when removed slots are cleared, gets more than four times as many slots."""
 
-_LINEAR: Final = 9
-"""The number of adjacent slots that are tried before one elsewhere, chosen by further bits of the hash."""
-
-_SHIFT: Final = 5
-_WORD: Final = (1 << 64) - 1
-
 _PLAIN: Final = frozenset((int, str, bytes, bool, complex, type(None), date, datetime, time, timedelta))
 
 
 class Recipe(NamedTuple):
     """size: slots. finger: where the next `pop` begins. removed: slots of removed members. members: in insertion
-    order. late: slots of the last members, which stand-ins have until then."""
+    order. late: slots of the last ones, which stand-ins have first; those of a 0.1 recipe are added in order."""
 
     size: int
     finger: int
@@ -121,65 +114,10 @@ def _recipe(value: set[Any]) -> Recipe | None:
     members = iter(value)
     placed = [(slot, number, next(members)) for slot, number in taken if number != REMOVED]
     at_home = [member for slot, number, member in placed if number & head.mask == slot]
-    astray = {slot: (number, member) for slot, number, member in placed if number & head.mask != slot}
-    order = _in_order(astray, {slot for slot, _ in taken}, head.mask)
-    if order is None or not _can_make_room(head.filled, head.mask + 1):
+    astray = {slot: member for slot, number, member in placed if number & head.mask != slot}
+    if not _can_make_room(head.filled, head.mask + 1):
         return None
-    displaced, late = ([astray[slot][1] for slot in slots] for slots in order)
-    return Recipe(head.mask + 1, head.finger, removed, at_home + displaced + late, order[1])
-
-
-def _in_order(
-    astray: dict[int, tuple[int, object]], taken: set[int], mask: int
-) -> tuple[list[int], list[int]] | None:
-    """The slots of members that are not in those of their hashes, each after those that were in its way; and the slots
-    of others, which a stand-in has first. None if a free slot is in the way.
-    """
-    waiting, blocking = dict[int, int](), dict[int, list[int]]()
-    for slot, (number, _) in astray.items():
-        before = set[int]()
-        for passed in _slots(number, mask):
-            if passed == slot:
-                break
-            if passed not in taken:
-                return None
-            before.add(passed)
-        others = before & astray.keys()
-        waiting[slot] = len(others)
-        for other in others:
-            blocking.setdefault(other, []).append(slot)
-    order, late = list[int](), list[int]()
-    ready = [slot for slot, others in waiting.items() if not others]
-    while waiting:
-        while ready:
-            slot = ready.pop()
-            if waiting.pop(slot, None) is None:
-                continue
-            order.append(slot)
-            ready += _unblocked(slot, waiting, blocking)
-        if waiting:  # they are in each other's way
-            slot, _ = waiting.popitem()
-            late.append(slot)
-            ready += _unblocked(slot, waiting, blocking)
-    return order, late
-
-
-def _unblocked(slot: int, waiting: dict[int, int], blocking: dict[int, list[int]]) -> Iterator[int]:
-    """The slots for which that one was the last in the way."""
-    for later in blocking.get(slot, ()):
-        if later in waiting:
-            waiting[later] -= 1
-            if not waiting[later]:
-                yield later
-
-
-def _slots(number: int, mask: int) -> Iterator[int]:
-    """The slots where a member with this hash is looked for, in order."""
-    further, slot = number & _WORD, number & mask
-    while True:
-        yield from range(slot, slot + _LINEAR + 1 if slot + _LINEAR <= mask else slot + 1)
-        further >>= _SHIFT
-        slot = (slot * 5 + 1 + further) & mask
+    return Recipe(head.mask + 1, head.finger, removed, at_home + list(astray.values()), list(astray))
 
 
 def _can_make_room(count: int, size: int) -> bool:
