@@ -3,8 +3,8 @@
 A pickle restores a set's members, not its layout: members that wanted the same slot may be swapped, and the table may
 have another size. Both affect the iteration order, now or when more are added. So a recipe accompanies each set whose
 layout would change: members in the slot of their hash, in any order, and stand-ins in all other slots that were ever
-taken. Then each displaced member takes the place of its stand-in, since all slots before that are taken. The stand-ins
-of removed members are removed, since members added later avoid these slots.
+taken. Then each displaced member takes the place of its stand-in, since all slots before that are taken. Stand-ins of
+removed members are removed, since members added later avoid these slots.
 
 Only for members whose hash runs no user code: they are hashed more often than in a full run.
 """
