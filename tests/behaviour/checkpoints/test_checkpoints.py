@@ -97,6 +97,7 @@ def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Pa
     assert 6 == again.execute("").step
 
 
+@pytest.mark.slow
 def test_a_state_of_any_size_is_stored_and_given_to_branches(make_runtime: Make, folder: Path) -> None:
     """Its description is larger than a packet: names and files by the thousand."""
     runtime = make_runtime(store=folder, name="r")

@@ -43,6 +43,7 @@ def size(folder: Path, number: int, suffix: str = "image") -> int:
     return (folder / "r" / f"{number:012d}.{suffix}").stat().st_size
 
 
+@pytest.mark.slow
 def test_an_image_has_what_the_one_before_lacks(make_runtime: Make, folder: Path) -> None:
     """Each is exact, in whichever order the others go, and so is what a restored process goes on with."""
     runtime = begun(make_runtime, folder, LARGE)
@@ -73,6 +74,7 @@ def test_an_image_has_what_the_one_before_lacks(make_runtime: Make, folder: Path
     assert (digest_after(2, 3), "exact") == (value(again, "digest()"), how(again))
 
 
+@pytest.mark.slow
 def test_the_last_image_takes_the_shared_file_with_it(make_runtime: Make, folder: Path) -> None:
     """A store has each byte once, and nothing when all images are gone."""
     runtime = begun(make_runtime, folder, LARGE)
@@ -102,6 +104,7 @@ def forge(path: Path) -> None:
 SEAL = "its image is not the one that was stored here for this runtime and state: its seal does not match"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [(Path.unlink, "its image is gone, or is not whole"), (cut, SEAL), (forge, SEAL)],
@@ -122,6 +125,7 @@ def test_a_damaged_base_means_by_value(
     assert (digest_after(9), f"rebuilt {reason}") == (value(again, asked), how(again))
 
 
+@pytest.mark.slow
 def test_a_state_that_differs_much_is_stored_whole(make_runtime: Make, folder: Path) -> None:
     """Then later ones share with that one."""
     runtime = begun(make_runtime, folder, LARGE)

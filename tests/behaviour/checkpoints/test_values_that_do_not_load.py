@@ -42,6 +42,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES)
 def test_they_are_made_again_by_their_steps(tmp_path: Path, value: str) -> None:
     cell, look, expected = VALUES[value]

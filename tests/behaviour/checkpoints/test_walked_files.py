@@ -41,6 +41,7 @@ def test_what_goes_meanwhile_was_not_there(tmp_path: Path) -> None:
     assert [] == list(found)
 
 
+@pytest.mark.slow
 def test_a_process_that_makes_and_removes_for_ever(tmp_path: Path) -> None:
     """Permanent files are always found, and none is reported as missing."""
     (tmp_path / "zebra").write_text("stays")

@@ -295,6 +295,7 @@ def test_all_blocks_have_one_schema(source: str, kinds: dict[str, str]) -> None:
     assert schemas == [schemas[0]] * len(schemas)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_the_schema_is_an_error_of_its_rows() -> None:
     """Nothing is converted to fit: no fraction is cut off, no text parsed as a number, no column dropped."""
     halves = "def f(b): return b.assign(h=b.n // 2 if (b.n < 3).all() else b.n / 2)"

@@ -40,6 +40,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away_holds_nothing_up(url: str) -> None:
     done = subprocess.run([sys.executable, "-c", RUN, url], capture_output=True, text=True, timeout=100)
     assert "True\n" == done.stdout, done.stderr

@@ -102,6 +102,7 @@ async def test_the_first_page_of_a_long_history_reads_its_steps_alone(
     assert None is await recorded.page(None, 100)
 
 
+@pytest.mark.slow
 def test_a_long_history_shows_its_variables_on_demand(tmp_path: Path) -> None:
     place = tmp_path / "long.sqlite"
     with closing(open_history(place, "shop")) as history:
@@ -120,6 +121,7 @@ def test_a_long_history_shows_its_variables_on_demand(tmp_path: Path) -> None:
         viewed.close()
 
 
+@pytest.mark.slow
 def test_pages_of_a_history(viewed: Viewed) -> None:
     """The same as of a runtime, without what takes one."""
     browser = viewed.browser
@@ -184,6 +186,7 @@ def test_nothing_is_written(path: Path) -> None:
     assert before == digest()
 
 
+@pytest.mark.slow
 def test_a_folder_of_histories_and_checkpoints(tmp_path: Path) -> None:
     """Those of all runtimes; other files in it are left alone."""
     for file, name in (("one.sqlite", ""), ("two.db", "same"), ("three.db", "same")):

@@ -24,6 +24,8 @@ from cenote_worker.environments.building import build
 from cenote_worker.environments.errors import EnvironmentInUseError
 from cenote_worker.environments.store import BuiltEnvironment, EnvironmentStore
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 VERSION = "import greeting\ngreeting.VERSION"
 

@@ -33,7 +33,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.environments.errors import EnvironmentBuildError
 from cenote_worker.environments.store import EnvironmentStore
 
-pytestmark = pytest.mark.timeout(400)  # a platform on Ray takes a minute of CPU to start
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a platform on Ray takes a minute of CPU to start
 
 VERSION = "import greeting\ngreeting.VERSION"
 

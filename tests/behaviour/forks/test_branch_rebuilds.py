@@ -226,6 +226,7 @@ SHARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "written", "seen", "expected"), SHARED.values(), ids=SHARED.keys())
 def test_what_is_written_to_a_column_shows_where_it_did(
     make: Make, fork: Fork, by_value: None, made: str, written: str, seen: str, expected: str

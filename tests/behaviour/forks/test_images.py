@@ -150,6 +150,7 @@ def test_numbers_are_no_descriptors_of_cenote(
     assert "ends" in " ".join((branch.carried.reason, *branch.carried.missing))
 
 
+@pytest.mark.slow
 def test_other_levels_fork_by_value(make: Make, fork: Fork) -> None:
     """And say so."""
     source = make(sandbox=SandboxPolicy(isolation="landlock"), variables=[Variable("x", 1)])
@@ -220,6 +221,7 @@ _NEXT_INSTRUCTION = 120
 """Where an image has the address that its process goes on at."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "hangs"])
 def test_a_jail_that_fails_as_it_becomes_the_image_is_replaced(
     make: Make, fork: Fork, monkeypatch: pytest.MonkeyPatch, dies: bool
@@ -281,6 +283,7 @@ def test_patience_grows_with_the_image() -> None:
     assert [30.0, 50.0] == [transfer.image_patience(size) for size in (0, 10**9)]
 
 
+@pytest.mark.slow
 def test_a_branch_of_another_zygote_is_exact_too(
     make: Make, fork: Fork, leave_zygotes: Callable[[], object]
 ) -> None:

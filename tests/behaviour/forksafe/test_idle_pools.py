@@ -157,6 +157,7 @@ def test_so_is_a_thread_that_waits_in_a_librarys_code(runtime: PythonRuntime, le
     assert ((), True) == (after.news, named in after.unkept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", POOLS)
 def test_of_an_idle_pool_nothing_is_said(runtime: PythonRuntime, pool: str) -> None:
     """Its threads may still be about to wait when the cell ends."""

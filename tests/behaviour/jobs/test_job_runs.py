@@ -91,6 +91,7 @@ def test_what_comes_of_cells(studio: Studio, tmp_path: Path) -> None:
         job.status()
 
 
+@pytest.mark.slow
 def test_a_result_that_cannot_be_costs_the_work_once(studio: Studio) -> None:
     """Another attempt would give the same again: the error says what to write instead."""
     tasks = [
@@ -156,6 +157,7 @@ def test_the_process_is_killed(studio: Studio) -> None:
     job.remove()
 
 
+@pytest.mark.slow
 def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its successors are started at growing intervals, and meanwhile the job says why nothing begins."""
     monkeypatch.setattr("cenote.gateway.work.processes.MAX_FAILURES", 1)

@@ -345,6 +345,7 @@ _STATEMENTS = st.recursive(_SIMPLE, _compound, max_leaves=3)
 _CELLS = st.lists(_STATEMENTS, min_size=1, max_size=4).map("\n".join)
 
 
+@pytest.mark.slow
 def test_whatever_is_refused_fails_without_the_check(cells):
     """If something else fails first, that is an error, too, and precedes the refused line."""
     refused = []

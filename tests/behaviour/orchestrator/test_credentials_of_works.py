@@ -49,6 +49,7 @@ def sent(served: Site) -> list[bool]:
     return [f"Authorization: Bearer {CANARY}" in head for head in served.heads]
 
 
+@pytest.mark.slow
 def test_a_job(studio: Studio, served: Site) -> None:
     """Each task's jail reaches the host with it, a retried one too; an answer that repeats it is masked."""
     jobs = studio.connect().jobs
@@ -71,6 +72,7 @@ def test_a_job(studio: Studio, served: Site) -> None:
     until(lambda: [] == kept(studio))
 
 
+@pytest.mark.slow
 def test_a_team(studio: Studio, served: Site) -> None:
     """Members have that of the team, or one of their own; another value replaces the former one."""
 

@@ -47,6 +47,7 @@ def test_what_one_author_changes_is_their_own(
     assert changed == good(ana, look).value
 
 
+@pytest.mark.slow
 def test_each_author_has_what_a_cell_of_the_owner_has(
     runtime: PythonRuntime, pair: tuple[PythonRuntime, PythonRuntime], good: Callable
 ) -> None:

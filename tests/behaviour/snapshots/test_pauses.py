@@ -54,6 +54,7 @@ def ran(runtime: PythonRuntime, code: str) -> str | None:
     return result.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock", "none"])
 def test_it_ends_and_comes_again(make_runtime: MakeRuntime, isolation: str) -> None:
     """Only the warden and its memory remain; the runtime counts as alive, and the snapshots remain."""

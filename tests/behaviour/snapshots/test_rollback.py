@@ -315,6 +315,7 @@ x = 5
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock"])
 def test_memory_that_all_copies_share(make_runtime: MakeRuntime, isolation: str) -> None:
     """It is named and has no other effect, whichever copy continues, and where none can read its own maps."""

@@ -22,6 +22,7 @@ def key(folder: Path, isolation: str = "strict") -> str:
         return client.facts.image_key
 
 
+@pytest.mark.slow
 def test_zygotes_of_one_environment_have_one_key(tmp_path: Path) -> None:
     """A module whose file has changed is a difference, as is a package of another version."""
     module = tmp_path / "some_module.py"

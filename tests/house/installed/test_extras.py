@@ -122,6 +122,7 @@ def test_a_command_names_the_extra_that_it_needs(
     assert f" is not installed here: pip install 'cenote[{extra}]' (" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "extra"), CALLS.items())
 def test_a_call_names_the_extra_that_it_needs(
     call: str, extra: str, said: dict[str, tuple[int, str]]

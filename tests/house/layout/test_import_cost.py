@@ -86,6 +86,7 @@ def test_a_gateway_loads_ray_after_its_cluster_has_a_token() -> None:
     assert "ray" not in loaded("cenote.gateway.process.daemon")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

@@ -231,6 +231,7 @@ def patterns() -> dict[str, list[tuple[str, re.Pattern[Any], str]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODULES)
 def test_four_times_the_text_takes_about_four_times_as_long(
     path: str, patterns: dict[str, list[tuple[str, re.Pattern[Any], str]]]
@@ -242,6 +243,7 @@ def test_four_times_the_text_takes_about_four_times_as_long(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "method"),
     [

@@ -151,6 +151,7 @@ async def test_whose_runtime_it_is(runtime: PythonRuntime) -> None:
         own.runtime.execute("1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", sorted(ADAPTERS))
 def test_each_framework_is_an_extra(adapter: str) -> None:
     """The extra has the adapter's name; where the framework is missing, one line says what to install."""

@@ -37,6 +37,7 @@ end_here()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_client_has_each_kind_again_in_another_process(make_runtime: Make, folder: Path) -> None:
     """Generators, a transaction in SQLite, iterators, handlers of `logging`, locks and the like: they work as in a
     process that goes on. The checkpoint is not the newest one.
@@ -62,6 +63,7 @@ runtime.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["write", "publish"])
 @pytest.mark.parametrize("first", [False, True])
 def test_a_kill_while_an_image_is_written_costs_the_image(
@@ -94,6 +96,7 @@ runtime.close()
 """
 
 
+@pytest.mark.slow
 def test_a_kill_before_an_image_that_shares_another_one_is_whole(make_runtime: Make, folder: Path) -> None:
     """Nothing is left of it, and the other one is whole."""
     killed(folder, SHARED)

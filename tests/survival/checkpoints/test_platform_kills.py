@@ -148,6 +148,7 @@ def kill(platforms: Platforms, times: int) -> None:
         worker.runtime.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(machine() != "x86_64", reason="images are for x86-64")
 def test_what_sleeps_wakes_exactly_after_a_kill(platforms: Platforms) -> None:
     """Its jails had another zygote."""
@@ -169,6 +170,7 @@ def test_what_sleeps_wakes_exactly_after_a_kill(platforms: Platforms) -> None:
         assert "True" == runtime.execute("id(numbers) == address").value  # by value, it is another object
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(machine() != "x86_64", reason="images are for x86-64")
 @pytest.mark.timeout(120)
 def test_an_idle_durable_runtime_goes_on_exactly_after_a_kill(platforms: Platforms, tmp_path: Path) -> None:

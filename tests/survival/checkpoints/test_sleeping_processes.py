@@ -157,6 +157,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_what_slept_when_its_process_was_killed_wakes_in_another(
     end_zygotes: EndZygotes, make_runtime: Make, folder: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_what_slept_when_its_process_was_killed_wakes_in_another(
     assert expected[1:] == [printed(again, code) for code in (QUESTIONS, AFTERWARDS)]
 
 
+@pytest.mark.slow
 def test_the_heap_grows_and_shrinks_under_another_zygote(
     end_zygotes: EndZygotes, make_runtime: Make, folder: Path
 ) -> None:
@@ -318,6 +320,7 @@ def test_a_jail_of_the_same_zygote_needs_no_file_of_its_memory(make_runtime: Mak
     assert ("1\n", "exact") == (printed(runtime, "print(next(numbers))"), how(runtime))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [remove, damage_content(forge)])
 def test_damaged_memory_of_a_zygote_is_not_used(
     end_zygotes: EndZygotes, make_runtime: Make, folder: Path, damage: Callable[[Path], None]
@@ -364,6 +367,7 @@ def test_the_image_of_another_runtime_is_refused(make_runtime: Make, folder: Pat
     assert how(runtime) in (f"rebuilt {OTHER_IMAGE}", f"rebuilt {OTHER_SIZE}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [False, True], ids=["same zygote", "other zygote"])
 @pytest.mark.parametrize("at", [0, 16, 64, 120, 136])
 def test_a_jail_that_fails_to_wake_is_replaced(

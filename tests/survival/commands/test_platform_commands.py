@@ -275,6 +275,7 @@ def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     assert (2, True) == (gone.returncode, "there is no runtime 'etl'" in gone.stderr)
 
 
+@pytest.mark.slow
 def test_exec_ends_as_exec_does(standing: Cenote) -> None:
     """1 for code that fails, with its own frames; 2 for a usage error; 4 if no platform answers."""
     standing("runtime", "create", "etl")

@@ -65,6 +65,7 @@ def index(wheels: Path, tmp_path: Path) -> Iterator[StuckIndex]:
         index.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["gateway", "agent"])
 def test_a_killed_build_goes_on(kind: str, index: StuckIndex, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def excess(reader: Callable[[str], object], make: Callable[[int], str]) -> float
     return ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_four_times_the_text_takes_about_four_times_as_long(

@@ -7,6 +7,7 @@ import pytest
 from cenote.gateway.work.process_unsafe import NO_HOME, environment
 
 
+@pytest.mark.slow
 def test_nothing_but_what_programs_need_and_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator's keys, home and proxy are not for tenants."""
     given = {

@@ -213,6 +213,7 @@ def _in_an_archive(place: str) -> Any:
     return io.TextIOWrapper(zipfile.ZipFile(path).open("inner"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made",
     [

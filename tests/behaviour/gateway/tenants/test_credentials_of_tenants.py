@@ -22,6 +22,7 @@ VALUE = "Bearer canary-5c0ffee123456789"
 ASK = "import urllib.request\nurllib.request.urlopen('https://files.test:{}/').read()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
 def test_a_runtime_with_a_credential(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, relayed: bool

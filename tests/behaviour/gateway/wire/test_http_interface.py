@@ -114,6 +114,7 @@ def test_one_namespace_over_http_and_grpc(world: World, ours: httpx.Client) -> N
     assert "both" not in [each.name for each in connect(world.address, world.ours).runtimes()]
 
 
+@pytest.mark.slow
 def test_a_tenant_sees_nothing_of_another_s(ours: httpx.Client, theirs: httpx.Client) -> None:
     """Neither that a runtime of that name exists, nor its content, by any interface."""
     ours.put("/v1/runtimes/mine", json={}).raise_for_status()
@@ -275,6 +276,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_started(tmp_path: Path)
     assert "no platform runs here" in cenote(tmp_path, "down").stdout
 
 
+@pytest.mark.slow
 def test_tls_is_that_of_grpc(tmp_path: Path) -> None:
     """The platform's own certificate, signed by its authority; there is no answer in the clear."""
     with platform(tmp_path, "--tls") as world, world.client(world.ours) as client:
@@ -288,6 +290,7 @@ def test_tls_is_that_of_grpc(tmp_path: Path) -> None:
                 stranger.get(f"{world.http.replace('https', 'http')}/healthz")
 
 
+@pytest.mark.slow
 def test_tenants_are_labels_where_the_operator_wants_that(tmp_path: Path) -> None:
     """By name, for the number and cost of a tenant's cells."""
     with platform(tmp_path, "--metrics-tenants") as world, world.client(world.ours) as client:
@@ -332,6 +335,7 @@ def collector() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> None:
     """A client's trace contains the cell and the gateway calls that it took. What a job runs in its own process is a
     separate trace.
@@ -357,6 +361,7 @@ def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> N
     assert "the platform is ready" in [event["event"] for event in events]
 
 
+@pytest.mark.slow
 def test_the_log_of_a_platform_in_the_foreground_is_json_too(tmp_path: Path) -> None:
     """On standard error, for what collects the logs of services."""
     words = ("up", "--foreground", "--without-ray", "--port", "0", "--no-http", "--log-json")
@@ -404,6 +409,7 @@ def _cause(span: Span) -> str:
     return next((each.value.string_value for each in span.attributes if each.key == "cenote.step.cause"), "")
 
 
+@pytest.mark.slow
 def test_it_can_be_left_out(tmp_path: Path) -> None:
     with platform(tmp_path, "--no-http") as world:
         assert "" == world.http

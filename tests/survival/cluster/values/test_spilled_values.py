@@ -85,6 +85,7 @@ def injection_of(store: NodeReferences, reference: str) -> Injection:
     return Injection(values=store.content(reference, "t1"), single="a", names=("a",))
 
 
+@pytest.mark.slow
 def test_what_was_not_used_for_longest_goes_to_disk(
     descriptor_store: DescriptorStoreClient, store: NodeReferences
 ) -> None:

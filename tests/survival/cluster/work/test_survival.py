@@ -179,6 +179,7 @@ def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
+@pytest.mark.slow
 def test_a_cell_that_kills_its_process(runtime: PythonRuntime) -> None:
     """The state is as before the cell."""
     assert runtime.execute("x = 1").success
