@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 
 import pytest
 
-from cenote.runtime import Function, PythonRuntime, Type, Variable
+from cenote.runtime import Function, PythonRuntime, Type, Variable, foretold
 from cenote_security.errors import NameExistsError, UnknownNameError
+from cenote_security.policy import SandboxPolicy
 
 pytestmark = pytest.mark.usefixtures("where")
 
@@ -207,3 +209,15 @@ def test_await_and_threads(own: PythonRuntime, good: Callable) -> None:
     assert "1" == good(own, "async def f():\n    await asyncio.sleep(0)\n    return x\nawait f()").value
     good(own, "def g():\n    global y\n    y = x + 1\nt = threading.Thread(target=g)\nt.start()\nt.join()")
     assert 2 == own.retrieve("y")
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"), [("_x = 1", ["names of ann: only the common names are stored"]), ("1", [])]
+)
+def test_a_stored_state_says_whose_names_it_lacks(tmp_path: Path, cell: str, said: list[str]) -> None:
+    """An author who has bound nothing, not even a name with an underscore, has none."""
+    with PythonRuntime(sandbox=SandboxPolicy(preload=()), store=str(tmp_path), name="r") as runtime:
+        with runtime.attach("ann", scope="private") as ann:
+            assert ann.execute(cell).success
+            runtime.checkpoint()
+        assert said == [each for each in foretold(tmp_path, "r").missing if "ann" in each]

@@ -55,11 +55,14 @@ class AuthorNamespaces:
         return seat
 
     def private_authors(self) -> list[str]:
-        """Authors who have names of their own."""
+        """Authors who have names of their own, besides those that each module has, and the last value."""
+        seats = [(author, seat) for (author, private), seat in self._seats.items() if private]
         return [
             author
-            for (author, private), seat in self._seats.items()
-            if private and not all(str(name).startswith("_") for name in list(vars(seat.module)))
+            for author, seat in seats
+            if any(
+                name != "_" and not (name[:2] == name[-2:] == "__") for name in map(str, [*vars(seat.module)])
+            )
         ]
 
     def move(self, leaving: AuthorNamespace, coming: AuthorNamespace) -> list[str]:
