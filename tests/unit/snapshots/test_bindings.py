@@ -74,6 +74,8 @@ plain = st.recursive(
 
 @given(plain.filter(lambda value: value != ()).map("x = {!r}".format))
 @example("x = -0.0")
+@example("x = b''")
+@example("x = b'a'")
 @example("x = b'\\0' * 9")
 @example("x = {'b': [1, (2, b'3')], 'a': {}, 1.5: ({},)}")
 @example("x = (1000, [10**9])")

@@ -374,6 +374,8 @@ def _is_one(value: object) -> bool:
         return value in _SMALL_NUMBERS
     if type(value) is str:
         return (len(value) < 2 and value < "\u0100") or is_interned(value)
+    if type(value) is bytes:
+        return len(value) < 2
     return type(value) in _SINGLE
 
 
