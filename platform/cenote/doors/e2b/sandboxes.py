@@ -182,7 +182,7 @@ class E2bSandbox:
             await context.author.close()
 
     async def _go_to(self, context: CodeContext) -> None:
-        gone = await context.author.execute(f"import os as _os\n_os.chdir({context.cwd!r})\ndel _os")
+        gone = await context.author.execute(f"__import__('os').chdir({context.cwd!r})")
         if gone.error is not None:
             raise UsageError(f"cannot work in {context.cwd!r}: {gone.error.message}")
 
