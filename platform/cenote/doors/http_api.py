@@ -1,7 +1,7 @@
 """Cenote's own HTTP interface: runtimes, cells, variables, files, programs and steps as JSON.
 
-Each operation is a row of `OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic
-checks and writes all bodies, with the classes of the Python API.
+Each operation is a row of `OPERATIONS`, from which the routes and the OpenAPI document are made. Pydantic checks and
+writes all bodies, with the classes of the Python API.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from cenote.runtime.remote.environments import EnvironmentInfo, PlatformEnvironm
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import MalformedValueError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.values.plain_json import from_json
 from cenote_worker.execution.results import (
     SnapshotInfo,
     VariableInfo,
@@ -564,16 +565,12 @@ async def _parsed(request: Request, adapter: TypeAdapter[Any], empty: bytes) -> 
     text = await body_of(request, MOST_JSON, "the request")
     try:
         if b"NaN" in text or b"Infinity" in text:
-            json.loads(text, parse_constant=_refuse_constant)
+            from_json(text.decode())  # which pydantic takes
         return adapter.validate_json(text or empty)
     except ValidationError as error:
         raise bad_arguments("the request does", error) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the request is no JSON: {str(error)[:200]}") from None
-
-
-def _refuse_constant(name: str) -> None:
-    raise UsageError(f"the request has {name}, which JSON does not have; send null, or a text")
 
 
 async def until_gone(request: Request, work: Awaitable[T]) -> T:

@@ -5,14 +5,14 @@ Both sides of the wire use it: the platform enforces the limits, clients check b
 
 from __future__ import annotations
 
-import json
 import keyword
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UsageError
+from cenote_security.values.plain_json import from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class TaskCheck:
         if not text:
             return ""
         try:
-            values = _DECODER.decode(text)
+            values = from_json(text)
         except (ValueError, RecursionError) as error:
             return f'its "variables" are no JSON: {str(error)[:100]}'
         if not isinstance(values, dict):
@@ -177,10 +177,3 @@ def wrong_identifier(name: str) -> str:
     if name.isidentifier() and not keyword.iskeyword(name) and len(name) <= 100:
         return ""
     return f"{name[:100]!r} is no name for a variable: it is a Python identifier"
-
-
-def _refuse_constant(name: str) -> Callable[[], None]:
-    raise ValueError(f"{name} is no value of JSON")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)

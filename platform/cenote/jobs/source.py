@@ -22,8 +22,10 @@ from cenote_security.values.plain_json import as_json
 FIELDS: Final = frozenset({"id", "task", "code", "variables"})
 
 _GZIP: Final = b"\x1f\x8b"
-_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 """What gzip's files begin with, and no text does."""
+
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+"""What texts in UTF-16 begin with."""
 
 MESSAGE: Final = 2**20
 """Bytes of tasks in one message, besides the last of them."""

@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from datetime import date, datetime, time
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from cenote_proto.scalars import utf8_text
@@ -38,6 +38,18 @@ def as_json(value: object, what: str) -> str:
     """
     plain = _plain(value, what, 0)
     return utf8_text(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def from_json(text: str) -> Any:
+    """What RFC 8259 says that a text means. Raises ValueError, for NaN and infinities too, and RecursionError."""
+    return _DECODER.decode(text)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no value of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _plain(value: object, place: str, depth: int) -> object:

@@ -164,7 +164,7 @@ def test_a_runtime_is_made_used_and_deleted(either: World) -> None:
 
 
 def test_what_was_just_made_is_not_asked_after(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine that made it has said where, and nobody has used it yet."""
+    """The machine that made it has said where, and it has had no client yet."""
     asked: list[str] = []
     with monkeypatch.context() as patched:
         for call in ("runtime", "locate"):

@@ -217,7 +217,7 @@ class Magics:
             **{name: self._program(name) for name in ("bash", "perl", "python", "python3", "ruby", "sh")},
             **{name: self._markup(mime) for name, mime in _MARKUP.items()},
             "script": self._script,
-            **dict.fromkeys(("file", "writefile"), self._write_file_expanded),
+            **dict.fromkeys(("file", "writefile"), self.write_file),
         }
         self._directory = ""
         """The directory before the last `%cd`."""
@@ -249,9 +249,6 @@ class Magics:
         self._cell[name](rest, body)
 
     def write_file(self, rest: str, body: str) -> None:
-        _write_file(expand(rest, self.namespace), body)
-
-    def _write_file_expanded(self, rest: str, body: str) -> None:
         _write_file(self._expanded(rest), body)
 
     def shell(self, command: str) -> None:

@@ -56,14 +56,8 @@ class AuthorNamespaces:
 
     def private_authors(self) -> list[str]:
         """Authors who have names of their own, besides those that each module has, and the last value."""
-        seats = [(author, seat) for (author, private), seat in self._seats.items() if private]
-        return [
-            author
-            for author, seat in seats
-            if any(
-                name != "_" and not (name[:2] == name[-2:] == "__") for name in map(str, [*vars(seat.module)])
-            )
-        ]
+        seats = self._seats.items()
+        return [author for (author, private), seat in seats if private and _has_own_names(seat.module)]
 
     def move(self, leaving: AuthorNamespace, coming: AuthorNamespace) -> list[str]:
         """Saves one author's process state and restores another's. Returns notes for the latter."""
@@ -75,6 +69,11 @@ class AuthorNamespaces:
         except OSError as error:
             note = f"the working directory cannot be put back: {error.strerror}"
         return [note] if note else []
+
+
+def _has_own_names(module: ModuleType) -> bool:
+    names = map(str, list(vars(module)))
+    return any(name != "_" and not (name[:2] == name[-2:] == "__") for name in names)
 
 
 _SHOWN = 50
